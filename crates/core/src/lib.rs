@@ -1,0 +1,2 @@
+//! The model: tools, providers, calls, the directory and the router. No I/O.
+pub mod store;

@@ -1,0 +1,1 @@
+//! Build nodes: connect to a gateway, offer tools, answer calls.

@@ -1,0 +1,1 @@
+//! The wire shapes of Switchboard's own protocols: pure serde, no runtime.

@@ -1,0 +1,1 @@
+//! The log and the records on embedded SQLite, with group commit.

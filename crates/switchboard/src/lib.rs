@@ -1,0 +1,1 @@
+//! One gateway between AI agents and the tools they call.

@@ -1,0 +1,1 @@
+//! For tests: a gateway on port 0, nodes, agents.
