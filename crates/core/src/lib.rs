@@ -1,2 +1,40 @@
-//! The model: tools, providers, calls, the directory and the router. No I/O.
+//! The model of Switchboard: tools, providers, calls, the directory that finds them and the router that runs them.
+//!
+//! The core does no I/O. It knows neither HTTP, nor WebSocket, nor MCP, nor SQL, and no kind of provider by name.
+//! A *surface* turns its wire format into a [`CallRequest`] and hands it to the [`Router`]; a *provider* turns the
+//! [`Call`] that it is given into its own wire format. What lies between is here, and is tested without a socket.
+//!
+//! Start reading at [`router`]: the life of a call is one function there.
+
+pub mod audit;
+pub mod call;
+pub mod clock;
+pub mod directory;
+pub mod idempotency;
+pub mod json;
+pub mod limits;
+pub mod link;
+pub mod naming;
+pub mod notice;
+pub mod outcome;
+pub mod pending;
+pub mod policy;
+pub mod principal;
+pub mod provider;
+pub mod router;
+pub mod schema;
 pub mod store;
+pub mod tool;
+
+pub use audit::{AuditEvent, CallRecord, CallStarted, Journal};
+pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, TraceContext, Update, UpdateSink, Updates};
+pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
+pub use json::RawJson;
+pub use notice::{Notice, NoticeBody, Notices};
+pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
+pub use policy::{Pattern, Policy};
+pub use principal::{Principal, Role, Scope, View};
+pub use provider::{GrantId, Provider, ProviderId};
+pub use router::{Finished, Router, RouterOptions, RunningCall};
+pub use schema::Schema;
+pub use tool::{Catalog, Tool};

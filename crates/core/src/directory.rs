@@ -1,0 +1,218 @@
+//! The live index over everything that providers offer.
+//!
+//! **Names.** Each described tool gets one exposed name, unique among all that anyone who sees it can see. The first
+//! one to come keeps the plain name, a later one gets a suffix made from its address.
+//!
+//! **Ownership.** A provider's own names and prefixes are claims, and a claim is weighed by age. One that lies at or
+//! below what an older provider with another grant holds gets no traffic, however long its match is; with the same
+//! grant the longest match wins, and of equal ones the oldest, the others standing by. Nothing is decided when a
+//! claim is made: it is weighed at each look-up, so nothing has to be mended when a provider leaves.
+//!
+//! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own,
+//! lists say `online: false`, and a call can say who is missing and since when instead of "unknown tool".
+
+mod index;
+mod resolve;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::index::{Index, Member, Presence};
+pub use self::resolve::{Route, Unresolved};
+use crate::json::RawJson;
+use crate::limits::Slots;
+use crate::notice::{Notice, NoticeBody, Notices};
+use crate::principal::{Scope, View};
+use crate::provider::{GrantId, Provider, ProviderId};
+use crate::tool::{Catalog, Tool};
+
+/// Offline providers beyond this number are forgotten, the longest gone first.
+const MAX_OFFLINE: usize = 4_096;
+
+pub struct Directory {
+    index: RwLock<Index>,
+    revision: watch::Sender<u64>,
+    notices: Notices,
+    /// How long a provider that left keeps its names.
+    memory: Duration,
+}
+
+/// A provider, as it attaches.
+pub struct Attach {
+    pub id: ProviderId,
+    pub scope: Scope,
+    pub grant: GrantId,
+    pub provider: Arc<dyn Provider>,
+    pub catalog: Catalog,
+    /// How many calls it may be given at once.
+    pub max_running: usize,
+    /// What an operator is shown about it: a JSON object.
+    pub about: RawJson,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    #[error("the id \"{}\" belongs to another {}", .0.id, .0.kind)]
+    HeldByAnother(ProviderId),
+}
+
+/// One page of tools, in the order of their names.
+#[derive(Debug, Clone)]
+pub struct ToolPage {
+    pub tools: Vec<ToolView>,
+    /// Where the next page begins; absent on the last one.
+    pub next: Option<String>,
+}
+
+/// A tool as a principal sees it.
+#[derive(Debug, Clone)]
+pub struct ToolView {
+    pub name: Arc<str>,
+    pub tool: Arc<Tool>,
+    pub provider: ProviderId,
+    pub online: bool,
+}
+
+/// A provider as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct MemberView {
+    pub id: ProviderId,
+    pub scope: Scope,
+    /// `None` while it is here.
+    pub gone_for: Option<Duration>,
+    pub attached_for: Duration,
+    pub running: usize,
+    /// Exposed names of its described tools.
+    pub tools: Vec<Arc<str>>,
+    pub prefixes: Vec<String>,
+    /// What it offers and gets no traffic for, with the one that holds it.
+    pub blocked: Vec<(String, ProviderId)>,
+    pub about: RawJson,
+}
+
+impl Directory {
+    pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
+        let revision = watch::Sender::new(0);
+        Arc::new(Self { index: RwLock::default(), revision, notices, memory })
+    }
+
+    /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
+    /// is refused for as long as the other one is here or remembered.
+    pub fn attach(self: &Arc<Self>, attach: Attach) -> Result<Registration, AttachError> {
+        let replaced = CancellationToken::new();
+        let id = attach.id.clone();
+        let presence = Presence::Online {
+            provider: attach.provider,
+            slots: Arc::new(Slots::new(attach.max_running)),
+            since: Instant::now(),
+            replaced: replaced.clone(),
+        };
+        let generation = self.change(|index| {
+            index.forget_expired(self.memory, MAX_OFFLINE);
+            let member = Member::new(id.clone(), attach.scope, attach.grant, attach.about, presence);
+            index.admit(member, attach.catalog)
+        })?;
+        Ok(Registration { directory: Arc::clone(self), id, generation, replaced })
+    }
+
+    /// Finds who answers to a name, among what the view can see.
+    pub fn resolve(&self, name: &str, view: &View) -> Result<Route, Unresolved> {
+        self.read(|index| resolve::resolve(index, name, view))
+    }
+
+    /// The tools of a view for which `keep` holds, from `cursor` on, at most `limit`.
+    pub fn list(&self, view: &View, cursor: Option<&str>, limit: usize, keep: impl Fn(&ToolView) -> bool) -> ToolPage {
+        self.read(|index| index.list(view, cursor, limit, keep))
+    }
+
+    /// Every provider of a kind, those that left a while ago included, by id.
+    pub fn members(&self, kind: &str) -> Vec<MemberView> {
+        self.read(|index| index.members(kind))
+    }
+
+    /// How many providers of a kind are here.
+    pub fn online(&self, kind: &str) -> usize {
+        self.read(|index| index.online(kind))
+    }
+
+    /// Grows with every change of what there is.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Forgets those that have been gone for too long. Called now and then, so that names come free though
+    /// nothing else happens.
+    pub fn sweep(&self) {
+        self.change(|index| index.forget_expired(self.memory, MAX_OFFLINE).then_some(()).ok_or(())).ok();
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
+        work(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs a change, and tells about it when it was one.
+    fn change<T, E>(&self, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
+        let result = work(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))?;
+        let mut revision = 0;
+        self.revision.send_modify(|current| {
+            *current += 1;
+            revision = *current;
+        });
+        self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision } });
+        Ok(result)
+    }
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory").field("revision", &*self.revision.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Attach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attach").field("id", &self.id).field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// A provider's place in the directory. Dropping it marks the provider as gone; what a newer registration of the
+/// same id has put there meanwhile is left alone.
+#[derive(Debug)]
+pub struct Registration {
+    directory: Arc<Directory>,
+    id: ProviderId,
+    generation: u64,
+    replaced: CancellationToken,
+}
+
+impl Registration {
+    /// Replaces what the provider offers.
+    pub fn publish(&self, catalog: Catalog) {
+        self.change(|index| index.publish(&self.id, self.generation, catalog));
+    }
+
+    /// Fires when a newer connection has taken the place.
+    pub fn replaced(&self) -> CancellationToken {
+        self.replaced.clone()
+    }
+
+    /// Leaves for good: the names are free at once.
+    pub fn withdraw(self) {
+        self.change(|index| index.withdraw(&self.id, self.generation));
+    }
+
+    fn change(&self, work: impl FnOnce(&mut Index) -> bool) {
+        self.directory.change(|index| work(index).then_some(()).ok_or(())).ok();
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.change(|index| index.detach(&self.id, self.generation));
+    }
+}

@@ -1,0 +1,329 @@
+//! What the directory holds, and how it changes. All under one lock, all without waiting.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{AttachError, MemberView, ToolPage, ToolView};
+use crate::json::RawJson;
+use crate::limits::Slots;
+use crate::naming;
+use crate::principal::{Scope, View};
+use crate::provider::{GrantId, Provider, ProviderId};
+use crate::tool::{Catalog, Tool};
+
+#[derive(Default)]
+pub(super) struct Index {
+    members: HashMap<ProviderId, Member>,
+    pub(super) scopes: HashMap<Scope, ScopeIndex>,
+    /// How many scopes expose a name; what everyone sees must not collide with any of them.
+    exposed: HashMap<Arc<str>, usize>,
+    /// Counts admissions: tells registrations of one id apart, and gives each member its age.
+    counter: u64,
+}
+
+#[derive(Default)]
+pub(super) struct ScopeIndex {
+    pub(super) exposed: BTreeMap<Arc<str>, Listed>,
+    /// By a provider's own name or prefix.
+    pub(super) claims: HashMap<String, Vec<Claim>>,
+}
+
+pub(super) struct Listed {
+    pub(super) member: ProviderId,
+    pub(super) tool: Arc<Tool>,
+}
+
+pub(super) struct Claim {
+    pub(super) member: ProviderId,
+    /// The exposed name, for a described tool; `None` is a prefix.
+    pub(super) tool: Option<(Arc<str>, Arc<Tool>)>,
+}
+
+pub(super) struct Member {
+    pub(super) id: ProviderId,
+    pub(super) grant: GrantId,
+    /// The lower, the longer it has been here; kept over reconnects.
+    pub(super) age: u64,
+    pub(super) presence: Presence,
+    generation: u64,
+    scope: Scope,
+    exposed: Vec<Arc<str>>,
+    claims: Vec<String>,
+    prefixes: Vec<String>,
+    about: RawJson,
+}
+
+pub(super) enum Presence {
+    Online { provider: Arc<dyn Provider>, slots: Arc<Slots>, since: Instant, replaced: CancellationToken },
+    Offline { at: Instant },
+}
+
+impl Member {
+    pub(super) fn new(id: ProviderId, scope: Scope, grant: GrantId, about: RawJson, presence: Presence) -> Self {
+        Self {
+            id,
+            grant,
+            age: 0,
+            presence,
+            generation: 0,
+            scope,
+            exposed: Vec::new(),
+            claims: Vec::new(),
+            prefixes: Vec::new(),
+            about,
+        }
+    }
+
+    pub(super) fn is_online(&self) -> bool {
+        matches!(self.presence, Presence::Online { .. })
+    }
+}
+
+impl Index {
+    pub(super) fn member(&self, id: &ProviderId) -> Option<&Member> {
+        self.members.get(id)
+    }
+
+    /// Returns the new registration's generation.
+    pub(super) fn admit(&mut self, mut member: Member, catalog: Catalog) -> Result<u64, AttachError> {
+        self.counter += 1;
+        member.generation = self.counter;
+        member.age = self.counter;
+        if let Some(old) = self.members.get(&member.id) {
+            if old.grant != member.grant {
+                return Err(AttachError::HeldByAnother(member.id));
+            }
+            member.age = old.age;
+            let id = member.id.clone();
+            self.remove(&id);
+        }
+        let generation = member.generation;
+        let id = member.id.clone();
+        self.members.insert(id.clone(), member);
+        self.enter(&id, catalog);
+        Ok(generation)
+    }
+
+    pub(super) fn publish(&mut self, id: &ProviderId, generation: u64, catalog: Catalog) -> bool {
+        if !self.is_current(id, generation) {
+            return false;
+        }
+        self.withdraw_names(id);
+        self.enter(id, catalog);
+        true
+    }
+
+    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64) -> bool {
+        if !self.is_current(id, generation) {
+            return false;
+        }
+        let Some(member) = self.members.get_mut(id) else { return false };
+        if let Presence::Online { slots, .. } = &member.presence {
+            slots.close();
+        }
+        member.presence = Presence::Offline { at: Instant::now() };
+        true
+    }
+
+    pub(super) fn withdraw(&mut self, id: &ProviderId, generation: u64) -> bool {
+        self.is_current(id, generation) && self.remove(id)
+    }
+
+    /// `true` when somebody was forgotten.
+    pub(super) fn forget_expired(&mut self, memory: Duration, most: usize) -> bool {
+        let mut gone: Vec<(Instant, ProviderId)> = self
+            .members
+            .values()
+            .filter_map(|member| match member.presence {
+                Presence::Offline { at } => Some((at, member.id.clone())),
+                Presence::Online { .. } => None,
+            })
+            .collect();
+        if gone.is_empty() {
+            return false;
+        }
+        gone.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
+        let mut forgotten = false;
+        for (position, (at, id)) in gone.into_iter().enumerate() {
+            if position >= most || at.elapsed() >= memory {
+                forgotten |= self.remove(&id);
+            }
+        }
+        forgotten
+    }
+
+    pub(super) fn list(
+        &self,
+        view: &View,
+        cursor: Option<&str>,
+        limit: usize,
+        keep: impl Fn(&ToolView) -> bool,
+    ) -> ToolPage {
+        let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut tools: Vec<ToolView> = Vec::new();
+        for index in view.scopes().filter_map(|scope| self.scopes.get(scope)) {
+            let page = index
+                .exposed
+                .range::<str, _>((from, Bound::Unbounded))
+                .filter(|(_, listed)| super::resolve::blocker(self, index, &listed.tool.name, &listed.member).is_none())
+                .filter_map(|(name, listed)| {
+                    let online = self.members.get(&listed.member)?.is_online();
+                    let (name, tool) = (Arc::clone(name), Arc::clone(&listed.tool));
+                    Some(ToolView { name, tool, provider: listed.member.clone(), online })
+                })
+                .filter(|tool| keep(tool))
+                .take(limit + 1);
+            tools.extend(page);
+        }
+        tools.sort_by(|a, b| a.name.cmp(&b.name));
+        let more = tools.len() > limit;
+        tools.truncate(limit);
+        let next = more.then(|| tools.last().map(|tool| tool.name.to_string())).flatten();
+        ToolPage { tools, next }
+    }
+
+    pub(super) fn members(&self, kind: &str) -> Vec<MemberView> {
+        let mut views: Vec<_> =
+            self.members.values().filter(|member| member.id.kind == kind).map(|member| self.view(member)).collect();
+        views.sort_by(|a, b| a.id.cmp(&b.id));
+        views
+    }
+
+    pub(super) fn online(&self, kind: &str) -> usize {
+        self.members.values().filter(|member| member.id.kind == kind && member.is_online()).count()
+    }
+
+    fn view(&self, member: &Member) -> MemberView {
+        let (gone_for, attached_for, running) = match &member.presence {
+            Presence::Online { slots, since, .. } => (None, since.elapsed(), slots.running()),
+            Presence::Offline { at } => (Some(at.elapsed()), Duration::ZERO, 0),
+        };
+        let blocked = self.scopes.get(&member.scope).map_or_else(Vec::new, |index| {
+            let blocked_by = |claim: &String| {
+                Some((claim.clone(), super::resolve::blocker(self, index, claim, &member.id)?.clone()))
+            };
+            member.claims.iter().filter_map(blocked_by).collect()
+        });
+        MemberView {
+            id: member.id.clone(),
+            scope: member.scope.clone(),
+            gone_for,
+            attached_for,
+            running,
+            tools: member.exposed.clone(),
+            prefixes: member.prefixes.clone(),
+            blocked,
+            about: member.about.clone(),
+        }
+    }
+
+    fn is_current(&self, id: &ProviderId, generation: u64) -> bool {
+        self.members.get(id).is_some_and(|member| member.generation == generation)
+    }
+
+    /// Enters a member's tools and prefixes. A name that it lists twice counts once.
+    fn enter(&mut self, id: &ProviderId, catalog: Catalog) {
+        let Some(scope) = self.members.get(id).map(|member| member.scope.clone()) else { return };
+        let mut exposed = Vec::with_capacity(catalog.tools.len());
+        let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
+        for tool in catalog.tools {
+            let own = tool.name.to_string();
+            if claims.contains(&own) {
+                continue;
+            }
+            let name = self.free_name(&scope, id, &tool);
+            let tool = Arc::new(tool);
+            *self.exposed.entry(Arc::clone(&name)).or_default() += 1;
+            let index = self.scopes.entry(scope.clone()).or_default();
+            index.exposed.insert(Arc::clone(&name), Listed { member: id.clone(), tool: Arc::clone(&tool) });
+            exposed.push(Arc::clone(&name));
+            if catalog.bare_names || own.contains('.') {
+                let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
+                index.claims.entry(own.clone()).or_default().push(claim);
+                claims.push(own);
+            }
+        }
+        for prefix in &catalog.prefixes {
+            let index = self.scopes.entry(scope.clone()).or_default();
+            let held = index.claims.entry(prefix.clone()).or_default();
+            if !held.iter().any(|claim| claim.member == *id && claim.tool.is_none()) {
+                held.push(Claim { member: id.clone(), tool: None });
+                claims.push(prefix.clone());
+            }
+        }
+        if let Some(member) = self.members.get_mut(id) {
+            member.exposed = exposed;
+            member.claims = claims;
+            member.prefixes = catalog.prefixes;
+        }
+    }
+
+    fn free_name(&self, scope: &Scope, id: &ProviderId, tool: &Tool) -> Arc<str> {
+        let address = format!("{}/{}/{}", id.kind, id.id, tool.name);
+        let mut name: Arc<str> = naming::expose(&tool.wish, &address).into();
+        let mut attempt = 0_u32;
+        while self.is_taken(scope, &name) {
+            // The second suffix is for two addresses with one hash, which is next to never.
+            let salt = if attempt == 0 { address.clone() } else { format!("{address}#{attempt}") };
+            name = naming::with_hash(&naming::expose(&tool.wish, &address), &salt).into();
+            attempt += 1;
+        }
+        name
+    }
+
+    fn is_taken(&self, scope: &Scope, name: &str) -> bool {
+        let in_scope = |scope| self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name));
+        match scope {
+            Scope::Everyone => self.exposed.contains_key(name),
+            _ => in_scope(scope) || in_scope(&Scope::Everyone),
+        }
+    }
+
+    fn remove(&mut self, id: &ProviderId) -> bool {
+        self.withdraw_names(id);
+        let Some(member) = self.members.remove(id) else { return false };
+        if let Presence::Online { slots, replaced, .. } = member.presence {
+            slots.close();
+            replaced.cancel();
+        }
+        true
+    }
+
+    fn withdraw_names(&mut self, id: &ProviderId) {
+        let Some(member) = self.members.get_mut(id) else { return };
+        let scope = member.scope.clone();
+        let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
+        member.prefixes.clear();
+        let Some(index) = self.scopes.get_mut(&scope) else { return };
+        for name in exposed {
+            index.exposed.remove(&name);
+            if let Some(count) = self.exposed.get_mut(&name) {
+                *count -= 1;
+                if *count == 0 {
+                    self.exposed.remove(&name);
+                }
+            }
+        }
+        for name in claims {
+            if let Some(held) = index.claims.get_mut(&name) {
+                held.retain(|claim| claim.member != *id);
+                if held.is_empty() {
+                    index.claims.remove(&name);
+                }
+            }
+        }
+        if index.exposed.is_empty() && index.claims.is_empty() {
+            self.scopes.remove(&scope);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.scopes.is_empty() && self.exposed.is_empty()
+    }
+}

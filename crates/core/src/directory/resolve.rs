@@ -1,0 +1,165 @@
+//! From a name to the provider that answers to it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::index::{Claim, Index, Member, Presence, ScopeIndex};
+use crate::limits::Slots;
+use crate::outcome::{CallError, CallErrorKind};
+use crate::principal::View;
+use crate::provider::{Provider, ProviderId};
+use crate::tool::Tool;
+
+/// Where a call goes.
+#[derive(Clone)]
+pub struct Route {
+    pub id: ProviderId,
+    /// The exposed name; absent for a tool below an open prefix.
+    pub exposed: Option<Arc<str>>,
+    pub tool: Arc<Tool>,
+    pub provider: Arc<dyn Provider>,
+    pub(crate) slots: Arc<Slots>,
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("id", &self.id).field("tool", &self.tool.name).finish_non_exhaustive()
+    }
+}
+
+/// Why a name leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unresolved {
+    Unknown { similar: Vec<String> },
+    Offline { provider: ProviderId, gone_for: Duration },
+}
+
+impl Unresolved {
+    pub fn into_error(self, name: &str) -> CallError {
+        match self {
+            Self::Unknown { similar } => {
+                let error = CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{}\"", excerpt(name)));
+                if similar.is_empty() {
+                    error.hint("list the tools with: switchboard tools")
+                } else {
+                    error.hint(format!("did you mean {}?", similar.join(", ")))
+                }
+            }
+            Self::Offline { provider, gone_for } => CallError::undelivered(format!(
+                "the tool \"{}\" exists, but its {provider} went away {} s ago",
+                excerpt(name),
+                gone_for.as_secs()
+            ))
+            .hint(format!("start the {} again, then retry", provider.kind)),
+        }
+    }
+}
+
+fn excerpt(name: &str) -> String {
+    name.chars().take(128).collect()
+}
+
+pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {
+    let mut absent: Option<Unresolved> = None;
+    for scope in view.scopes().filter_map(|scope| index.scopes.get(scope)) {
+        let found = match scope.exposed.get_key_value(name) {
+            Some((exposed, listed)) if blocker(index, scope, &listed.tool.name, &listed.member).is_none() => {
+                index.member(&listed.member).map(|member| route(member, Some(exposed), || Arc::clone(&listed.tool)))
+            }
+            _ => by_own_name(index, scope, name),
+        };
+        match found {
+            Some(Ok(route)) => return Ok(route),
+            Some(Err(offline)) => absent = absent.or(Some(offline)),
+            None => {}
+        }
+    }
+    Err(absent.unwrap_or_else(|| Unresolved::Unknown { similar: similar(index, name, view) }))
+}
+
+/// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
+fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
+    for covering in prefixes(name) {
+        let mut candidates: Vec<(&Member, &Claim)> = scope
+            .claims
+            .get(covering)
+            .into_iter()
+            .flatten()
+            .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
+            .filter_map(|claim| Some((index.member(&claim.member)?, claim)))
+            .filter(|(member, _)| blocker(index, scope, covering, &member.id).is_none())
+            .collect();
+        // A described tool goes before the same provider's open prefix of the same name.
+        candidates.sort_by_key(|(member, claim)| (!member.is_online(), member.age, claim.tool.is_none()));
+        if let Some((member, claim)) = candidates.first() {
+            let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
+            let tool = || claim.tool.as_ref().map_or_else(|| Arc::new(Tool::named(name)), |(_, tool)| Arc::clone(tool));
+            return Some(route(member, exposed, tool));
+        }
+    }
+    None
+}
+
+fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc<Tool>) -> Result<Route, Unresolved> {
+    match &member.presence {
+        Presence::Online { provider, slots, .. } => Ok(Route {
+            id: member.id.clone(),
+            exposed: exposed.cloned(),
+            tool: tool(),
+            provider: Arc::clone(provider),
+            slots: Arc::clone(slots),
+        }),
+        Presence::Offline { at } => Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed() }),
+    }
+}
+
+/// Who keeps `id` from what it claims at `name`: an older provider with another grant that holds the same name, or a
+/// prefix above it.
+pub(super) fn blocker<'a>(
+    index: &'a Index,
+    scope: &'a ScopeIndex,
+    name: &str,
+    id: &ProviderId,
+) -> Option<&'a ProviderId> {
+    let member = index.member(id)?;
+    prefixes(name)
+        .filter_map(|covering| Some((covering, scope.claims.get(covering)?)))
+        .flat_map(|(covering, claims)| {
+            // A described tool is one name; only a prefix covers what lies below it.
+            claims.iter().filter(move |claim| claim.tool.is_none() || covering.len() == name.len())
+        })
+        .filter_map(|claim| index.member(&claim.member))
+        .find(|other| other.grant != member.grant && other.age < member.age)
+        .map(|other| &other.id)
+}
+
+/// `a.b.c`, `a.b`, `a`.
+fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.rfind('.').map(|dot| &name[..dot]))
+}
+
+/// A few exposed names that somebody who typed this may have meant.
+fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
+    let wanted = plain(name);
+    // Whoever may use only some tools is not told the names of others.
+    if wanted.len() < 3 || !view.principal.tools.is_empty() {
+        return Vec::new();
+    }
+    view.scopes()
+        .filter_map(|scope| index.scopes.get(scope))
+        .flat_map(|scope| scope.exposed.keys())
+        // A wrong name must not cost more than a right one by much, however many tools there are.
+        .take(2_000)
+        .filter(|exposed| {
+            let exposed = plain(exposed);
+            exposed.contains(&wanted) || wanted.contains(&exposed)
+        })
+        .take(3)
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn plain(name: &str) -> String {
+    name.chars().take(128).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}

@@ -1,0 +1,89 @@
+//! How much may go on at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::outcome::{CallError, CallErrorKind};
+use crate::provider::ProviderId;
+
+/// A count with a ceiling.
+#[derive(Debug)]
+pub struct Ceiling {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl Ceiling {
+    pub fn new(max: usize) -> Self {
+        Self { count: AtomicUsize::new(0), max }
+    }
+
+    pub fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let entered = self
+            .count
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < self.max).then_some(count + 1));
+        entered.ok().map(|_| Entered(Arc::clone(self)))
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub fn max(&self) -> usize {
+        self.max
+    }
+}
+
+/// A place under the ceiling, given back on drop.
+#[derive(Debug)]
+pub struct Entered(Arc<Ceiling>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One provider's places. A short burst beyond them queues; what does not get a place in time is `overloaded`.
+#[derive(Debug)]
+pub struct Slots {
+    places: Arc<Semaphore>,
+    max: usize,
+}
+
+impl Slots {
+    pub fn new(max: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(max)), max }
+    }
+
+    pub async fn enter(&self, provider: &ProviderId, patience: Duration) -> Result<OwnedSemaphorePermit, CallError> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(place);
+        }
+        match tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) => Err(CallError::undelivered(format!("the {provider} went away"))),
+            Err(_) => Err(CallError::new(
+                CallErrorKind::Overloaded,
+                format!(
+                    "the {provider} has {} calls running, its limit, and none ended within {} ms",
+                    self.max,
+                    patience.as_millis()
+                ),
+            )
+            .hint("try again later, or raise limits.pending_per_provider")),
+        }
+    }
+
+    pub fn running(&self) -> usize {
+        self.max.saturating_sub(self.places.available_permits())
+    }
+
+    /// The provider is gone: whoever waits for a place need not.
+    pub fn close(&self) {
+        self.places.close();
+    }
+}

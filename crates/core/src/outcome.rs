@@ -1,0 +1,246 @@
+//! How a call ends, exactly once: an [`Output`] or a [`CallError`].
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::json::RawJson;
+
+pub type Outcome = Result<Output, CallError>;
+
+/// What a tool gives back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// The result as JSON, as the provider wrote it.
+    pub content: RawJson,
+    /// The same result as blocks that a model can look at (text, images), where the provider gave such.
+    pub blocks: Vec<Block>,
+    pub attachments: Vec<Attachment>,
+}
+
+impl Output {
+    pub fn json(content: RawJson) -> Self {
+        Self { content, blocks: Vec::new(), attachments: Vec::new() }
+    }
+
+    /// A provider's JSON result. A result of the form `{"content":[{"type":"text"|"image",…},…]}` is a list of
+    /// blocks: it is kept as it came, and offered as blocks beside it.
+    pub fn from_provider(content: RawJson, attachments: Vec<Attachment>) -> Self {
+        let blocks = Block::find(&content);
+        Self { content, blocks, attachments }
+    }
+}
+
+/// A piece of a result in the form that models take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    Text(String),
+    /// `data` is base64, as every wire format that carries it has it.
+    Image {
+        data: String,
+        mime_type: String,
+    },
+}
+
+impl Block {
+    fn find(content: &RawJson) -> Vec<Self> {
+        #[derive(serde::Deserialize)]
+        struct Shape<'a> {
+            #[serde(borrow)]
+            content: Vec<Item<'a>>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Item<'a> {
+            #[serde(borrow, rename = "type")]
+            kind: Cow<'a, str>,
+            #[serde(borrow)]
+            text: Option<Cow<'a, str>>,
+            #[serde(borrow)]
+            data: Option<Cow<'a, str>>,
+            #[serde(borrow, rename = "mimeType")]
+            mime_type: Option<Cow<'a, str>>,
+        }
+        // Nearly no result has this form, and most can be told by their first bytes.
+        let text = content.as_str();
+        if !text.starts_with('{') || !text.contains("\"content\"") || !text.contains("\"type\"") {
+            return Vec::new();
+        }
+        let Ok(shape) = serde_json::from_str::<Shape<'_>>(text) else {
+            return Vec::new();
+        };
+        let blocks: Option<Vec<_>> = shape
+            .content
+            .into_iter()
+            .map(|item| match (&*item.kind, item.text, item.data, item.mime_type) {
+                ("text", Some(text), _, _) => Some(Self::Text(text.into_owned())),
+                ("image", _, Some(data), Some(mime)) => {
+                    Some(Self::Image { data: data.into_owned(), mime_type: mime.into_owned() })
+                }
+                _ => None,
+            })
+            .collect();
+        blocks.unwrap_or_default()
+    }
+}
+
+/// Bytes that go along with a result or a chunk.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attachment {
+    pub mime_type: String,
+    pub name: Option<String>,
+    pub data: Bytes,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Attachment({}, {} bytes)", self.mime_type, self.data.len())
+    }
+}
+
+/// Why a call did not give an output. One table for every surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallErrorKind {
+    InvalidArgs,
+    NotAllowed,
+    NotFound,
+    Timeout,
+    Cancelled,
+    Failed,
+    /// The provider went away.
+    Offline,
+    /// A limit is reached; later it may work.
+    Overloaded,
+    /// It contradicts something that happened before.
+    Conflict,
+}
+
+impl CallErrorKind {
+    pub const ALL: [Self; 9] = [
+        Self::InvalidArgs,
+        Self::NotAllowed,
+        Self::NotFound,
+        Self::Timeout,
+        Self::Cancelled,
+        Self::Failed,
+        Self::Offline,
+        Self::Overloaded,
+        Self::Conflict,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArgs => "invalid_args",
+            Self::NotAllowed => "not_allowed",
+            Self::NotFound => "not_found",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Offline => "offline",
+            Self::Overloaded => "overloaded",
+            Self::Conflict => "conflict",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The status code of an HTTP surface.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::InvalidArgs => 422,
+            Self::NotAllowed => 403,
+            Self::NotFound => 404,
+            Self::Timeout => 504,
+            Self::Cancelled => 499,
+            Self::Failed => 502,
+            Self::Offline => 503,
+            Self::Overloaded => 429,
+            Self::Conflict => 409,
+        }
+    }
+
+    fn usually_retryable(self) -> bool {
+        matches!(self, Self::Timeout | Self::Offline | Self::Overloaded)
+    }
+}
+
+impl fmt::Display for CallErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happened, what to do about it, and whether trying again can help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    pub kind: CallErrorKind,
+    pub message: String,
+    pub hint: Option<Cow<'static, str>>,
+    pub retryable: bool,
+    /// The provider certainly never saw the call, so it may be given to it (or to another) again.
+    undelivered: bool,
+}
+
+impl CallError {
+    pub fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, retryable: kind.usually_retryable(), undelivered: false }
+    }
+
+    /// The provider went away before it was given the call.
+    pub fn undelivered(message: impl Into<String>) -> Self {
+        Self { undelivered: true, ..Self::new(CallErrorKind::Offline, message) }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn retryable(mut self, retryable: bool) -> Self {
+        self.retryable = retryable;
+        self
+    }
+
+    pub fn is_undelivered(&self) -> bool {
+        self.undelivered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_blocks(json: &str, expected: usize) {
+        let output = Output::from_provider(RawJson::parse(json).unwrap(), Vec::new());
+        assert_eq!(output.blocks.len(), expected, "{json}");
+        assert_eq!(output.content.as_str(), json, "the result itself stays as it came");
+    }
+
+    #[test]
+    fn blocks_are_found_only_where_every_item_is_one() {
+        check_blocks(
+            r#"{"content":[{"type":"text","text":"a"},{"type":"image","data":"AA==","mimeType":"image/png"}]}"#,
+            2,
+        );
+        check_blocks(r#"{ "content" : [ { "text" : "a\n" , "type" : "text" } ] }"#, 1);
+        check_blocks(r#"{"content":"plain","type":"text"}"#, 0);
+        check_blocks(r#"{"content":[{"type":"text","text":"a"},{"type":"video"}]}"#, 0);
+        check_blocks(r#"{"content":[{"type":"text"}]}"#, 0);
+        check_blocks(r#"[{"type":"text","text":"content"}]"#, 0);
+        check_blocks("null", 0);
+    }
+
+    #[test]
+    fn every_kind_is_read_back_from_its_name() {
+        for kind in CallErrorKind::ALL {
+            assert_eq!(CallErrorKind::parse(kind.as_str()), Some(kind));
+        }
+        assert_eq!(CallErrorKind::parse("nope"), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a principal may call.
+
+use std::fmt;
+
+use crate::outcome::{CallError, CallErrorKind};
+use crate::principal::Principal;
+
+/// The gateway's own rules, on top of what a principal's role and token allow.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// Nobody may call these.
+    pub deny: Vec<Pattern>,
+}
+
+impl Policy {
+    /// `names` are all the names that a tool goes by: a rule that names any of them is about this tool.
+    pub fn authorise(&self, principal: &Principal, names: &[&str]) -> Result<(), CallError> {
+        let tool = names.first().copied().unwrap_or_default();
+        if !principal.role.may_call_tools() {
+            return Err(refused(format!("a {} token cannot call tools", principal.role))
+                .hint("create an agent token: switchboard token create NAME --role agent"));
+        }
+        if !principal.tools.is_empty() && !matches_any(&principal.tools, names) {
+            return Err(refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name))
+                .hint("ask an operator for a token whose tools include it"));
+        }
+        if matches_any(&self.deny, names) {
+            return Err(refused(format!("the gateway's policy denies the tool \"{tool}\" to everyone"))
+                .hint("see policy.deny in the gateway's configuration"));
+        }
+        Ok(())
+    }
+}
+
+fn refused(message: String) -> CallError {
+    CallError::new(CallErrorKind::NotAllowed, message)
+}
+
+fn matches_any(patterns: &[Pattern], names: &[&str]) -> bool {
+    patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name)))
+}
+
+/// A tool name in which `*` stands for any run of characters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Takes time linear in the name for each `*`, whatever the pattern: there is no backtracking beyond the last one.
+    pub fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut p, mut n) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            if pattern.get(p) == Some(&b'*') {
+                star = Some((p, n));
+                p += 1;
+            } else if pattern.get(p) == Some(&name[n]) {
+                p += 1;
+                n += 1;
+            } else if let Some((star_p, star_n)) = star {
+                p = star_p + 1;
+                n = star_n + 1;
+                star = Some((star_p, n));
+            } else {
+                return false;
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::principal::Role;
+
+    #[track_caller]
+    fn check(pattern: &str, name: &str, expected: bool) {
+        assert_eq!(Pattern::new(pattern).matches(name), expected, "{pattern} on {name}");
+    }
+
+    #[test]
+    fn patterns() {
+        check("*", "", true);
+        check("*", "anything", true);
+        check("a*c", "abc", true);
+        check("a*c", "ac", true);
+        check("a*c", "ab", false);
+        check("*__Bash", "laptop__Bash", true);
+        check("*__Bash", "laptop__Bash2", false);
+        check("macos.*.search", "macos.notes.search", true);
+        check("a*b*c", "a-b-b-c", true);
+        check("", "a", false);
+        check("", "", true);
+        // Exponential for a matcher that backtracks into earlier stars.
+        check(&"a*".repeat(40), &"a".repeat(5_000), true);
+        check(&format!("{}b", "a*".repeat(40)), &"a".repeat(5_000), false);
+    }
+
+    fn principal(role: Role, tools: &[&str]) -> Principal {
+        Principal {
+            id: Arc::from("t1"),
+            name: Arc::from("test"),
+            role,
+            tools: tools.iter().map(|text| Pattern::new(text)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_rule_may_use_any_of_a_tools_names() {
+        let names = ["macos_notes_search", "macos.notes.search"];
+        let policy = Policy { deny: vec![Pattern::new("macos.notes.*")] };
+        let kind = |result: Result<(), CallError>| result.map_err(|error| error.kind);
+        let denied = Err(CallErrorKind::NotAllowed);
+        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &names)), denied);
+        let policy = Policy::default();
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &names)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &names)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &names)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &names)), denied);
+    }
+}

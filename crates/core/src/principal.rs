@@ -1,0 +1,85 @@
+//! Who is asking, and what they can see.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::policy::Pattern;
+
+/// Who is asking, as their token says.
+#[derive(Debug, Clone)]
+pub struct Principal {
+    /// The token's id: unique, and never the token itself.
+    pub id: Arc<str>,
+    /// The token's name, for people.
+    pub name: Arc<str>,
+    pub role: Role,
+    /// The tools it may use; empty means all that its role may.
+    pub tools: Vec<Pattern>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    Operator,
+    Agent,
+    Caller,
+    Node,
+    Participant,
+    User,
+}
+
+impl Role {
+    pub const ALL: [Self; 6] = [Self::Operator, Self::Agent, Self::Caller, Self::Node, Self::Participant, Self::User];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Agent => "agent",
+            Self::Caller => "caller",
+            Self::Node => "node",
+            Self::Participant => "participant",
+            Self::User => "user",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// A node offers tools; it does not use them.
+    pub fn may_call_tools(self) -> bool {
+        self != Self::Node
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who can see a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    Everyone,
+    Session(Arc<str>),
+    Channel(Arc<str>),
+    User(Arc<str>),
+}
+
+/// What one request can see: its principal, and the scopes that it is in besides [`Scope::Everyone`].
+#[derive(Debug, Clone)]
+pub struct View {
+    pub principal: Arc<Principal>,
+    pub scopes: Vec<Scope>,
+}
+
+impl View {
+    pub fn of(principal: Arc<Principal>) -> Self {
+        Self { principal, scopes: Vec::new() }
+    }
+
+    /// The narrow scopes first, then the one that all share.
+    pub fn scopes(&self) -> impl Iterator<Item = &Scope> {
+        self.scopes.iter().chain(std::iter::once(&Scope::Everyone))
+    }
+}

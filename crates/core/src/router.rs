@@ -1,0 +1,323 @@
+//! THE PIPELINE: resolve → authorise → validate → limit → deadline → dispatch → record.
+//!
+//! [`Router::start`] enters a call, [`RunningCall::outcome`] runs it. Whatever happens in between (an answer, a cancel,
+//! the deadline, a provider that leaves, a caller that leaves), the call ends in exactly one outcome, which is
+//! recorded once, and nothing of it stays behind.
+
+mod keyed;
+mod running;
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub use self::running::{Finished, LiveCall, RunningCall};
+use crate::audit::{CallStarted, Journal};
+use crate::call::{Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
+use crate::clock;
+use crate::directory::{Directory, Route, Unresolved};
+use crate::idempotency::Ledger;
+use crate::limits::Ceiling;
+use crate::outcome::{CallError, CallErrorKind, Outcome};
+use crate::policy::Policy;
+use crate::provider::ProviderId;
+
+#[derive(Debug, Clone)]
+pub struct RouterOptions {
+    /// Calls of all principals together.
+    pub max_running: usize,
+    /// The time limit of a tool that has none of its own.
+    pub default_timeout: Duration,
+    /// No sign of life extends a call beyond this.
+    pub max_duration: Duration,
+    /// How long a call waits for a place at a provider that is full.
+    pub queue_patience: Duration,
+    /// How long after a provider left a call still waits for it to come back.
+    pub reconnect_patience: Duration,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self {
+            max_running: 1_000,
+            default_timeout: Duration::from_secs(60),
+            max_duration: Duration::from_secs(3_600),
+            queue_patience: Duration::from_secs(2),
+            reconnect_patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Resolves a name to a provider, checks policy and arguments, keeps deadline and limits, dispatches, records.
+pub struct Router {
+    directory: Arc<Directory>,
+    journal: Arc<dyn Journal>,
+    ledger: Option<Arc<dyn Ledger>>,
+    policy: RwLock<Arc<Policy>>,
+    options: RouterOptions,
+    ceiling: Arc<Ceiling>,
+    live: Mutex<HashMap<CallId, LiveCall>>,
+    keyed: keyed::InFlight,
+    draining: AtomicBool,
+    idle: Notify,
+}
+
+impl Router {
+    pub fn new(
+        directory: Arc<Directory>,
+        journal: Arc<dyn Journal>,
+        ledger: Option<Arc<dyn Ledger>>,
+        policy: Policy,
+        options: RouterOptions,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            journal,
+            ledger,
+            policy: RwLock::new(Arc::new(policy)),
+            ceiling: Arc::new(Ceiling::new(options.max_running)),
+            options,
+            live: Mutex::default(),
+            keyed: keyed::InFlight::default(),
+            draining: AtomicBool::new(false),
+            idle: Notify::new(),
+        })
+    }
+
+    /// Enters a call: from here on it has an id, can be cancelled, and will be recorded. It runs when
+    /// [`RunningCall::outcome`] is awaited, and dropping it means that the caller is gone.
+    pub fn start(self: &Arc<Self>, request: CallRequest, sink: Option<Arc<dyn UpdateSink>>) -> RunningCall {
+        let limit = request.timeout.unwrap_or(self.options.default_timeout);
+        let running = RunningCall::new(Arc::clone(self), request, limit, sink);
+        self.journal.started(&CallStarted {
+            id: running.id(),
+            tool: Arc::clone(&running.tool),
+            principal: Arc::clone(&running.request.view.principal),
+            surface: running.request.surface,
+            at_ms: running.at_ms,
+        });
+        running
+    }
+
+    /// Everything between a request and its outcome.
+    async fn run(&self, call: &RunningCall) -> Outcome {
+        if self.draining.load(Ordering::Acquire) {
+            return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
+        }
+        let Some(_place) = self.ceiling.enter() else {
+            return Err(CallError::new(
+                CallErrorKind::Overloaded,
+                format!("the gateway has {} calls running, its limit", self.ceiling.max()),
+            )
+            .hint("try again later, or raise limits.pending_total"));
+        };
+        if let Some(pace) = self.journal.keep_pace() {
+            pace.await;
+        }
+        let stage = Stage::default();
+        tokio::select! {
+            biased;
+            outcome = self.attempt(call, &stage) => outcome,
+            reason = call.life.cancel.fired() => Err(cancelled(reason)),
+            () = call.life.deadline.expired() => {
+                call.life.cancel.fire(CancelReason::Deadline);
+                Err(stage.out_of_time(call))
+            }
+        }
+    }
+
+    /// Looks for the provider until the call has reached one, and returns what that one says.
+    async fn attempt(&self, call: &RunningCall, stage: &Stage) -> Outcome {
+        let request = &call.request;
+        let mut changes = self.directory.subscribe();
+        let mut checked: Option<ProviderId> = None;
+        loop {
+            changes.borrow_and_update();
+            let error = match self.directory.resolve(&request.tool, &request.view) {
+                Ok(route) => {
+                    if checked.as_ref() != Some(&route.id) {
+                        self.check(call, &route)?;
+                        checked = Some(route.id.clone());
+                    }
+                    match self.dispatch(call, route).await {
+                        Err(error) if error.is_undelivered() => error,
+                        outcome => return outcome,
+                    }
+                }
+                Err(Unresolved::Offline { gone_for, provider }) if gone_for < self.options.reconnect_patience => {
+                    let left = self.options.reconnect_patience.saturating_sub(gone_for);
+                    let absence = Unresolved::Offline { provider, gone_for: self.options.reconnect_patience };
+                    let error = absence.into_error(&request.tool);
+                    stage.waits_because(error.clone());
+                    if tokio::time::timeout(left, changes.changed()).await.is_err() {
+                        return Err(error);
+                    }
+                    continue;
+                }
+                Err(unresolved) => return Err(unresolved.into_error(&request.tool)),
+            };
+            // The provider left before it was given the call. The directory will say so in a moment.
+            stage.waits_because(error);
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn check(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
+        let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
+        self.policy().authorise(&call.request.view.principal, &[exposed, &route.tool.name])?;
+        if let Some(schema) = &route.tool.input {
+            schema.validate(&call.request.args)?;
+        }
+        if call.request.timeout.is_none()
+            && let Some(limit) = route.tool.timeout
+        {
+            call.life.deadline.set_limit(limit);
+        }
+        Ok(())
+    }
+
+    async fn dispatch(&self, running: &RunningCall, route: Route) -> Outcome {
+        let _slot = route.slots.enter(&route.id, self.options.queue_patience).await?;
+        let call = Arc::new(Call {
+            id: running.id(),
+            tool: Arc::clone(&route.tool.name),
+            args: running.request.args.clone(),
+            principal: Arc::clone(&running.request.view.principal),
+            session_key: running.request.session_key.clone(),
+            trace: running.request.trace,
+            life: Arc::clone(&running.life),
+        });
+        let updates = Updates::new(Arc::clone(&running.life), running.sink.clone());
+        let answer = AssertUnwindSafe(async { route.provider.call(call, updates).await }).catch_unwind();
+        running.dispatched(&route.id);
+        let outcome = answer.await.unwrap_or_else(|_| {
+            self.journal.count("provider", "panic");
+            Err(CallError::new(CallErrorKind::Failed, format!("the {} failed inside the gateway", route.id)))
+        });
+        if outcome.as_ref().is_err_and(CallError::is_undelivered) {
+            running.not_dispatched();
+        }
+        outcome
+    }
+
+    /// Cancels a running call if `allowed` to; `None` when there is no such call.
+    pub fn cancel(&self, id: CallId, reason: CancelReason, allowed: impl FnOnce(&LiveCall) -> bool) -> Option<bool> {
+        self.live(|live| {
+            let call = live.get(&id)?;
+            Some(allowed(call) && call.cancel(reason))
+        })
+    }
+
+    /// Cancels every running call for which `which` holds.
+    pub fn cancel_all(&self, reason: CancelReason, which: impl Fn(&LiveCall) -> bool) {
+        self.live(|live| {
+            for call in live.values().filter(|call| which(call)) {
+                call.cancel(reason);
+            }
+        });
+    }
+
+    /// The calls that run now, oldest first.
+    pub fn running(&self) -> Vec<LiveCall> {
+        let mut calls: Vec<_> = self.live(|live| live.values().cloned().collect());
+        calls.sort_unstable_by_key(|call| call.id);
+        calls
+    }
+
+    pub fn running_count(&self) -> usize {
+        self.live(|live| live.len())
+    }
+
+    /// Takes no more calls, and waits for those that run; whatever is left after `patience` is cancelled.
+    pub async fn drain(&self, patience: Duration) {
+        self.draining.store(true, Ordering::Release);
+        let until = Instant::now() + patience;
+        if tokio::time::timeout_at(until, self.until_idle()).await.is_err() {
+            self.cancel_all(CancelReason::Shutdown, |_| true);
+            // Cancelled calls end by themselves; this bounds what a stuck surface could cost.
+            let _ = tokio::time::timeout(Duration::from_secs(1), self.until_idle()).await;
+        }
+    }
+
+    async fn until_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.running_count() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    pub fn journal(&self) -> &Arc<dyn Journal> {
+        &self.journal
+    }
+
+    fn live<T>(&self, work: impl FnOnce(&mut HashMap<CallId, LiveCall>) -> T) -> T {
+        work(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Router").field("running", &self.running_count()).finish_non_exhaustive()
+    }
+}
+
+/// How far a call has come, for the sentence that its end is explained with.
+#[derive(Default)]
+struct Stage {
+    waiting: Mutex<Option<CallError>>,
+}
+
+impl Stage {
+    fn waits_because(&self, error: CallError) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn out_of_time(&self, call: &RunningCall) -> CallError {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (call.provider(), waiting) {
+            (None, Some(absence)) => absence,
+            (provider, _) => {
+                let limit = call.life.deadline.limit().as_millis();
+                let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
+                CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
+                    .hint("raise timeout_ms, or have the tool report progress, which extends the time")
+            }
+        }
+    }
+}
+
+fn cancelled(reason: CancelReason) -> CallError {
+    let (kind, message) = match reason {
+        CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
+        CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller went away"),
+        CancelReason::Deadline => (CallErrorKind::Timeout, "the call ran out of time"),
+        CancelReason::Revoked => (CallErrorKind::Cancelled, "the caller's token was revoked"),
+        CancelReason::Shutdown => (CallErrorKind::Cancelled, "the gateway shut down before the call ended"),
+        CancelReason::ReaderTooSlow => {
+            (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")
+        }
+    };
+    CallError::new(kind, message)
+}
+
+/// The wall clock beside tokio's, read once per call.
+fn now() -> (i64, Instant) {
+    (clock::now_ms(), Instant::now())
+}

@@ -1,0 +1,194 @@
+//! A call that has been entered, and the guarantee that it is recorded once and leaves nothing behind.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Router, cancelled, now};
+use crate::audit::CallRecord;
+use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, UpdateSink};
+use crate::outcome::Outcome;
+use crate::principal::Principal;
+use crate::provider::ProviderId;
+
+/// How a call ended.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    pub id: CallId,
+    pub outcome: Outcome,
+    pub duration: Duration,
+}
+
+/// What others can see of a running call.
+#[derive(Debug, Clone)]
+pub struct LiveCall {
+    pub id: CallId,
+    pub tool: Arc<str>,
+    pub principal: Arc<Principal>,
+    pub surface: &'static str,
+    pub session_key: Option<Arc<str>>,
+    pub at_ms: i64,
+    pub started: Instant,
+    life: Arc<Life>,
+}
+
+impl LiveCall {
+    pub(super) fn cancel(&self, reason: CancelReason) -> bool {
+        self.life.cancel.fire(reason)
+    }
+}
+
+/// An entered call. Awaiting [`RunningCall::outcome`] runs it; dropping it means that the caller is gone.
+pub struct RunningCall {
+    id: CallId,
+    router: Arc<Router>,
+    pub(super) request: CallRequest,
+    pub(super) tool: Arc<str>,
+    pub(super) life: Arc<Life>,
+    pub(super) sink: Option<Arc<dyn UpdateSink>>,
+    pub(super) at_ms: i64,
+    started: Instant,
+    dispatched: Mutex<Option<(ProviderId, Instant)>>,
+    recorded: bool,
+}
+
+impl RunningCall {
+    pub(super) fn new(
+        router: Arc<Router>,
+        request: CallRequest,
+        limit: Duration,
+        sink: Option<Arc<dyn UpdateSink>>,
+    ) -> Self {
+        let (at_ms, started) = now();
+        let life = Arc::new(Life {
+            deadline: Deadline::new(limit, router.options.max_duration),
+            cancel: CancelSignal::default(),
+            updates: 0.into(),
+        });
+        let call = Self {
+            id: CallId::new(),
+            tool: request.tool.as_str().into(),
+            router,
+            request,
+            life,
+            sink,
+            at_ms,
+            started,
+            dispatched: Mutex::default(),
+            recorded: false,
+        };
+        let live = LiveCall {
+            id: call.id,
+            tool: Arc::clone(&call.tool),
+            principal: Arc::clone(&call.request.view.principal),
+            surface: call.request.surface,
+            session_key: call.request.session_key.clone(),
+            at_ms,
+            started,
+            life: Arc::clone(&call.life),
+        };
+        call.router.live(|calls| calls.insert(call.id, live));
+        call
+    }
+
+    pub fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// Runs the call to its end.
+    ///
+    /// A call with an idempotency key goes on when its caller leaves: the caller is expected to come back with
+    /// the same key and ask what became of it. A cancel or its deadline still ends it.
+    pub async fn outcome(mut self) -> Finished {
+        if self.request.idempotency_key.is_some() {
+            return super::keyed::run(self).await;
+        }
+        self.run().await
+    }
+
+    pub(super) async fn run(&mut self) -> Finished {
+        let router = Arc::clone(&self.router);
+        let outcome = router.run(self).await;
+        self.finish(outcome)
+    }
+
+    /// Records the outcome and takes the call off the table.
+    pub(super) fn finish(&mut self, outcome: Outcome) -> Finished {
+        let record = self.record(outcome.clone());
+        let duration = record.duration;
+        self.router.journal.finished(record);
+        self.leave();
+        Finished { id: self.id, outcome, duration }
+    }
+
+    /// Takes the call off the table without a record of its own: it turned out to be another one's retry.
+    pub(super) fn leave(&mut self) {
+        self.recorded = true;
+        let last = self.router.live(|calls| {
+            calls.remove(&self.id);
+            calls.is_empty()
+        });
+        if last {
+            self.router.idle.notify_waiters();
+        }
+    }
+
+    pub(super) fn router(&self) -> &Arc<Router> {
+        &self.router
+    }
+
+    pub(super) fn dispatched(&self, provider: &ProviderId) {
+        *self.dispatch_slot() = Some((provider.clone(), Instant::now()));
+    }
+
+    pub(super) fn not_dispatched(&self) {
+        *self.dispatch_slot() = None;
+    }
+
+    pub(super) fn provider(&self) -> Option<ProviderId> {
+        self.dispatch_slot().as_ref().map(|(provider, _)| provider.clone())
+    }
+
+    fn dispatch_slot(&self) -> std::sync::MutexGuard<'_, Option<(ProviderId, Instant)>> {
+        self.dispatched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, outcome: Outcome) -> CallRecord {
+        let dispatched = self.dispatch_slot().clone();
+        CallRecord {
+            id: self.id,
+            tool: Arc::clone(&self.tool),
+            waited: dispatched.as_ref().map(|(_, at)| *at - self.started),
+            provider: dispatched.map(|(provider, _)| provider),
+            principal: Arc::clone(&self.request.view.principal),
+            surface: self.request.surface,
+            session_key: self.request.session_key.clone(),
+            trace: self.request.trace,
+            args: self.request.args.clone(),
+            outcome,
+            at_ms: self.at_ms,
+            duration: self.started.elapsed(),
+            updates: self.life.updates.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        if !self.recorded {
+            self.life.cancel.fire(CancelReason::Disconnected);
+            let reason = self.life.cancel.reason().unwrap_or(CancelReason::Disconnected);
+            self.router.journal.finished(self.record(Err(cancelled(reason))));
+            self.leave();
+        }
+    }
+}
+
+impl fmt::Debug for RunningCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningCall").field("id", &self.id).field("tool", &self.tool).finish_non_exhaustive()
+    }
+}

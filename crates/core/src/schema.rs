@@ -1,0 +1,181 @@
+//! JSON Schema for arguments: compiled once, on first use, without network, files or backtracking.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+
+use crate::json::RawJson;
+use crate::outcome::{CallError, CallErrorKind};
+
+/// A larger schema is refused: nobody writes one by hand, and it would be read by every model that sees the tool.
+pub const MAX_SCHEMA_BYTES: usize = 128 * 1024;
+
+/// How many mistakes are named in one answer.
+const MAX_MISTAKES: usize = 5;
+
+#[derive(Debug, Clone)]
+pub struct Schema {
+    raw: RawJson,
+    compiled: Arc<OnceLock<Result<Compiled, String>>>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    validator: Validator,
+    schema: Value,
+}
+
+impl Schema {
+    pub fn new(raw: RawJson) -> Self {
+        Self { raw, compiled: Arc::default() }
+    }
+
+    pub fn raw(&self) -> &RawJson {
+        &self.raw
+    }
+
+    /// Whether the schema can be used at all, and if not, why.
+    pub fn check(&self) -> Result<(), &str> {
+        self.compiled().map(drop)
+    }
+
+    /// Checks a call's arguments, and says which of them is wrong and what was expected.
+    pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
+        let compiled = self.compiled().map_err(|why| {
+            CallError::new(CallErrorKind::Failed, format!("the tool's input schema cannot be used: {why}"))
+                .hint("the tool's author has to mend the schema")
+        })?;
+        let args = args.to_value().map_err(|error| {
+            CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"))
+        })?;
+        if compiled.validator.is_valid(&args) {
+            return Ok(());
+        }
+        let mut message = String::new();
+        for error in compiled.validator.iter_errors(&args).take(MAX_MISTAKES) {
+            let separator = if message.is_empty() { "" } else { "; " };
+            let _ = write!(message, "{separator}{}", mistake(&error, &compiled.schema));
+        }
+        Err(CallError::new(CallErrorKind::InvalidArgs, message).hint("see the tool's input_schema"))
+    }
+
+    fn compiled(&self) -> Result<&Compiled, &str> {
+        let compiled = self.compiled.get_or_init(|| {
+            if self.raw.len() > MAX_SCHEMA_BYTES {
+                return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", self.raw.len()));
+            }
+            let schema = self.raw.to_value().map_err(|error| error.to_string())?;
+            let validator = jsonschema::options()
+                .with_pattern_options(PatternOptions::regex().size_limit(1 << 20).dfa_size_limit(1 << 20))
+                .offline()
+                .build(&schema)
+                .map_err(|error| error.to_string())?;
+            Ok(Compiled { validator, schema })
+        });
+        compiled.as_ref().map_err(String::as_str)
+    }
+}
+
+fn mistake(error: &ValidationError<'_>, schema: &Value) -> String {
+    let place = error.instance_path().to_string();
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            // The error's schema path ends in `/required`; the property's own schema lies beside that.
+            let beside = error.schema_path().to_string();
+            let parent = beside.strip_suffix("/required").unwrap_or_default();
+            let kind = schema
+                .pointer(parent)
+                .and_then(|schema| schema.get("properties")?.get(name)?.get("type"))
+                .map(|kind| format!(" ({})", kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)));
+            format!("missing \"{name}\"{}{}", kind.unwrap_or_default(), at(&place))
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            format!("unknown \"{}\"{}", unexpected.join("\", \""), at(&place))
+        }
+        ValidationErrorKind::Type { kind } => {
+            let expected = match kind {
+                TypeKind::Single(kind) => kind.to_string(),
+                TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.to_string()).collect::<Vec<_>>().join(" or "),
+            };
+            let subject = if place.is_empty() { "the arguments".to_owned() } else { format!("\"{}\"", &place[1..]) };
+            format!("{subject} must be {expected}, not {}", type_name(error.instance()))
+        }
+        _ => {
+            let mut text = error.to_string();
+            if text.chars().count() > 200 {
+                text = text.chars().take(200).chain(['…']).collect();
+            }
+            format!("{text}{}", at(&place))
+        }
+    }
+}
+
+fn at(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!(" at {place}") }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(schema: &str, args: &str, expected: Option<&str>) {
+        let schema = Schema::new(RawJson::parse(schema).unwrap());
+        let result = schema.validate(&RawJson::parse(args).unwrap());
+        assert_eq!(result.err().map(|error| error.message).as_deref(), expected);
+    }
+
+    const SEARCH: &str = r#"{"type":"object","properties":{"query":{"type":"string"},"limit":{"type":"integer","minimum":1}},
+        "required":["query"],"additionalProperties":false}"#;
+
+    #[test]
+    fn mistakes_are_named() {
+        check(SEARCH, r#"{"query":"x"}"#, None);
+        check(SEARCH, "{}", Some("missing \"query\" (string)"));
+        check(SEARCH, r#"{"query":5}"#, Some("\"query\" must be string, not number"));
+        check(SEARCH, "null", Some("the arguments must be object, not null"));
+        check(SEARCH, r#"{"query":"x","limt":1}"#, Some("unknown \"limt\""));
+        check(SEARCH, r#"{"query":"x","limit":0}"#, Some("0 is less than the minimum of 1 at /limit"));
+    }
+
+    #[test]
+    fn a_schema_never_reaches_out() {
+        for reference in ["http://127.0.0.1:1/schema.json", "file:///etc/passwd"] {
+            let schema = Schema::new(RawJson::of(&serde_json::json!({ "$ref": reference })));
+            assert!(schema.check().is_err(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_catastrophic_pattern_takes_linear_time() {
+        let long = format!("\"{}!\"", "a".repeat(200_000));
+        let schema = Schema::new(RawJson::parse(r#"{"pattern":"^(a+)+$"}"#).unwrap());
+        assert!(schema.validate(&RawJson::parse(&long).unwrap()).is_err());
+    }
+
+    #[test]
+    fn references_that_go_in_circles_end() {
+        let schema = Schema::new(RawJson::parse(r##"{"$ref":"#"}"##).unwrap());
+        let _ = schema.validate(&RawJson::parse("{}").unwrap());
+        let schema = Schema::new(
+            RawJson::parse(r##"{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##)
+                .unwrap(),
+        );
+        let _ = schema.validate(&RawJson::parse("{}").unwrap());
+    }
+}

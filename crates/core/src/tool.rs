@@ -1,0 +1,54 @@
+//! Tools, and the catalogues in which providers offer them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::json::RawJson;
+use crate::schema::Schema;
+
+/// A named function that one provider offers.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// The provider's own name for it, which is what the provider is sent.
+    pub name: Arc<str>,
+    /// The name it would like to be exposed under; made to fit, and unique, by the directory.
+    pub wish: String,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub input: Option<Schema>,
+    pub output_schema: Option<RawJson>,
+    pub annotations: Option<RawJson>,
+    /// What the tool stands for in eligibility questions, such as `shell.exec`.
+    pub capabilities: Vec<String>,
+    /// How long a call of it may take without a sign of life.
+    pub timeout: Option<Duration>,
+}
+
+impl Tool {
+    /// A tool of which only the name is known.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            wish: name.into(),
+            title: None,
+            description: None,
+            input: None,
+            output_schema: None,
+            annotations: None,
+            capabilities: Vec::new(),
+            timeout: None,
+        }
+    }
+}
+
+/// What one provider offers.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Tools that are described, and therefore listed.
+    pub tools: Vec<Tool>,
+    /// Open prefixes: any tool at or below one (`macos.notes` covers `macos.notes.search`) may be called, though
+    /// the gateway cannot list it.
+    pub prefixes: Vec<String>,
+    /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider.
+    pub bare_names: bool,
+}
