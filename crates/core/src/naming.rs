@@ -13,7 +13,8 @@ pub fn is_exposable(name: &str) -> bool {
 }
 
 /// Turns a wished-for name into one that can be exposed. What fits stays as it is; every other character becomes
-/// `_`, and a name that is then too long, or that lost a character other than a dot, gets a hash of `address`
+/// `_`, and a name that is then too long, or that lost a character other than a dot or a
+/// colon (which names and ids commonly have), gets a hash of `address`
 /// so that two different tools never share it by accident.
 pub fn expose(wish: &str, address: &str) -> String {
     let mut lossy = wish.is_empty();
@@ -23,7 +24,7 @@ pub fn expose(wish: &str, address: &str) -> String {
             if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
                 c
             } else {
-                lossy |= c != '.';
+                lossy |= c != '.' && c != ':';
                 '_'
             }
         })

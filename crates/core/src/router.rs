@@ -230,6 +230,10 @@ impl Router {
         calls
     }
 
+    pub fn is_running(&self, id: CallId) -> bool {
+        self.live(|live| live.contains_key(&id))
+    }
+
     pub fn running_count(&self) -> usize {
         self.live(|live| live.len())
     }

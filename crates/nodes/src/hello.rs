@@ -1,0 +1,94 @@
+//! Reading a node's hello: liberal in what it says, strict in what it takes.
+
+use std::time::Duration;
+
+use sa_core::{Catalog, RawJson, Schema, Tool};
+use sa_protocol::node::{Hello, ToolSpec};
+use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
+use sa_socket::Close;
+use serde_json::{Value, json};
+
+use crate::NodeOptions;
+
+const MAX_ID: usize = 128;
+const MAX_DESCRIPTION: usize = 16 * 1024;
+
+/// What a hello comes to, once checked.
+pub(crate) struct Introduction {
+    pub(crate) id: String,
+    pub(crate) catalog: Catalog,
+    pub(crate) about: RawJson,
+    pub(crate) modern: bool,
+    /// Names that were not taken, each with its reason.
+    pub(crate) ignored: Vec<String>,
+}
+
+pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Result<Introduction, Close> {
+    let id = &hello.node.id;
+    if hello.protocol_version != PROTOCOL_VERSION {
+        let spoken = hello.protocol_version;
+        return Err(Close::new(
+            close::VERSION_NOT_SUPPORTED,
+            format!("protocol version {spoken} is not supported; this gateway speaks {PROTOCOL_VERSION}"),
+        ));
+    }
+    if id.is_empty() || id.len() > MAX_ID || id.chars().any(char::is_control) {
+        return Err(bad("node.id must have 1 to 128 bytes and no control characters"));
+    }
+    if hello.tools.len() + hello.capabilities.len() > options.max_tools {
+        return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
+    }
+    let host: Value = hello.host.and_then(|host| serde_json::from_str(host).ok()).unwrap_or(Value::Null);
+    let mut ignored = Vec::new();
+    let mut usable = |name: &str| match validate_tool_name(name) {
+        Ok(()) => true,
+        Err(error) => {
+            ignored.push(format!("{}: {error}", name.escape_debug().take(140).collect::<String>()));
+            false
+        }
+    };
+    let prefixes: Vec<String> = hello.capabilities.iter().filter(|name| usable(name)).cloned().collect();
+    let tools: Vec<Tool> = hello.tools.iter().filter(|spec| usable(&spec.name)).map(|spec| tool(id, spec)).collect();
+    let modern = !hello.features.names().is_empty() || !hello.tools.is_empty() || hello.host.is_some();
+    let about = json!({
+        "name": hello.node.name,
+        "node_type": hello.node.node_type,
+        "version": hello.node.version,
+        "tags": hello.node.tags,
+        "features": hello.features.names(),
+        "host": host,
+        "remote": remote,
+        "ignored": ignored,
+    });
+    Ok(Introduction {
+        id: id.clone(),
+        catalog: Catalog { tools, prefixes, bare_names: host["role"] != "specialized" },
+        about: RawJson::of(&about),
+        modern,
+        ignored,
+    })
+}
+
+/// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
+fn tool(node: &str, spec: &ToolSpec) -> Tool {
+    let wish = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
+    Tool {
+        name: spec.name.as_str().into(),
+        wish,
+        title: spec.title.clone(),
+        description: spec.description.as_deref().map(shortened),
+        input: spec.input_schema.as_deref().map(|raw| Schema::new(raw.into())),
+        output_schema: spec.output_schema.as_deref().map(RawJson::from),
+        annotations: spec.annotations.as_deref().map(RawJson::from),
+        capabilities: spec.capabilities.clone(),
+        timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()
+}
+
+pub(crate) fn bad(reason: impl Into<std::borrow::Cow<'static, str>>) -> Close {
+    Close::new(close::BAD_HELLO, reason)
+}

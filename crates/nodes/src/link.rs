@@ -1,0 +1,51 @@
+//! How the gateway talks to one node.
+
+use sa_core::call::{Call, CallId, CancelReason};
+use sa_core::link::Link;
+use sa_core::{CallError, CallErrorKind};
+use sa_protocol::node::{self, Features, ToolCancel, ToolRequest};
+use sa_socket::{Outbox, Rejected};
+
+#[derive(Debug)]
+pub(crate) struct NodeLink {
+    pub(crate) outbox: Outbox,
+    pub(crate) features: Features,
+    /// Whether the node knows of extensions at all. One that does not gets exactly the frames it was written for.
+    pub(crate) modern: bool,
+    pub(crate) id: String,
+}
+
+impl Link for NodeLink {
+    fn send_request(&self, call: &Call) -> Result<(), CallError> {
+        let mut frame = String::new();
+        node::encode_request(
+            &mut frame,
+            &ToolRequest {
+                request_id: call.id.to_string().into(),
+                tool: (&*call.tool).into(),
+                args: Some(call.args.as_str()),
+                session_key: call.session_key.as_deref().map(Into::into),
+                traceparent: self.modern.then(|| call.trace.traceparent().into()),
+                deadline_ms: self.modern.then(|| call.time_left().as_millis() as u64),
+            },
+        );
+        self.outbox.send(frame).map_err(|rejected| match rejected {
+            Rejected::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
+            Rejected::Overrun => CallError::new(
+                CallErrorKind::Overloaded,
+                format!("the node \"{}\" reads too slowly and was disconnected", self.id),
+            ),
+        })
+    }
+
+    fn send_cancel(&self, id: CallId, reason: CancelReason) {
+        if !self.features.cancel {
+            return;
+        }
+        let mut frame = String::new();
+        let cancel = ToolCancel { request_id: id.to_string().into(), reason: Some(reason.as_str().into()) };
+        node::encode_cancel(&mut frame, &cancel);
+        // A connection that cannot take the cancel is closing, which cancels everything.
+        let _ = self.outbox.send(frame);
+    }
+}

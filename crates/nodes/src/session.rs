@@ -1,0 +1,241 @@
+//! One node's connection, from its hello to its clean-up.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use sa_core::directory::{Attach, AttachError};
+use sa_core::link::LinkProvider;
+use sa_core::outcome::{Attachment, Outcome, Output};
+use sa_core::{AuditEvent, CallError, CallErrorKind, CallId, ProviderId, RawJson, Scope, Update};
+use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
+use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};
+use sa_socket::{Close, Next, Outbox};
+use tracing::{debug, info, warn};
+
+use crate::hello::{self, Introduction};
+use crate::link::NodeLink;
+use crate::{Admission, KIND, Nodes};
+
+pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admission) {
+    let introduction = match greet(nodes, &mut socket, &admission).await {
+        Ok(introduction) => introduction,
+        Err(refusal) => {
+            nodes.router.journal().count("node", "refused");
+            info!(remote = admission.remote, code = refusal.code, reason = &*refusal.reason, "node refused");
+            return dismiss(socket, &refusal).await;
+        }
+    };
+    let (Introduction { id, catalog, about, modern, ignored }, features) = introduction;
+    let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
+    let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
+    // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
+    let _ = outbox.send(welcome(nodes));
+    let provider = Arc::new(LinkProvider::new(NodeLink { outbox: outbox.clone(), features, modern, id: id.clone() }));
+    let attach = Attach {
+        id: ProviderId::new(KIND, &id),
+        scope: Scope::Everyone,
+        grant: admission.grant.clone(),
+        provider: Arc::clone(&provider) as Arc<dyn sa_core::Provider>,
+        catalog,
+        max_running: nodes.options.max_pending,
+        about,
+    };
+    let registration = match nodes.router.directory().attach(attach) {
+        Ok(registration) => registration,
+        Err(error @ AttachError::HeldByAnother(_)) => {
+            audit(nodes, "node.impostor", &id, &admission, &error.to_string());
+            warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
+            return dismiss(socket, &Close::new(close::ID_HELD, "this node id belongs to another node")).await;
+        }
+    };
+    for name in &ignored {
+        warn!(node = id, name, "a name in the node's hello cannot be used");
+    }
+    info!(node = id, remote = admission.remote, "node connected");
+    audit(nodes, "node.connected", &id, &admission, "");
+
+    let watch = async {
+        tokio::select! {
+            () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+            () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked")),
+            () = registration.replaced().cancelled_owned() => {
+                outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
+            }
+        }
+        // Calls end now, not when the node has read that it was dismissed.
+        provider.close(&format!("the node \"{id}\" was disconnected"));
+        std::future::pending::<()>().await;
+    };
+    let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
+    let serve = sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text);
+    let ended = tokio::select! {
+        ended = serve => ended,
+        () = watch => unreachable!("the watch never ends by itself"),
+    };
+    // The calls first: one that is resolved again must find the node gone, or back.
+    drop(registration);
+    provider.close(&format!("the node \"{id}\" went away in the middle of the call"));
+    info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
+    audit(nodes, "node.disconnected", &id, &admission, &ended.reason);
+}
+
+/// Waits for the hello, and checks it.
+async fn greet(
+    nodes: &Nodes,
+    socket: &mut WebSocket,
+    admission: &Admission,
+) -> Result<(Introduction, Features), Close> {
+    let first = tokio::select! {
+        first = tokio::time::timeout(nodes.options.hello_patience, first_text(socket)) => first,
+        () = nodes.shutdown.cancelled() => return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+    };
+    let text = match first {
+        Ok(Some(text)) => text,
+        Ok(None) => return Err(hello::bad("the connection ended before a node_hello")),
+        Err(_) => return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello came in time")),
+    };
+    let hello = match Incoming::decode(&text) {
+        Ok(Incoming::Hello(hello)) => hello,
+        Ok(_) => return Err(hello::bad("the first frame must be a node_hello")),
+        Err(error) => return Err(hello::bad(format!("the node_hello cannot be read: {error}"))),
+    };
+    let introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
+    if let Some(bound) = &admission.bound_id
+        && **bound != *introduction.id
+    {
+        audit(nodes, "node.impostor", &introduction.id, admission, "the token is bound to another id");
+        return Err(Close::new(close::ID_HELD, "the token is not for this node id"));
+    }
+    Ok((introduction, hello.features))
+}
+
+async fn first_text(socket: &mut WebSocket) -> Option<String> {
+    loop {
+        match socket.recv().await? {
+            Ok(Message::Text(text)) => return Some(text.to_string()),
+            Ok(Message::Ping(_) | Message::Pong(_)) => {}
+            _ => return None,
+        }
+    }
+}
+
+async fn dismiss(mut socket: WebSocket, refusal: &Close) {
+    let frame = CloseFrame { code: refusal.code, reason: refusal.reason.as_ref().into() };
+    let goodbye = async {
+        socket.send(Message::Close(Some(frame))).await.ok()?;
+        while socket.recv().await?.is_ok() {}
+        Some(())
+    };
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), goodbye).await;
+}
+
+fn welcome(nodes: &Nodes) -> String {
+    let mut frame = String::new();
+    let features = Features::ALL;
+    let gateway_version = nodes.options.gateway_version.into();
+    node::encode_welcome(&mut frame, &Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features });
+    frame
+}
+
+fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, id: &str, text: &str) -> Next {
+    let frame = match Incoming::decode(text) {
+        Ok(frame) => frame,
+        Err(error) => {
+            nodes.router.journal().count("node", "bad_frame");
+            debug!(node = id, %error, "a frame cannot be read");
+            return ControlFlow::Continue(());
+        }
+    };
+    let (request_id, known) = match frame {
+        Incoming::Response(response) => {
+            let request_id = response.request_id.clone();
+            (request_id, answer(response, |id, outcome| provider.complete(id, outcome)))
+        }
+        Incoming::Progress(frame) => {
+            let message = frame.message.map(std::borrow::Cow::into_owned);
+            let update = Update::Progress { progress: frame.progress, total: frame.total, message };
+            let known = frame.request_id.parse().is_ok_and(|id| provider.update(id, update));
+            (frame.request_id, known)
+        }
+        Incoming::Chunk(frame) => {
+            let content = RawJson::from_checked(frame.content);
+            let update = Update::Chunk { content, attachments: attachments(&frame.attachments) };
+            let known = frame.request_id.parse().is_ok_and(|id| provider.update(id, update));
+            (frame.request_id, known)
+        }
+        Incoming::Ping(timestamp) => {
+            let mut pong = String::new();
+            node::encode_pong(&mut pong, timestamp);
+            let _ = outbox.send(pong);
+            return ControlFlow::Continue(());
+        }
+        _ => return ControlFlow::Continue(()),
+    };
+    if !known {
+        stray(nodes, id, &request_id);
+    }
+    ControlFlow::Continue(())
+}
+
+fn answer(response: ToolResponse<'_>, complete: impl FnOnce(CallId, Outcome) -> bool) -> bool {
+    let Ok(id) = response.request_id.parse() else { return false };
+    let outcome = match response.outcome {
+        Ok(result) => {
+            let content = result.map_or_else(RawJson::null, RawJson::from_checked);
+            Ok(Output::from_provider(content, attachments(&response.attachments)))
+        }
+        Err(failure) => Err(CallError::new(kind(failure.kind), failure.message.into_owned())),
+    };
+    complete(id, outcome)
+}
+
+fn kind(kind: ErrorKind) -> CallErrorKind {
+    match kind {
+        ErrorKind::InvalidArgs => CallErrorKind::InvalidArgs,
+        ErrorKind::NotAllowed => CallErrorKind::NotAllowed,
+        ErrorKind::Timeout => CallErrorKind::Timeout,
+        ErrorKind::Cancelled => CallErrorKind::Cancelled,
+        ErrorKind::NotFound => CallErrorKind::NotFound,
+        _ => CallErrorKind::Failed,
+    }
+}
+
+/// Attachments whose bytes cannot be read are left out: the result itself still counts.
+fn attachments(wire: &[sa_protocol::Attachment<'_>]) -> Vec<Attachment> {
+    wire.iter()
+        .filter_map(|attachment| {
+            Some(Attachment {
+                mime_type: attachment.mime_type.to_string(),
+                name: attachment.name.as_ref().map(ToString::to_string),
+                data: attachment.bytes().ok()?.into(),
+            })
+        })
+        .collect()
+}
+
+/// A word on a call that this connection does not have. Mostly it is late, after a cancel; one that names a call which
+/// runs elsewhere is an attempt to answer for somebody else, and is recorded. The node is told nothing either way.
+fn stray(nodes: &Nodes, node: &str, request_id: &str) {
+    let elsewhere = request_id.parse().is_ok_and(|id| nodes.router.is_running(id));
+    let journal = nodes.router.journal();
+    journal.count("node", if elsewhere { "forged_reply" } else { "stray_reply" });
+    if elsewhere {
+        warn!(node, "a node answered a call that was not its own");
+        journal.audit(AuditEvent {
+            what: "reply.forged",
+            who: format!("node {node}"),
+            subject: request_id.chars().take(64).collect(),
+            detail: String::new(),
+        });
+    }
+}
+
+fn audit(nodes: &Nodes, what: &'static str, id: &str, admission: &Admission, detail: &str) {
+    nodes.router.journal().audit(AuditEvent {
+        what,
+        who: format!("node {id} from {}", admission.remote),
+        subject: id.to_owned(),
+        detail: detail.to_owned(),
+    });
+}

@@ -1,0 +1,130 @@
+//! What is to be written, bounded in bytes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::ws::Utf8Bytes;
+use tokio::sync::Notify;
+
+use crate::serve::Close;
+
+/// The sending end of a connection: cheap to clone, usable from anywhere, never waits.
+#[derive(Debug, Clone)]
+pub struct Outbox(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Notify,
+    max_bytes: usize,
+    /// What the connection is closed with when its reader is too slow.
+    overrun: Close,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    frames: Vec<Utf8Bytes>,
+    bytes: usize,
+    close: Option<Close>,
+}
+
+/// Why a frame was not taken. It certainly was not and will not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejected {
+    /// The connection is closed, or about to be.
+    Closed,
+    /// The reader is too slow; the connection is being closed for it.
+    Overrun,
+}
+
+impl Outbox {
+    pub fn new(max_bytes: usize, overrun: Close) -> Self {
+        Self(Arc::new(Shared { queue: Mutex::default(), changed: Notify::new(), max_bytes, overrun }))
+    }
+
+    /// Queues a text frame.
+    pub fn send(&self, frame: impl Into<Utf8Bytes>) -> Result<(), Rejected> {
+        let frame = frame.into();
+        let (result, wake) = {
+            let mut queue = self.lock();
+            if queue.close.is_some() {
+                (Err(Rejected::Closed), false)
+            } else if queue.bytes > 0 && queue.bytes + frame.len() > self.0.max_bytes {
+                queue.close = Some(self.0.overrun.clone());
+                (Err(Rejected::Overrun), true)
+            } else {
+                queue.bytes += frame.len();
+                queue.frames.push(frame);
+                // One wake-up is enough for all that is queued until the writer comes.
+                (Ok(()), queue.frames.len() == 1)
+            }
+        };
+        if wake {
+            self.0.changed.notify_one();
+        }
+        result
+    }
+
+    /// Closes the connection once what is queued has been written. The first reason given counts.
+    pub fn close(&self, close: Close) {
+        self.lock().close.get_or_insert(close);
+        self.0.changed.notify_one();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.lock().close.is_some()
+    }
+
+    /// Waits for something to do: the frames to write, and the reason to close after them, if there is one.
+    pub(crate) async fn next(&self) -> (Vec<Utf8Bytes>, Option<Close>) {
+        loop {
+            let changed = self.0.changed.notified();
+            {
+                let mut queue = self.lock();
+                if !queue.frames.is_empty() || queue.close.is_some() {
+                    queue.bytes = 0;
+                    return (std::mem::take(&mut queue.frames), queue.close.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Nothing can be sent any more; what was queued is gone.
+    pub(crate) fn shut(&self, close: Close) {
+        let mut queue = self.lock();
+        queue.close.get_or_insert(close);
+        queue.frames = Vec::new();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outbox() -> Outbox {
+        Outbox::new(10, Close::new(4429, "too slow"))
+    }
+
+    #[tokio::test]
+    async fn takes_frames_up_to_its_limit_and_then_closes() {
+        let outbox = outbox();
+        assert_eq!(outbox.send("12345678901234567890"), Ok(()), "one frame always fits: it is what the peer asked for");
+        assert_eq!(outbox.send("x"), Err(Rejected::Overrun));
+        assert_eq!(outbox.send("x"), Err(Rejected::Closed));
+        let (frames, close) = outbox.next().await;
+        assert_eq!(frames.len(), 1);
+        assert_eq!(close.map(|close| close.code), Some(4429));
+    }
+
+    #[tokio::test]
+    async fn the_first_reason_to_close_counts() {
+        let outbox = outbox();
+        outbox.close(Close::new(1001, "going away"));
+        outbox.close(Close::new(4401, "revoked"));
+        assert_eq!(outbox.next().await.1.map(|close| close.code), Some(1001));
+    }
+}

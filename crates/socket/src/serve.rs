@@ -1,0 +1,219 @@
+//! The life of one connection.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::outbox::Outbox;
+
+/// How long a peer may take to acknowledge a close before the connection is dropped.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why and how a connection ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Close {
+    pub code: u16,
+    pub reason: Cow<'static, str>,
+}
+
+impl Close {
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>) -> Self {
+        let mut reason = reason.into();
+        // A close frame has 125 bytes, two of which are the code.
+        if reason.len() > 123 {
+            let cut = reason.floor_char_boundary(120);
+            reason = format!("{}...", &reason[..cut]).into();
+        }
+        Self { code, reason }
+    }
+
+    fn lost(reason: &'static str) -> Self {
+        Self::new(1006, reason)
+    }
+}
+
+/// When a silent peer is asked for a sign of life, and when it counts as dead.
+#[derive(Debug, Clone, Copy)]
+pub struct Liveness {
+    pub ping_every: Duration,
+    pub dead_after: Duration,
+}
+
+/// What one connection may cost.
+#[derive(Debug, Clone, Copy)]
+pub struct SocketLimits {
+    pub max_message_bytes: usize,
+}
+
+impl SocketLimits {
+    /// Small buffers, which grow when a message needs it: tungstenite's own would cost 128 KiB for each idle connection.
+    pub fn apply(self, upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
+        upgrade
+            .read_buffer_size(4 * 1024)
+            .write_buffer_size(16 * 1024)
+            .max_message_size(self.max_message_bytes)
+            .max_frame_size(self.max_message_bytes)
+    }
+}
+
+/// Whether a connection goes on after a message.
+pub type Next = ControlFlow<Close>;
+
+/// Serves a connection until either side closes it, and says why it ended. `on_text` gets every text message; it must
+/// not block, and answers by way of the outbox.
+pub async fn serve(
+    socket: WebSocket,
+    outbox: &Outbox,
+    liveness: Liveness,
+    on_text: impl FnMut(&str) -> Next + Send,
+) -> Close {
+    let (sink, stream) = socket.split();
+    let heard = Heard::new();
+    // Both halves make progress at the same time, in one task.
+    let ended = {
+        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_text));
+        let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
+        tokio::select! {
+            // The peer has closed, or is gone.
+            ended = &mut reader => ended,
+            // We have closed; the peer gets a moment to say that it knows.
+            ended = &mut writer => {
+                if ended.code != 1006 {
+                    let _ = tokio::time::timeout(CLOSE_PATIENCE, reader).await;
+                }
+                ended
+            }
+        }
+    };
+    outbox.shut(ended.clone());
+    ended
+}
+
+async fn read(
+    mut stream: SplitStream<WebSocket>,
+    outbox: &Outbox,
+    heard: &Heard,
+    mut on_text: impl FnMut(&str) -> Next,
+) -> Close {
+    let mut refused = false;
+    while let Some(message) = stream.next().await {
+        heard.now();
+        match message {
+            Ok(Message::Text(text)) if !refused => {
+                if let ControlFlow::Break(close) = on_text(&text) {
+                    // Goes on reading, so that the close handshake can be completed.
+                    outbox.close(close);
+                    refused = true;
+                }
+            }
+            Ok(Message::Binary(_)) if !refused => {
+                outbox.close(Close::new(1003, "binary frames are not part of this protocol"));
+                refused = true;
+            }
+            Ok(Message::Close(frame)) => {
+                return frame.map_or_else(
+                    || Close::new(1005, "closed by the peer"),
+                    |frame| Close::new(frame.code, frame.reason.to_string()),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let Some(close) = violation(&error) else { return Close::lost("the connection broke") };
+                // The stream cannot be read any further; the writer still says why.
+                outbox.close(close);
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+    Close::lost("the connection broke")
+}
+
+/// What the peer did wrong, when it was the peer.
+fn violation(error: &axum::Error) -> Option<Close> {
+    use tokio_tungstenite::tungstenite::Error;
+    let cause = std::error::Error::source(error)?.downcast_ref::<Error>()?;
+    match cause {
+        Error::Capacity(_) => Some(Close::new(1009, "the message is larger than this gateway accepts")),
+        Error::Utf8(_) => Some(Close::new(1007, "the text is not UTF-8")),
+        Error::Protocol(tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(error) => Some(Close::new(1002, error.to_string())),
+        _ => None,
+    }
+}
+
+async fn write(
+    mut sink: SplitSink<WebSocket, Message>,
+    outbox: &Outbox,
+    heard: &Heard,
+    liveness: Liveness,
+) -> Close {
+    let mut tick = tokio::time::interval(liveness.ping_every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick.reset();
+    loop {
+        let (frames, close) = tokio::select! {
+            biased;
+            work = outbox.next() => work,
+            _ = tick.tick() => {
+                let silence = heard.silence();
+                if silence >= liveness.dead_after {
+                    return Close::lost("the peer went silent");
+                }
+                if silence < liveness.ping_every {
+                    continue;
+                }
+                // A peer that reads nothing would block the ping, too; that is then what ends the connection.
+                let ping = sink.send(Message::Ping(Bytes::new()));
+                match tokio::time::timeout(liveness.dead_after, ping).await {
+                    Ok(Ok(())) => continue,
+                    _ => return Close::lost("the peer went silent"),
+                }
+            }
+        };
+        let batch = async {
+            for frame in frames {
+                sink.feed(Message::Text(frame)).await?;
+            }
+            if let Some(close) = &close {
+                let frame = CloseFrame { code: close.code, reason: close.reason.as_ref().into() };
+                sink.feed(Message::Close(Some(frame))).await?;
+            }
+            sink.flush().await
+        };
+        match tokio::time::timeout(liveness.dead_after, batch).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return close.unwrap_or(Close::lost("the connection broke")),
+            Err(_) => return Close::lost("the peer reads nothing"),
+        }
+        if let Some(close) = close {
+            return close;
+        }
+    }
+}
+
+/// When the peer was last heard of. Shared by the two halves.
+struct Heard {
+    base: Instant,
+    at_ms: AtomicU64,
+}
+
+impl Heard {
+    fn new() -> Self {
+        Self { base: Instant::now(), at_ms: AtomicU64::new(0) }
+    }
+
+    fn now(&self) {
+        self.at_ms.store(self.base.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn silence(&self) -> Duration {
+        self.base.elapsed().saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed)))
+    }
+}
