@@ -1,1 +1,59 @@
 //! The wire shapes of Switchboard's own protocols: pure serde, no runtime.
+//!
+//! Two ways to look at the same frames:
+//!
+//! * [`WsMessage`] is the node protocol as plain data, for anybody who writes a node or a test by hand.
+//! * [`node`] and [`calls`] are what gateway and SDK use on the hot path. They borrow from the received text and
+//!   keep arguments and results as raw JSON, so that a gateway passes them on without ever parsing them.
+//!
+//! ```
+//! use sa_protocol::{WsMessage, node::{self, Incoming}};
+//!
+//! let mut text = String::new();
+//! node::encode_request(&mut text, &node::ToolRequest {
+//!     request_id: "r1".into(),
+//!     tool: "node.echo".into(),
+//!     args: Some(r#"{"a":1}"#),
+//!     ..Default::default()
+//! });
+//! let Incoming::Request(request) = Incoming::decode(&text)? else { unreachable!() };
+//! assert_eq!(request.args, Some(r#"{"a":1}"#));
+//! assert!(matches!(serde_json::from_str(&text)?, WsMessage::ToolRequest { .. }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Rules of every frame
+//!
+//! * One JSON object a text frame, told apart by `type`. Unknown fields and unknown types are ignored.
+//! * An absent field is left out when writing. When reading, `null` for an optional field is the same as absent.
+//! * A field that a frame knows may appear once: a second one makes the frame invalid, because two readers could
+//!   otherwise disagree about which one counts. Inside arguments and results, which are passed on as they are,
+//!   the last one counts, as `serde_json` has it.
+//! * Nesting deeper than [`MAX_NESTING`] makes a frame invalid.
+
+pub mod attachment;
+mod backoff;
+pub mod calls;
+pub mod close;
+mod error;
+mod info;
+mod json;
+mod message;
+mod names;
+pub mod node;
+mod truncate;
+
+pub use attachment::Attachment;
+pub use backoff::ReconnectBackoff;
+pub use error::{FrameError, FrameErrorKind};
+pub use info::NodeInfo;
+pub use json::MAX_NESTING;
+pub use message::{ErrorKind, ToolResponseError, WsMessage};
+pub use names::{CapabilityError, validate_capability, validate_tool_name};
+pub use truncate::{escaped_prefix, truncated_result};
+
+/// The version of the node protocol that this crate speaks.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// No tool response is larger than this many bytes (4 MB), whatever a node is configured to.
+pub const MAX_TOOL_RESPONSE_BYTES: usize = 4 * 1024 * 1024;

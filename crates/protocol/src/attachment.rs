@@ -1,0 +1,78 @@
+//! Files that travel beside a result or a chunk.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+
+use crate::json;
+
+/// A file in a frame. Its bytes are base64 text, borrowed from the frame when it was read from one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment<'a> {
+    /// What the bytes are, such as `image/png`.
+    #[serde(borrow, deserialize_with = "json::cow")]
+    pub mime_type: Cow<'a, str>,
+    /// The file's name, when it has one.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "json::opt_cow",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub name: Option<Cow<'a, str>>,
+    /// The bytes in standard base64 with padding.
+    #[serde(borrow, deserialize_with = "json::cow")]
+    pub data: Cow<'a, str>,
+}
+
+impl Attachment<'static> {
+    /// An attachment with these bytes.
+    pub fn from_bytes(mime_type: impl Into<String>, name: Option<&str>, bytes: &[u8]) -> Self {
+        Self {
+            mime_type: Cow::Owned(mime_type.into()),
+            name: name.map(|name| Cow::Owned(name.to_owned())),
+            data: Cow::Owned(BASE64_STANDARD.encode(bytes)),
+        }
+    }
+}
+
+impl Attachment<'_> {
+    /// The bytes.
+    pub fn bytes(&self) -> Result<Vec<u8>, base64::DecodeError> {
+        BASE64_STANDARD.decode(self.data.as_bytes())
+    }
+
+    /// An attachment that owns its text and may outlive the frame.
+    pub fn into_owned(self) -> Attachment<'static> {
+        Attachment {
+            mime_type: Cow::Owned(self.mime_type.into_owned()),
+            name: self.name.map(|name| Cow::Owned(name.into_owned())),
+            data: Cow::Owned(self.data.into_owned()),
+        }
+    }
+
+    /// About how many bytes it takes in a frame; never less than it does, escapes in its names aside.
+    pub fn encoded_len(&self) -> usize {
+        self.mime_type.len()
+            + self.name.as_ref().map_or(0, |name| name.len())
+            + self.data.len()
+            + 48
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive() {
+        let attachment = Attachment::from_bytes("image/png", Some("a.png"), &[0, 159, 146, 150]);
+        let text = serde_json::to_string(&attachment).unwrap();
+        assert!(text.len() <= attachment.encoded_len());
+        let read: Attachment<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.bytes().unwrap(), [0, 159, 146, 150]);
+        assert!(matches!(read.data, Cow::Borrowed(_)));
+        assert_eq!(read, attachment);
+    }
+}

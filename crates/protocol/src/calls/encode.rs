@@ -1,0 +1,127 @@
+use super::*;
+use crate::json::FrameWriter;
+
+/// Appends a `call`.
+pub fn encode_call(out: &mut String, frame: &Call<'_>) {
+    out.reserve(96 + frame.id.len() + frame.tool.len() + frame.args.map_or(0, str::len));
+    FrameWriter::begin(out, "call")
+        .text("id", &frame.id)
+        .text("tool", &frame.tool)
+        .opt_raw("args", frame.args)
+        .opt_text("session_key", frame.session_key.as_deref())
+        .opt_plain("timeout_ms", frame.timeout_ms)
+        .opt_text("idempotency_key", frame.idempotency_key.as_deref())
+        .opt_text("traceparent", frame.traceparent.as_deref())
+        .end();
+}
+
+/// Appends a `cancel`.
+pub fn encode_cancel(out: &mut String, id: &str) {
+    FrameWriter::begin(out, "cancel").text("id", id).end();
+}
+
+/// Appends a `ready`.
+pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
+    FrameWriter::begin(out, "ready")
+        .text("gateway_version", &frame.gateway_version)
+        .plain("protocol_version", frame.protocol_version)
+        .end();
+}
+
+/// Appends a `progress`.
+pub fn encode_progress(out: &mut String, frame: &Progress<'_>) {
+    // The field is not optional, and JSON has no word for a number that is none.
+    let progress = if frame.progress.is_finite() {
+        frame.progress
+    } else {
+        0.0
+    };
+    FrameWriter::begin(out, "progress")
+        .text("id", &frame.id)
+        .float("progress", Some(progress))
+        .float("total", frame.total)
+        .opt_text("message", frame.message.as_deref())
+        .end();
+}
+
+/// Appends a `chunk`.
+pub fn encode_chunk(out: &mut String, frame: &Chunk<'_>) {
+    FrameWriter::begin(out, "chunk")
+        .text("id", &frame.id)
+        .raw("content", frame.content)
+        .attachments(&frame.attachments)
+        .end();
+}
+
+/// Appends a `done`.
+pub fn encode_done(out: &mut String, frame: &Done<'_>) {
+    out.reserve(
+        112 + frame.id.len()
+            + frame.call_id.len()
+            + frame.result.len()
+            + frame.blocks.map_or(0, str::len),
+    );
+    FrameWriter::begin(out, "done")
+        .text("id", &frame.id)
+        .text("call_id", &frame.call_id)
+        .raw("result", frame.result)
+        .opt_raw("blocks", frame.blocks)
+        .attachments(&frame.attachments)
+        .plain("duration_ms", frame.duration_ms)
+        .end();
+}
+
+/// Appends an `error`.
+pub fn encode_error(out: &mut String, frame: &CallError<'_>) {
+    FrameWriter::begin(out, "error")
+        .opt_text("id", frame.id.as_deref())
+        .opt_text("call_id", frame.call_id.as_deref())
+        .text("kind", &frame.kind)
+        .text("message", &frame.message)
+        .opt_text("hint", frame.hint.as_deref())
+        .plain("retryable", frame.retryable)
+        .end();
+}
+
+/// Appends a `ping` with the time now, in milliseconds since 1970.
+pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
+    crate::node::encode_ping(out, timestamp_ms);
+}
+
+/// Appends a `pong`. `timestamp` is the text that came with the ping.
+pub fn encode_pong(out: &mut String, timestamp: &str) {
+    crate::node::encode_pong(out, timestamp);
+}
+
+impl AgentFrame<'_> {
+    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    pub fn encode(&self, out: &mut String) {
+        match self {
+            Self::Call(frame) => encode_call(out, frame),
+            Self::Cancel(id) => encode_cancel(out, id),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
+                .raw("timestamp", timestamp)
+                .end(),
+            Self::Pong(timestamp) => encode_pong(out, timestamp),
+            Self::Unknown(_) => {}
+        }
+    }
+}
+
+impl GatewayFrame<'_> {
+    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    pub fn encode(&self, out: &mut String) {
+        match self {
+            Self::Ready(frame) => encode_ready(out, frame),
+            Self::Progress(frame) => encode_progress(out, frame),
+            Self::Chunk(frame) => encode_chunk(out, frame),
+            Self::Done(frame) => encode_done(out, frame),
+            Self::Error(frame) => encode_error(out, frame),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
+                .raw("timestamp", timestamp)
+                .end(),
+            Self::Pong(timestamp) => encode_pong(out, timestamp),
+            Self::Unknown(_) => {}
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What reading and writing frames have in common: borrowed text, raw parts, escaping, and a limit on nesting.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::ser::Serialize;
+use serde_json::value::RawValue;
+
+use crate::{Attachment, FrameError, FrameErrorKind};
+
+/// The deepest nesting of a frame.
+///
+/// `serde_json` parses 127 levels into values, but skips raw parts of any depth. Without a limit of our own a part that
+/// was passed on unparsed would blow up at whoever parses it, wrapped in the levels of an envelope or two. This leaves
+/// room for those.
+pub const MAX_NESTING: usize = 100;
+
+/// Reads a flat frame. Only the text is looked at; nothing of a raw part is built.
+pub(crate) fn decode<'a, F: Deserialize<'a>>(text: &'a str) -> Result<F, FrameError> {
+    if too_deep(text) {
+        return Err(FrameError::new(FrameErrorKind::TooDeep, ""));
+    }
+    serde_json::from_str(text).map_err(|error| FrameError::new(FrameErrorKind::Malformed, error))
+}
+
+/// Reads a flat frame, or only its type when that is none of `known`.
+///
+/// A frame of a type that nobody here knows may give our field names another meaning. It is ignored, not refused.
+pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
+    text: &'a str,
+    known: &[&str],
+    unknown: impl FnOnce(Cow<'a, str>) -> F,
+) -> Result<F, FrameError> {
+    #[derive(serde::Deserialize)]
+    struct Kind<'a> {
+        #[serde(rename = "type", borrow, deserialize_with = "cow")]
+        kind: Cow<'a, str>,
+    }
+    decode(text).or_else(|error| match decode::<Kind<'a>>(text) {
+        Ok(Kind { kind }) if !known.contains(&&*kind) => Ok(unknown(kind)),
+        Ok(Kind { kind }) => Err(error.in_frame(&kind, None)),
+        Err(_) => Err(error),
+    })
+}
+
+/// Adds to an error in which frame it was, and to which call that belongs.
+pub(crate) fn explained<T>(
+    kind: Cow<'_, str>,
+    id: Option<Cow<'_, str>>,
+    read: Result<T, FrameError>,
+) -> Result<T, FrameError> {
+    read.map_err(|error| error.in_frame(&kind, id.as_deref()))
+}
+
+/// Whether brackets are nested deeper than [`MAX_NESTING`].
+fn too_deep(text: &str) -> bool {
+    // A frame with few brackets cannot be deep. Counting is vectorised, so that all usual frames pass here.
+    let bytes = text.as_bytes();
+    if bytes.len() <= 2 * MAX_NESTING
+        || bytes.iter().filter(|&&byte| opens(byte)).count() <= MAX_NESTING
+    {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for &byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > MAX_NESTING {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+const fn opens(byte: u8) -> bool {
+    // `[` and `{` differ in one bit, which makes this one comparison a byte.
+    byte | 0x20 == b'{'
+}
+
+/// A string that borrows when it can. `serde`'s own `Option<Cow<str>>` always allocates.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+pub(crate) fn cow<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'a, str>, D::Error> {
+    Ok(Text::deserialize(deserializer)?.0)
+}
+
+pub(crate) fn opt_cow<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Cow<'a, str>>, D::Error> {
+    Ok(Option::<Text<'a>>::deserialize(deserializer)?.map(|text| text.0))
+}
+
+pub(crate) fn cow_or_empty<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'a, str>, D::Error> {
+    Ok(opt_cow(deserializer)?.unwrap_or_default())
+}
+
+/// `null` for an optional field is the same as no field.
+pub(crate) fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: Deserializer<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads one raw field of a frame as what its type of frame says it is.
+pub(crate) fn field<'a, T: Deserialize<'a>>(
+    raw: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<Option<T>, FrameError> {
+    raw.map(|raw| serde_json::from_str(raw.get()))
+        .transpose()
+        .map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
+}
+
+pub(crate) fn text_field<'a>(
+    raw: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<Option<Cow<'a, str>>, FrameError> {
+    Ok(field::<Text<'a>>(raw, name)?.map(|text| text.0))
+}
+
+/// The text of a ping's timestamp. It is echoed as it came, so that any number survives, whatever its width.
+pub(crate) fn timestamp(raw: Option<&RawValue>) -> Result<&str, FrameError> {
+    let text = raw.map_or("0", RawValue::get);
+    if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        Ok(text)
+    } else {
+        Err(FrameError::new(
+            FrameErrorKind::InvalidField("timestamp"),
+            "expected a number",
+        ))
+    }
+}
+
+pub(crate) fn required<T>(value: Option<T>, name: &'static str) -> Result<T, FrameError> {
+    value.ok_or_else(|| FrameError::new(FrameErrorKind::MissingField(name), ""))
+}
+
+/// Writes one frame into a string, field by field. Raw JSON text is copied, never parsed.
+pub(crate) struct FrameWriter<'b> {
+    out: &'b mut String,
+}
+
+impl<'b> FrameWriter<'b> {
+    pub(crate) fn begin(out: &'b mut String, kind: &'static str) -> Self {
+        out.push_str("{\"type\":\"");
+        out.push_str(kind);
+        out.push('"');
+        Self { out }
+    }
+
+    pub(crate) fn end(self) {
+        self.out.push('}');
+    }
+
+    fn key(&mut self, key: &'static str) {
+        self.out.push_str(",\"");
+        self.out.push_str(key);
+        self.out.push_str("\":");
+    }
+
+    pub(crate) fn text(mut self, key: &'static str, value: &str) -> Self {
+        self.key(key);
+        push_string(self.out, value);
+        self
+    }
+
+    pub(crate) fn opt_text(self, key: &'static str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.text(key, value),
+            None => self,
+        }
+    }
+
+    /// Copies JSON text. The caller vouches for it being one JSON value; debug builds check.
+    pub(crate) fn raw(mut self, key: &'static str, value: &str) -> Self {
+        debug_assert!(
+            serde_json::from_str::<&RawValue>(value).is_ok(),
+            "`{key}` is not JSON: {value}"
+        );
+        self.key(key);
+        self.out.push_str(value);
+        self
+    }
+
+    pub(crate) fn opt_raw(self, key: &'static str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.raw(key, value),
+            None => self,
+        }
+    }
+
+    /// Writes a number or a boolean.
+    pub(crate) fn plain(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+        self.key(key);
+        // Writing to a `String` cannot fail.
+        let _ = write!(self.out, "{value}");
+        self
+    }
+
+    pub(crate) fn opt_plain(self, key: &'static str, value: Option<impl fmt::Display>) -> Self {
+        match value {
+            Some(value) => self.plain(key, value),
+            None => self,
+        }
+    }
+
+    /// Writes a number, unless it is one that JSON does not have.
+    pub(crate) fn float(self, key: &'static str, value: Option<f64>) -> Self {
+        match value.filter(|value| value.is_finite()) {
+            // The long way to write an enormous number has hundreds of digits.
+            Some(value) if value.abs() >= 1e15 => self.plain(key, format_args!("{value:e}")),
+            other => self.opt_plain(key, other),
+        }
+    }
+
+    /// Writes anything that serde can write. For frames that are rare.
+    pub(crate) fn value(mut self, key: &'static str, value: &impl Serialize) -> Self {
+        self.key(key);
+        // Our own types have text keys and no custom `Serialize` that could fail.
+        self.out
+            .push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
+        self
+    }
+
+    pub(crate) fn list<T: Serialize>(self, key: &'static str, items: &[T]) -> Self {
+        if items.is_empty() {
+            self
+        } else {
+            self.value(key, &items)
+        }
+    }
+
+    pub(crate) fn attachments(mut self, attachments: &[Attachment<'_>]) -> Self {
+        if attachments.is_empty() {
+            return self;
+        }
+        self.key("attachments");
+        for (index, attachment) in attachments.iter().enumerate() {
+            self.out.push_str(if index == 0 {
+                "[{\"mime_type\":"
+            } else {
+                ",{\"mime_type\":"
+            });
+            push_string(self.out, &attachment.mime_type);
+            let rest = self
+                .opt_text("name", attachment.name.as_deref())
+                .text("data", &attachment.data);
+            rest.out.push('}');
+            self = rest;
+        }
+        self.out.push(']');
+        self
+    }
+}
+
+/// Writes a JSON string with its quotes.
+pub(crate) fn push_string(out: &mut String, text: &str) {
+    out.reserve(text.len() + 2);
+    out.push('"');
+    let mut clean_from = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        // All bytes that need an escape are ASCII, so both sides of one are character boundaries.
+        out.push_str(&text[clean_from..at]);
+        clean_from = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            0x08 => out.push_str("\\b"),
+            0x0c => out.push_str("\\f"),
+            other => {
+                let _ = write!(out, "\\u{other:04x}");
+            }
+        }
+    }
+    out.push_str(&text[clean_from..]);
+    out.push('"');
+}
+
+/// How many bytes [`push_string`] writes for a character.
+pub(crate) const fn escaped_len(character: char) -> usize {
+    match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\x08' | '\x0c' => 2,
+        '\0'..='\x1f' => 6,
+        other => other.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check_depth(text: &str, expected: bool) {
+        assert_eq!(too_deep(text), expected, "{text:.60}");
+    }
+
+    #[test]
+    fn nesting() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        check_depth(&nested(MAX_NESTING), false);
+        check_depth(&nested(MAX_NESTING + 1), true);
+        check_depth(&"[".repeat(100_000), true);
+        check_depth(&format!("[{}]", vec!["[]"; 500].join(",")), false);
+        check_depth(&format!("{{\"a\":\"{}\"}}", "[".repeat(1000)), false);
+        check_depth(&format!("{{\"a\":\"\\\"{}\"}}", "{".repeat(1000)), false);
+    }
+
+    proptest! {
+        #[test]
+        fn strings_are_written_as_serde_json_does(text in any::<String>()) {
+            let mut out = String::new();
+            push_string(&mut out, &text);
+            prop_assert_eq!(&out, &serde_json::to_string(&text).unwrap());
+            prop_assert_eq!(out.len() - 2, text.chars().map(escaped_len).sum::<usize>());
+        }
+
+        #[test]
+        fn control_characters_are_escaped(text in "[\\x00-\\x1f\"\\\\a]*") {
+            let mut out = String::new();
+            push_string(&mut out, &text);
+            prop_assert!(!out.bytes().any(|byte| byte < 0x20));
+            prop_assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
+        }
+
+        #[test]
+        fn floats_are_json(value: f64) {
+            let mut out = String::new();
+            FrameWriter::begin(&mut out, "x").float("v", Some(value)).end();
+            let read: serde_json::Value = serde_json::from_str(&out).unwrap();
+            prop_assert_eq!(read.get("v").is_some(), value.is_finite());
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use super::*;
+use crate::json::FrameWriter;
+
+/// Appends a `tool_request`.
+pub fn encode_request(out: &mut String, frame: &ToolRequest<'_>) {
+    let args = frame.args.unwrap_or("null");
+    out.reserve(96 + frame.request_id.len() + frame.tool.len() + args.len());
+    FrameWriter::begin(out, "tool_request")
+        .text("request_id", &frame.request_id)
+        .text("tool", &frame.tool)
+        .raw("args", args)
+        .opt_text("session_key", frame.session_key.as_deref())
+        .opt_text("traceparent", frame.traceparent.as_deref())
+        .opt_plain("deadline_ms", frame.deadline_ms)
+        .end();
+}
+
+/// Appends a `tool_response`.
+pub fn encode_response(out: &mut String, frame: &ToolResponse<'_>) {
+    let result = frame.outcome.as_ref().map_or(None, |result| *result);
+    out.reserve(64 + frame.request_id.len() + result.map_or(0, str::len));
+    let writer = FrameWriter::begin(out, "tool_response")
+        .text("request_id", &frame.request_id)
+        .plain("ok", frame.outcome.is_ok());
+    match &frame.outcome {
+        Ok(result) => writer.opt_raw("result", result.filter(|text| *text != "null")),
+        Err(failure) => writer.value("error", failure),
+    }
+    .attachments(&frame.attachments)
+    .end();
+}
+
+/// Appends a `tool_cancel`. Only for a node that listed the feature.
+pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
+    FrameWriter::begin(out, "tool_cancel")
+        .text("request_id", &frame.request_id)
+        .opt_text("reason", frame.reason.as_deref())
+        .end();
+}
+
+/// Appends a `tool_progress`. Only for a gateway that listed the feature.
+pub fn encode_progress(out: &mut String, frame: &ToolProgress<'_>) {
+    // The field is not optional, and JSON has no word for a number that is none.
+    let progress = if frame.progress.is_finite() {
+        frame.progress
+    } else {
+        0.0
+    };
+    FrameWriter::begin(out, "tool_progress")
+        .text("request_id", &frame.request_id)
+        .float("progress", Some(progress))
+        .float("total", frame.total)
+        .opt_text("message", frame.message.as_deref())
+        .end();
+}
+
+/// Appends a `tool_chunk`. Only for a gateway that listed the feature.
+pub fn encode_chunk(out: &mut String, frame: &ToolChunk<'_>) {
+    FrameWriter::begin(out, "tool_chunk")
+        .text("request_id", &frame.request_id)
+        .raw("content", frame.content)
+        .attachments(&frame.attachments)
+        .end();
+}
+
+/// Appends a `ping` with the time now, in milliseconds since 1970.
+pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
+    FrameWriter::begin(out, "ping")
+        .plain("timestamp", timestamp_ms)
+        .end();
+}
+
+/// Appends a `pong`. `timestamp` is the text that came with the [`Incoming::Ping`].
+pub fn encode_pong(out: &mut String, timestamp: &str) {
+    FrameWriter::begin(out, "pong")
+        .raw("timestamp", timestamp)
+        .end();
+}
+
+/// Appends a `node_hello`.
+pub fn encode_hello(out: &mut String, frame: &Hello<'_>) {
+    FrameWriter::begin(out, "node_hello")
+        .plain("protocol_version", frame.protocol_version)
+        .value("node", &frame.node)
+        .value("capabilities", &frame.capabilities)
+        .list("tools", &frame.tools)
+        .list("features", &frame.features.names())
+        .opt_raw("host", frame.host)
+        .end();
+}
+
+/// Appends a `gateway_welcome`.
+pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
+    FrameWriter::begin(out, "gateway_welcome")
+        .plain("protocol_version", frame.protocol_version)
+        .text("gateway_version", &frame.gateway_version)
+        .list("features", &frame.features.names())
+        .end();
+}
+
+/// Appends a `bin_probe`. Only for a node that listed the feature.
+pub fn encode_bin_probe(out: &mut String, frame: &BinProbe<'_>) {
+    FrameWriter::begin(out, "bin_probe")
+        .text("probe_id", &frame.probe_id)
+        .value("bins", &frame.bins)
+        .end();
+}
+
+/// Appends a `bin_probe_result`.
+pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
+    FrameWriter::begin(out, "bin_probe_result")
+        .text("probe_id", &frame.probe_id)
+        .value("bins", &frame.bins)
+        .end();
+}
+
+impl Incoming<'_> {
+    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    pub fn encode(&self, out: &mut String) {
+        match self {
+            Self::Hello(frame) => encode_hello(out, frame),
+            Self::Welcome(frame) => encode_welcome(out, frame),
+            Self::Request(frame) => encode_request(out, frame),
+            Self::Response(frame) => encode_response(out, frame),
+            Self::Cancel(frame) => encode_cancel(out, frame),
+            Self::Progress(frame) => encode_progress(out, frame),
+            Self::Chunk(frame) => encode_chunk(out, frame),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
+                .raw("timestamp", timestamp)
+                .end(),
+            Self::Pong(timestamp) => encode_pong(out, timestamp),
+            Self::BinProbe(frame) => encode_bin_probe(out, frame),
+            Self::BinProbeResult(frame) => encode_bin_probe_result(out, frame),
+            Self::Unknown(_) => {}
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The frames of `/v1/nodes/ws` as gateway and SDK read and write them: one pass, borrowed, arguments and results
+//! left as JSON text.
+//!
+//! [`Incoming::decode`] reads any frame. Each `encode_…` function appends one frame to a `String`; raw parts are
+//! spliced in as they are. A frame is the same struct in both directions, so what one side encodes is what the other
+//! decodes.
+//!
+//! serde's internally tagged enums buffer their content and so cannot borrow raw parts. [`NodeFrame`] therefore is flat:
+//! every field of every frame, all optional, with the frame's type deciding afterwards which ones count.
+//!
+//! # Extensions
+//!
+//! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old peer ignores or never
+//! gets: `node_hello` may list `tools`, `features` and `host`; `gateway_welcome` may list `features`; `tool_request` may
+//! carry `traceparent` and `deadline_ms`; `tool_response` may carry `attachments`; and the frames `tool_cancel`,
+//! `tool_progress`, `tool_chunk`, `bin_probe` and `bin_probe_result` go only to a peer that listed the feature (see
+//! [`Features`]).
+
+mod encode;
+mod features;
+mod frame;
+mod view;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub use encode::{
+    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_hello,
+    encode_ping, encode_pong, encode_progress, encode_request, encode_response, encode_welcome,
+};
+pub use features::Features;
+pub use frame::NodeFrame;
+
+use crate::{Attachment, ErrorKind, NodeInfo, json};
+
+/// A frame of a node or of a gateway, as its type says.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Incoming<'a> {
+    /// `node_hello`
+    Hello(Box<Hello<'a>>),
+    /// `gateway_welcome`
+    Welcome(Welcome<'a>),
+    /// `tool_request`
+    Request(ToolRequest<'a>),
+    /// `tool_response`
+    Response(ToolResponse<'a>),
+    /// `tool_cancel`
+    Cancel(ToolCancel<'a>),
+    /// `tool_progress`
+    Progress(ToolProgress<'a>),
+    /// `tool_chunk`
+    Chunk(ToolChunk<'a>),
+    /// `ping`, with the text of its timestamp
+    Ping(&'a str),
+    /// `pong`, with the text of its timestamp
+    Pong(&'a str),
+    /// `bin_probe`
+    BinProbe(BinProbe<'a>),
+    /// `bin_probe_result`
+    BinProbeResult(BinProbeResult<'a>),
+    /// A type that this version does not know. Ignore it.
+    Unknown(Cow<'a, str>),
+}
+
+/// `node_hello`: who a node is and what it offers.
+#[derive(Debug, Clone)]
+pub struct Hello<'a> {
+    /// The protocol the node speaks.
+    pub protocol_version: u32,
+    /// Who it is.
+    pub node: NodeInfo,
+    /// The prefixes of the tools it answers for.
+    pub capabilities: Vec<String>,
+    /// The tools one by one; old nodes send none.
+    pub tools: Vec<ToolSpec>,
+    /// The extensions it understands.
+    pub features: Features,
+    /// What it says about its machine: a JSON object.
+    pub host: Option<&'a str>,
+}
+
+/// `gateway_welcome`: the node is registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome<'a> {
+    /// The protocol the gateway speaks.
+    pub protocol_version: u32,
+    /// The gateway's own version.
+    pub gateway_version: Cow<'a, str>,
+    /// The extensions it understands.
+    pub features: Features,
+}
+
+/// `tool_request`: run a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolRequest<'a> {
+    /// Ties the answer to this request.
+    pub request_id: Cow<'a, str>,
+    /// The tool's full name.
+    pub tool: Cow<'a, str>,
+    /// The arguments as JSON text. Absent and `null` both read as `None`; `None` is written as `null`, because the
+    /// field is not optional for every old node.
+    pub args: Option<&'a str>,
+    /// The session the call belongs to.
+    pub session_key: Option<Cow<'a, str>>,
+    /// The trace the call belongs to, as W3C Trace Context writes it.
+    pub traceparent: Option<Cow<'a, str>>,
+    /// Milliseconds until nobody waits for the answer any more.
+    pub deadline_ms: Option<u64>,
+}
+
+/// `tool_response`: the one answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResponse<'a> {
+    /// The request it answers.
+    pub request_id: Cow<'a, str>,
+    /// The result as JSON text (`None` when the tool returned nothing or `null`), or the failure.
+    pub outcome: Result<Option<&'a str>, Failure<'a>>,
+    /// Files beside the result.
+    pub attachments: Vec<Attachment<'a>>,
+}
+
+/// The failure in a `tool_response`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure<'a> {
+    /// The sort of failure.
+    pub kind: ErrorKind,
+    /// The failure in words.
+    #[serde(borrow, default, deserialize_with = "json::cow_or_empty")]
+    pub message: Cow<'a, str>,
+}
+
+/// `tool_cancel`: nobody waits for this request any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCancel<'a> {
+    /// The request.
+    pub request_id: Cow<'a, str>,
+    /// Why.
+    pub reason: Option<Cow<'a, str>>,
+}
+
+/// `tool_progress`: how far a tool has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolProgress<'a> {
+    /// The request.
+    pub request_id: Cow<'a, str>,
+    /// How much is done; grows.
+    pub progress: f64,
+    /// How much there is, when that is known.
+    pub total: Option<f64>,
+    /// What is going on.
+    pub message: Option<Cow<'a, str>>,
+}
+
+/// `tool_chunk`: a part of the result, before the rest of it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolChunk<'a> {
+    /// The request.
+    pub request_id: Cow<'a, str>,
+    /// The part, as JSON text.
+    pub content: &'a str,
+    /// Files beside it.
+    pub attachments: Vec<Attachment<'a>>,
+}
+
+/// `bin_probe`: which of these programs does the node's machine have?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BinProbe<'a> {
+    /// Ties the answer to this question.
+    pub probe_id: Cow<'a, str>,
+    /// The names of the programs.
+    pub bins: Vec<String>,
+}
+
+/// `bin_probe_result`: the answer to a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BinProbeResult<'a> {
+    /// The question it answers.
+    pub probe_id: Cow<'a, str>,
+    /// Whether each program is there.
+    pub bins: BTreeMap<String, bool>,
+}
+
+/// A tool as a node describes it in its hello.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The tool's full name.
+    pub name: String,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does, for models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments, as the node wrote it: the order of properties is kept.
+    #[serde(
+        default,
+        alias = "inputSchema",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub input_schema: Option<Box<RawValue>>,
+    /// The JSON Schema of its results.
+    #[serde(
+        default,
+        alias = "outputSchema",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub output_schema: Option<Box<RawValue>>,
+    /// Hints, in the form MCP has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Box<RawValue>>,
+    /// What the tool needs or touches, in the node's words.
+    #[serde(
+        default,
+        deserialize_with = "json::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub capabilities: Vec<String>,
+    /// How long it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}

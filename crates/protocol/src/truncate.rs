@@ -1,0 +1,66 @@
+use std::fmt::Write as _;
+
+use crate::json;
+
+/// Replaces a result that is too large by an object that says so and keeps the beginning of it.
+///
+/// `result` is JSON text. The object is `{"_truncated":true,"_original_bytes":N,"partial":"…"}`; `partial` is as much
+/// of the text as makes the whole object fit into `budget` bytes, and it never ends inside a character. A budget
+/// that is too small even for an empty `partial` gives the object with an empty one.
+pub fn truncated_result(result: &str, budget: usize) -> String {
+    let mut out = String::with_capacity(budget.min(result.len() * 2 + 80));
+    // Writing to a `String` cannot fail.
+    let _ = write!(
+        out,
+        r#"{{"_truncated":true,"_original_bytes":{},"partial":"#,
+        result.len()
+    );
+    // The two quotes of the text and the closing brace.
+    let room = budget.saturating_sub(out.len() + 3);
+    json::push_string(&mut out, escaped_prefix(result, room));
+    out.push('}');
+    out
+}
+
+/// The longest beginning of `text` that takes at most `budget` bytes inside a JSON string, cut between characters.
+pub fn escaped_prefix(text: &str, budget: usize) -> &str {
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
+        used += json::escaped_len(character);
+        if used > budget {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::escaped_len;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    proptest! {
+        #[test]
+        fn fits_and_is_a_beginning(text: String, budget in 60usize..400) {
+            let result = serde_json::to_string(&text).unwrap();
+            let cut = truncated_result(&result, budget);
+            prop_assert!(cut.len() <= budget.max(80));
+            let value: Value = serde_json::from_str(&cut).unwrap();
+            prop_assert_eq!(&value["_truncated"], &Value::Bool(true));
+            prop_assert_eq!(value["_original_bytes"].as_u64(), Some(result.len() as u64));
+            prop_assert!(result.starts_with(value["partial"].as_str().unwrap()));
+        }
+
+        #[test]
+        fn escaped_prefix_is_the_longest(text: String, budget in 0usize..100) {
+            let cut = escaped_prefix(&text, budget);
+            let len = |s: &str| serde_json::to_string(s).unwrap().len() - 2;
+            prop_assert!(len(cut) <= budget);
+            if let Some(next) = text[cut.len()..].chars().next() {
+                prop_assert!(len(cut) + escaped_len(next) > budget);
+            }
+        }
+    }
+}

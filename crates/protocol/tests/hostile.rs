@@ -1,0 +1,158 @@
+//! Whatever arrives, a decoder answers with a frame or an error: it never panics, and never runs out of stack.
+
+use proptest::prelude::*;
+use sa_protocol::calls::{AgentFrame, GatewayFrame};
+use sa_protocol::node::Incoming;
+use sa_protocol::{FrameErrorKind, WsMessage};
+
+fn decode_with_all(text: &str) {
+    let mut out = String::new();
+    if let Ok(frame) = Incoming::decode(text) {
+        frame.encode(&mut out);
+    }
+    if let Ok(frame) = AgentFrame::decode(text) {
+        frame.encode(&mut out);
+    }
+    if let Ok(frame) = GatewayFrame::decode(text) {
+        frame.encode(&mut out);
+    }
+    let _ = serde_json::from_str::<WsMessage>(text);
+}
+
+const KINDS: [&str; 16] = [
+    "node_hello",
+    "gateway_welcome",
+    "tool_request",
+    "tool_response",
+    "tool_cancel",
+    "tool_progress",
+    "tool_chunk",
+    "ping",
+    "bin_probe",
+    "bin_probe_result",
+    "call",
+    "cancel",
+    "done",
+    "error",
+    "ready",
+    "other",
+];
+const FIELDS: [&str; 18] = [
+    "request_id",
+    "tool",
+    "args",
+    "ok",
+    "result",
+    "error",
+    "attachments",
+    "progress",
+    "total",
+    "message",
+    "timestamp",
+    "node",
+    "tools",
+    "features",
+    "host",
+    "bins",
+    "id",
+    "deadline_ms",
+];
+const VALUES: [&str; 14] = [
+    "null",
+    "true",
+    "0",
+    "-1",
+    "1e400",
+    "18446744073709551616",
+    "\"\"",
+    "\"\\ud800\"",
+    "\"x\"",
+    "[]",
+    "{}",
+    "[1]",
+    "{\"id\":1}",
+    "{\"kind\":\"failed\"}",
+];
+
+proptest! {
+    #[test]
+    fn any_text(text: String) {
+        decode_with_all(&text);
+    }
+
+    #[test]
+    fn any_json_like_text(text in "[\\[\\]{}:,\"\\\\a-z0-9 .eu-]{0,80}") {
+        decode_with_all(&text);
+    }
+
+    #[test]
+    fn known_fields_with_odd_values(
+        kind in prop::sample::select(&KINDS[..]),
+        fields in prop::collection::vec((prop::sample::select(&FIELDS[..]), prop::sample::select(&VALUES[..])), 0..8),
+    ) {
+        let mut text = format!("{{\"type\":\"{kind}\"");
+        for (field, value) in fields {
+            text.extend([",\"", field, "\":", value]);
+        }
+        text.push('}');
+        decode_with_all(&text);
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    for part in ["[", "{\"a\":"] {
+        let bomb = part.repeat(100_000);
+        decode_with_all(&bomb);
+        for field in ["args", "result", "content", "host", "unknown"] {
+            let text = format!(
+                "{{\"type\":\"tool_request\",\"request_id\":\"r\",\"tool\":\"t\",\"{field}\":{bomb}"
+            );
+            let error = Incoming::decode(&text).unwrap_err();
+            assert_eq!(error.kind(), FrameErrorKind::TooDeep);
+            decode_with_all(&text);
+        }
+    }
+    let closed = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let text = format!(
+        "{{\"type\":\"tool_response\",\"request_id\":\"r\",\"ok\":true,\"result\":{closed}}}"
+    );
+    assert_eq!(
+        Incoming::decode(&text).unwrap_err().kind(),
+        FrameErrorKind::TooDeep
+    );
+    assert!(serde_json::from_str::<WsMessage>(&text).is_err());
+}
+
+#[test]
+fn a_repeated_field_makes_a_frame_invalid() {
+    let text = r#"{"type":"tool_request","request_id":"a","request_id":"b","tool":"t"}"#;
+    let error = Incoming::decode(text).unwrap_err();
+    assert_eq!(error.kind(), FrameErrorKind::Malformed);
+    assert_eq!(error.frame_type(), Some("tool_request"));
+    assert!(serde_json::from_str::<WsMessage>(text).is_err());
+}
+
+#[test]
+fn an_unknown_type_may_use_our_field_names_otherwise() {
+    let text = r#"{"type":"teleport","request_id":{"x":1},"ok":"maybe"}"#;
+    assert!(matches!(Incoming::decode(text), Ok(Incoming::Unknown(kind)) if kind == "teleport"));
+    assert!(matches!(
+        AgentFrame::decode(r#"{"type":"x","id":[]}"#),
+        Ok(AgentFrame::Unknown(_))
+    ));
+}
+
+#[test]
+fn an_error_names_the_frame_the_call_and_the_field() {
+    let error = Incoming::decode(r#"{"type":"tool_response","request_id":"r-7"}"#).unwrap_err();
+    assert_eq!(error.kind(), FrameErrorKind::MissingField("ok"));
+    assert_eq!(
+        (error.frame_type(), error.id()),
+        (Some("tool_response"), Some("r-7"))
+    );
+    assert_eq!(
+        error.to_string(),
+        "the frame `tool_response` is not usable: it needs the field `ok`"
+    );
+}
