@@ -24,13 +24,13 @@ pub trait Log: Send + Sync + 'static {
     fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended>;
 
     /// Hands over an entry that nobody waits for: it reaches the disk shortly, together with others, and in the
-    /// order of the calls. Waits only while the store's queue is full. A failure to write is logged and counted
-    /// by the store, never dropped in silence.
-    fn record(&self, entry: NewEntry) -> BoxFuture<'_, ()>;
+    /// order of the calls. Never waits and never refuses, so that it can be used in a destructor. A failure to
+    /// write is logged and counted by the store, never dropped in silence.
+    fn record(&self, entry: NewEntry);
 
-    /// As [`Log::record`], for the places that cannot wait (a destructor). Never blocks, and still takes the
-    /// entry when the queue is full.
-    fn record_now(&self, entry: NewEntry);
+    /// What a well-behaved user of [`Log::record`] waits for before it makes more work, so that the queue stays
+    /// bounded though it refuses nothing. `None` while the store keeps up.
+    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>>;
 
     /// Entries of a stream with a sequence number greater than `after`, oldest first, at most `limit`.
     fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>>;

@@ -197,7 +197,7 @@ fn kind(kind: ErrorKind) -> CallErrorKind {
         ErrorKind::Timeout => CallErrorKind::Timeout,
         ErrorKind::Cancelled => CallErrorKind::Cancelled,
         ErrorKind::NotFound => CallErrorKind::NotFound,
-        _ => CallErrorKind::Failed,
+        ErrorKind::Failed => CallErrorKind::Failed,
     }
 }
 

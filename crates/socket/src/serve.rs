@@ -148,12 +148,7 @@ fn violation(error: &axum::Error) -> Option<Close> {
     }
 }
 
-async fn write(
-    mut sink: SplitSink<WebSocket, Message>,
-    outbox: &Outbox,
-    heard: &Heard,
-    liveness: Liveness,
-) -> Close {
+async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: &Heard, liveness: Liveness) -> Close {
     let mut tick = tokio::time::interval(liveness.ping_every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.reset();
