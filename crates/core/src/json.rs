@@ -13,9 +13,13 @@ use serde_json::value::RawValue;
 pub struct RawJson(Arc<str>);
 
 impl RawJson {
-    /// Checks that `text` is one JSON value and keeps it as it is.
+    /// Checks that `text` is one JSON value, no deeper than [`MAX_DEPTH`], and keeps it as it is.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str::<&RawValue>(text).map(Self::from)
+        let raw = serde_json::from_str::<&RawValue>(text)?;
+        if is_deeper_than(raw.get(), MAX_DEPTH) {
+            return Err(serde::de::Error::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(Self::from(raw))
     }
 
     /// Takes a text that a decoder has already checked, as part of the frame it came in.
@@ -55,11 +59,32 @@ impl RawJson {
 
     /// The parsed tree, for the places that must look inside.
     ///
-    /// Nesting deeper than serde's limit (128) is an error here: such a text can pass through the gateway but not
-    /// be validated.
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_str(&self.0)
     }
+}
+
+/// Nothing deeper enters: less than serde's own limit of 128, so that whoever gets it can read it, inside a frame too.
+pub const MAX_DEPTH: usize = 100;
+
+fn is_deeper_than(json: &str, limit: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
 }
 
 impl From<&RawValue> for RawJson {
@@ -78,5 +103,30 @@ impl fmt::Debug for RawJson {
     /// Shows the size alone: arguments may hold secrets, and a `Debug` ends up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawJson({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, accepted: bool) {
+        assert_eq!(RawJson::parse(text).is_ok(), accepted, "{}", &text[..text.len().min(40)]);
+    }
+
+    #[test]
+    fn only_whole_json_of_bounded_depth_is_taken() {
+        check("{}", true);
+        check(" [1, 2] ", true);
+        check("{} {}", false);
+        check("{", false);
+        check("", false);
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        check(&nested(MAX_DEPTH), true);
+        check(&nested(MAX_DEPTH + 1), false);
+        check(&nested(1_000_000), false);
+        check(&format!("[\"{}\"]", "[".repeat(500)), true);
+        check(&format!("[\"\\\"{}\"]", "[".repeat(500)), true);
     }
 }

@@ -1,1 +1,20 @@
-//! One gateway between AI agents and the tools they call.
+//! Switchboard: one gateway between AI agents and the tools they call.
+//!
+//! This crate is the only one that knows all the others. [`assemble`] puts the parts together in one readable function,
+//! [`serve`] runs them on listeners, [`http`] is the front door, [`cli`] is what people type.
+
+pub mod assemble;
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod http;
+pub mod journal;
+pub mod ledger;
+pub mod metrics;
+pub mod redact;
+pub mod serve;
+pub mod telemetry;
+pub mod tokens;
+
+/// The version that the gateway reports everywhere.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

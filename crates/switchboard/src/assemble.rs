@@ -1,0 +1,193 @@
+//! THE WIRING: stores, router, providers, surfaces, in one readable function.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sa_core::store::{Log, Records, Retention};
+use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, clock};
+use sa_nodes::{NodeOptions, Nodes};
+use sa_socket::Liveness;
+use sa_store::Store;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::VERSION;
+use crate::config::{Config, millis};
+use crate::journal::{self, StoreJournal};
+use crate::ledger::StoreLedger;
+use crate::metrics::Metrics;
+use crate::telemetry::Spans;
+use crate::tokens::{NewToken, Tokens};
+
+/// How often old records are deleted and old absences forgotten.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+/// Everything that a running gateway is made of.
+#[derive(Debug)]
+pub struct Gateway {
+    pub config: Config,
+    pub store: Store,
+    pub log: Arc<dyn Log>,
+    pub tokens: Tokens,
+    pub journal: Arc<StoreJournal>,
+    pub metrics: Arc<Metrics>,
+    pub router: Arc<Router>,
+    pub notices: Notices,
+    pub nodes: Arc<Nodes>,
+    /// Fires when sockets are to be closed, after running calls have drained.
+    pub closing: CancellationToken,
+    housekeeping: CancellationToken,
+}
+
+pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
+    let settings = &config.settings;
+    make_private_dir(&config.data_dir)?;
+
+    // Stores: one file behind two seams.
+    let store = Store::open(sa_store::OpenOptions::new(config.data_dir.join("switchboard.db")))?;
+    let log: Arc<dyn Log> = Arc::new(store.clone());
+    let records: Arc<dyn Records> = Arc::new(store.clone());
+    let tokens = Tokens::load(Arc::clone(&records)).await?;
+    ensure_operator(&tokens, &config.operator_token_file()).await?;
+
+    // What is seen of it: metrics, spans, the journal.
+    let metrics = Arc::new(Metrics::new());
+    let spans = Spans::new(&settings.telemetry)?;
+    let journal =
+        Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
+    let ledger = Arc::new(StoreLedger::new(records));
+
+    // The core.
+    let notices = Notices::new();
+    let directory = Directory::new(notices.clone(), millis(settings.nodes.offline_memory_ms));
+    let policy = Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
+    let options = RouterOptions {
+        max_running: settings.limits.pending_total,
+        default_timeout: millis(settings.limits.default_timeout_ms),
+        max_duration: millis(settings.limits.max_call_ms),
+        queue_patience: millis(settings.limits.queue_wait_ms),
+        reconnect_patience: millis(settings.limits.reconnect_wait_ms),
+    };
+    let router = Router::new(
+        Arc::clone(&directory),
+        Arc::clone(&journal) as Arc<dyn Journal>,
+        Some(Arc::clone(&ledger) as _),
+        policy,
+        options,
+    );
+
+    // Providers.
+    let closing = CancellationToken::new();
+    let nodes = Nodes::new(
+        Arc::clone(&router),
+        NodeOptions {
+            hello_patience: millis(settings.nodes.hello_timeout_ms),
+            liveness: liveness(&config),
+            max_pending: settings.limits.pending_per_node,
+            max_outbox_bytes: settings.limits.max_outbox_bytes,
+            max_tools: settings.nodes.max_tools,
+            gateway_version: VERSION,
+        },
+        closing.clone(),
+    );
+
+    // Surfaces are routes: see `http::routes`.
+    let housekeeping = CancellationToken::new();
+    let gateway =
+        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, closing, housekeeping };
+    let gateway = Arc::new(gateway);
+    tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
+    Ok(gateway)
+}
+
+impl Gateway {
+    /// Lets running calls end, tells every connection, and puts everything on disk.
+    pub async fn shut_down(&self) {
+        self.router.drain(millis(self.config.settings.server.drain_ms)).await;
+        self.closing.cancel();
+        self.housekeeping.cancel();
+    }
+}
+
+/// When a silent connection is asked, and when it counts as dead.
+pub(crate) fn liveness(config: &Config) -> Liveness {
+    let nodes = &config.settings.nodes;
+    Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) }
+}
+
+fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make the data directory {}", dir.display()))?;
+    let mode = fs::metadata(dir)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        warn!(dir = %dir.display(), mode = format!("{mode:o}"), "the data directory is open to other users; run: chmod 700");
+    }
+    Ok(())
+}
+
+/// Sees to it that the token in the operator's file is one that works.
+async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
+    let operator = || NewToken {
+        name: "operator".into(),
+        role: Role::Operator,
+        tools: Vec::new(),
+        node_id: None,
+        expires_ms: None,
+    };
+    let written = fs::read_to_string(file).unwrap_or_default();
+    let written = written.trim();
+    if tokens.authenticate(written).is_ok_and(|identity| identity.principal.role == Role::Operator) {
+        return Ok(());
+    }
+    let unknown = matches!(tokens.authenticate(written), Err(crate::tokens::Refused::Unknown));
+    if unknown && written.starts_with("sb_") && written.len() >= 43 {
+        // The store is new and the file is not: what scripts have read from it goes on working.
+        tokens.adopt(written, operator()).await?;
+        return Ok(());
+    }
+    let (_, token) = tokens.create(operator()).await?;
+    write_private(file, &token).with_context(|| format!("cannot write the operator's token to {}", file.display()))?;
+    info!(file = %file.display(), "wrote a new operator token");
+    Ok(())
+}
+
+/// Writes a file that only its owner can read, in one step.
+pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let draft = path.with_extension("new");
+    let _ = fs::remove_file(&draft);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, path)
+}
+
+async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
+    let keep = &gateway.config.settings.journal;
+    let stop = gateway.housekeeping.clone();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(HOUSEKEEPING) => {}
+            () = stop.cancelled() => return,
+        }
+        gateway.router.directory().sweep();
+        let since_ms = Some(clock::now_ms() - keep.keep_days as i64 * 86_400_000);
+        let calls = Retention { entries: Some(keep.keep_calls), since_ms };
+        let audit = Retention { entries: None, since_ms };
+        for (stream, retention) in [(journal::CALLS, calls), (journal::AUDIT, audit)] {
+            if let Err(error) = gateway.log.trim(stream, retention).await {
+                warn!(stream, %error, "cannot delete old records");
+            }
+        }
+        if let Err(error) = ledger.sweep().await {
+            warn!(%error, "cannot delete old idempotency keys");
+        }
+    }
+}

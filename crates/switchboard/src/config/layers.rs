@@ -1,0 +1,259 @@
+//! Where each value of the configuration came from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::ConfigError;
+use super::settings::{KEYS, Settings};
+
+/// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
+const PREFIX: &str = "SWITCHBOARD_";
+
+/// The layers of the configuration, lowest first: defaults, file, environment, flags.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    file: Option<(PathBuf, String, Table)>,
+    environment: Table,
+    flags: Table,
+    variables: BTreeMap<String, String>,
+}
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    File { path: PathBuf, line: usize },
+    Environment(String),
+    Flag(String),
+}
+
+impl Layers {
+    /// Reads the file, and takes from the environment what is for us. `flags` are keys with their values.
+    pub fn read(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[(&str, Value)],
+    ) -> Result<Self, ConfigError> {
+        let file = file.map(read_file).transpose()?;
+        let variables: BTreeMap<String, String> = environment.into_iter().collect();
+        let defaults = defaults();
+        let mut from_environment = Table::new();
+        for (key, _) in KEYS {
+            let name = variable_name(key);
+            if let Some(text) = variables.get(&name) {
+                let value = parse_like(lookup(&defaults, key), text).ok_or_else(|| ConfigError {
+                    place: format!("the environment variable {name}"),
+                    message: format!("\"{text}\" is not a value for {key}"),
+                })?;
+                insert(&mut from_environment, key, value);
+            }
+        }
+        let mut from_flags = Table::new();
+        for (key, value) in flags {
+            insert(&mut from_flags, key, value.clone());
+        }
+        Ok(Self { file, environment: from_environment, flags: from_flags, variables })
+    }
+
+    /// What all layers add up to.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let mut merged = Table::new();
+        for layer in [self.file.as_ref().map(|file| &file.2), Some(&self.environment), Some(&self.flags)].into_iter().flatten() {
+            merge(&mut merged, layer);
+        }
+        merged.try_into().map_err(|error: toml::de::Error| ConfigError {
+            place: "the configuration".into(),
+            message: error.message().to_owned(),
+        })
+    }
+
+    /// A variable of the environment that is not a configuration key.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.variables.get(name).cloned()
+    }
+
+    /// Who set a key.
+    pub fn source(&self, key: &str) -> Source {
+        if lookup(&self.flags, key).is_some() {
+            let flag = key.rsplit('.').next().unwrap_or(key).replace('_', "-");
+            return Source::Flag(if key == "data.dir" { "--data-dir".into() } else { format!("--{flag}") });
+        }
+        if lookup(&self.environment, key).is_some() {
+            return Source::Environment(variable_name(key));
+        }
+        match &self.file {
+            Some((path, text, table)) if lookup(table, key).is_some() => {
+                Source::File { path: path.clone(), line: line_of(text, key) }
+            }
+            _ => Source::Default,
+        }
+    }
+
+    /// The same in words, for an error.
+    pub fn place_of(&self, key: &str) -> String {
+        match self.source(key) {
+            Source::Default => format!("the default of {key}"),
+            Source::File { path, line } => format!("{}:{line}: {key}", path.display()),
+            Source::Environment(name) => format!("the environment variable {name}"),
+            Source::Flag(flag) => format!("the flag {flag}"),
+        }
+    }
+
+    /// A key's value as the layers have it, written as TOML.
+    pub fn value(&self, key: &str) -> Option<String> {
+        let settings = Table::try_from(self.settings().ok()?).ok()?;
+        lookup(&settings, key).map(ToString::to_string)
+    }
+}
+
+fn read_file(path: &Path) -> Result<(PathBuf, String, Table), ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+        place: path.display().to_string(),
+        message: format!("cannot be read: {error}"),
+    })?;
+    // Read into the real structs at once: their errors know the line of a mistake, the merged table has lost it.
+    toml::from_str::<Settings>(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        ConfigError { place: format!("{}:{line}", path.display()), message: error.message().replace('\n', " ") }
+    })?;
+    let table = text.parse().map_err(|error: toml::de::Error| ConfigError {
+        place: path.display().to_string(),
+        message: error.message().to_owned(),
+    })?;
+    Ok((path.to_owned(), text, table))
+}
+
+pub(super) fn defaults() -> Table {
+    Table::try_from(Settings::default()).unwrap_or_default()
+}
+
+pub fn variable_name(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
+}
+
+fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let (section, name) = key.split_once('.')?;
+    table.get(section)?.get(name)
+}
+
+fn insert(table: &mut Table, key: &str, value: Value) {
+    if let Some((section, name)) = key.split_once('.')
+        && let Value::Table(section) = table.entry(section).or_insert_with(|| Value::Table(Table::new()))
+    {
+        section.insert(name.into(), value);
+    }
+}
+
+fn merge(into: &mut Table, layer: &Table) {
+    for (section, values) in layer {
+        if let (Value::Table(values), Value::Table(into)) =
+            (values, into.entry(section.clone()).or_insert_with(|| Value::Table(Table::new())))
+        {
+            into.extend(values.clone());
+        }
+    }
+}
+
+/// Reads a variable's text as the kind of value that the key has by default.
+fn parse_like(example: Option<&Value>, text: &str) -> Option<Value> {
+    match example? {
+        Value::Boolean(_) => match text {
+            "1" | "true" | "yes" | "on" => Some(Value::Boolean(true)),
+            "0" | "false" | "no" | "off" => Some(Value::Boolean(false)),
+            _ => None,
+        },
+        Value::Integer(_) => text.parse().ok().filter(|number: &i64| *number >= 0).map(Value::Integer),
+        Value::Array(_) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
+        }
+        _ => Some(Value::String(text.into())),
+    }
+}
+
+/// The line on which a key stands in a file, for people; the parser has already accepted the file.
+fn line_of(text: &str, key: &str) -> usize {
+    let (section, name) = key.split_once('.').unwrap_or(("", key));
+    let mut current = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            header.trim().clone_into(&mut current);
+        }
+        let left = line.split('=').next().unwrap_or_default().trim();
+        if (current == section && left == name) || (current.is_empty() && left == key) {
+            return number + 1;
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn layers(file: &str, variables: &[(&str, &str)], flags: &[(&str, Value)]) -> Result<Layers, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("switchboard.toml");
+        std::fs::write(&path, file).unwrap();
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Layers::read(Some(&path), variables, flags)
+    }
+
+    #[track_caller]
+    fn check_mistake(file: &str, line: usize, words: &[&str]) {
+        let error = layers(file, &[], &[]).and_then(|layers| Config::resolve(&layers)).unwrap_err().to_string();
+        assert!(error.contains(&format!("switchboard.toml:{line}")), "{error}");
+        for word in words {
+            assert!(error.contains(word), "{error} should name {word}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_file_line_and_key() {
+        check_mistake("[server]\nlisten = 5\n", 2, &["string"]);
+        check_mistake("\n[server]\nlisten = \"127.0.0.1:0\"\nlissten = 5\n", 4, &["lissten", "listen"]);
+        check_mistake("[nope]\n", 1, &["nope", "server"]);
+        check_mistake("[limits]\n\npending_total = \"many\"\n", 3, &["many"]);
+        check_mistake("[limits]\npending_total = 0\n", 2, &["limits.pending_total"]);
+        check_mistake("[server]\nlisten = \"0.0.0.0:3210\"\n", 2, &["server.listen", "--insecure"]);
+        check_mistake("[server\n", 1, &[]);
+    }
+
+    #[test]
+    fn later_layers_go_over_earlier_ones_and_are_remembered() {
+        let file = "[server]\nlisten = \"127.0.0.1:1\"\ndrain_ms = 5\n[limits]\npending_total = 7\n";
+        let flags = [("server.listen", Value::String("127.0.0.1:3".into()))];
+        let layers =
+            layers(file, &[("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:2"), ("SWITCHBOARD_SERVER_DRAIN_MS", "6")], &flags).unwrap();
+        let config = Config::resolve(&layers).unwrap();
+        assert_eq!(config.listen.port(), 3);
+        assert_eq!(config.settings.server.drain_ms, 6);
+        assert_eq!(config.settings.limits.pending_total, 7);
+        assert_eq!(layers.source("server.listen"), Source::Flag("--listen".into()));
+        assert_eq!(layers.source("server.drain_ms"), Source::Environment("SWITCHBOARD_SERVER_DRAIN_MS".into()));
+        assert!(matches!(layers.source("limits.pending_total"), Source::File { line: 5, .. }));
+        assert_eq!(layers.source("log.filter"), Source::Default);
+    }
+
+    #[test]
+    fn every_key_is_explained_and_every_explanation_has_its_key() {
+        let mut keys: Vec<String> = Vec::new();
+        for (section, values) in &defaults() {
+            keys.extend(values.as_table().unwrap().keys().map(|name| format!("{section}.{name}")));
+        }
+        let mut explained: Vec<String> = KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
+        keys.sort();
+        explained.sort();
+        assert_eq!(keys, explained);
+    }
+
+    #[test]
+    fn a_variable_that_does_not_fit_is_named() {
+        let error = layers("", &[("SWITCHBOARD_LIMITS_PENDING_TOTAL", "lots")], &[]).unwrap_err();
+        assert!(error.to_string().contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"));
+    }
+}

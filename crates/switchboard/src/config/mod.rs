@@ -1,0 +1,159 @@
+//! Configuration: a TOML file, then the environment (`SWITCHBOARD_SECTION_KEY`), then flags; each goes over the one
+//! before it.
+//!
+//! [`settings`] is what can be written, [`layers`] is where each value came from, and [`Config`] is what it means: checked,
+//! with paths and addresses resolved.
+
+pub mod layers;
+pub mod settings;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::layers::Layers;
+use self::settings::Settings;
+
+/// A mistake in the configuration: where it is, what is wrong, what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct ConfigError {
+    pub place: String,
+    pub message: String,
+}
+
+/// The configuration as the gateway uses it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub data_dir: PathBuf,
+    pub tls: Option<TlsFiles>,
+    pub node_tokens: NodeTokens,
+    pub settings: Settings,
+}
+
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Tokens for nodes that come from the environment.
+#[derive(Clone, Default)]
+pub struct NodeTokens {
+    /// `SA_NODE_TOKEN`: any node may use it.
+    pub shared: Option<String>,
+    /// `SA_NODE_TOKENS`: each for one node id.
+    pub bound: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for NodeTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NodeTokens(shared: {}, bound: {})", self.shared.is_some(), self.bound.len())
+    }
+}
+
+impl Config {
+    /// Checks what the layers add up to.
+    pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
+        let settings = layers.settings()?;
+        let wrong = |key: &str, message: String| ConfigError { place: layers.place_of(key), message };
+
+        let listen: SocketAddr = resolve_listen(&settings.server.listen)
+            .ok_or_else(|| wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into()))?;
+        let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
+            ("", "") => None,
+            (cert, "") => return Err(wrong("server.tls_cert", format!("\"{cert}\" needs server.tls_key beside it"))),
+            ("", key) => return Err(wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"))),
+            (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
+        };
+        if !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure {
+            return Err(wrong(
+                "server.listen",
+                format!(
+                    "{listen} is reachable from other machines, and tokens would cross the network in clear text; \
+                     set --tls-cert and --tls-key, or --insecure if something in front of it does TLS"
+                ),
+            ));
+        }
+        for (key, value) in [
+            ("limits.pending_per_node", settings.limits.pending_per_node),
+            ("limits.pending_total", settings.limits.pending_total),
+            ("limits.max_frame_bytes", settings.limits.max_frame_bytes),
+            ("limits.max_body_bytes", settings.limits.max_body_bytes),
+        ] {
+            if value == 0 {
+                return Err(wrong(key, "must be at least 1".into()));
+            }
+        }
+        for (key, value) in [
+            ("limits.default_timeout_ms", settings.limits.default_timeout_ms),
+            ("limits.max_call_ms", settings.limits.max_call_ms),
+            ("nodes.hello_timeout_ms", settings.nodes.hello_timeout_ms),
+            ("nodes.ping_interval_ms", settings.nodes.ping_interval_ms),
+        ] {
+            if value == 0 {
+                return Err(wrong(key, "must be at least 1 (milliseconds)".into()));
+            }
+        }
+        if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
+            return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
+        }
+        if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
+            return Err(wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into()));
+        }
+        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
+        Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, settings })
+    }
+
+    pub fn operator_token_file(&self) -> PathBuf {
+        self.data_dir.join("operator.token")
+    }
+
+    /// Where a running gateway leaves its address, for the commands that are used beside it.
+    pub fn endpoint_file(&self) -> PathBuf {
+        self.data_dir.join("endpoint")
+    }
+}
+
+impl NodeTokens {
+    fn from_env(layers: &Layers) -> Result<Self, ConfigError> {
+        let shared = layers.variable("SA_NODE_TOKEN").filter(|token| !token.is_empty());
+        let mut bound = Vec::new();
+        for pair in layers.variable("SA_NODE_TOKENS").unwrap_or_default().split(',').filter(|pair| !pair.trim().is_empty()) {
+            // An id may hold colons (`linux:laptop`), a token of ours never does.
+            match pair.trim().rsplit_once(':') {
+                Some((id, token)) if !id.is_empty() && !token.is_empty() => bound.push((id.into(), token.into())),
+                _ => {
+                    return Err(ConfigError {
+                        place: "the environment variable SA_NODE_TOKENS".into(),
+                        message: "must be a list of id:token pairs with commas between them".into(),
+                    });
+                }
+            }
+        }
+        Ok(Self { shared, bound })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_none() && self.bound.is_empty()
+    }
+}
+
+pub(crate) fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn resolve_listen(text: &str) -> Option<SocketAddr> {
+    if let Some(port) = text.strip_prefix("localhost:") {
+        return Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port.parse().ok()?));
+    }
+    text.parse().ok()
+}
+
+fn default_data_dir() -> PathBuf {
+    let home = |name: &str, below: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(below));
+    home("XDG_DATA_HOME", "switchboard")
+        .or_else(|| home("HOME", ".local/share/switchboard"))
+        .unwrap_or_else(|| PathBuf::from("switchboard-data"))
+}

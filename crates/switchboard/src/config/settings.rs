@@ -1,0 +1,192 @@
+//! What can be written in the configuration file, with the default of each key.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    pub server: Server,
+    pub data: Data,
+    pub limits: Limits,
+    pub nodes: Nodes,
+    pub journal: Journal,
+    pub policy: Policy,
+    pub log: Log,
+    pub telemetry: Telemetry,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    pub listen: String,
+    pub insecure: bool,
+    pub tls_cert: String,
+    pub tls_key: String,
+    pub allowed_hosts: Vec<String>,
+    pub allowed_origins: Vec<String>,
+    pub max_connections: usize,
+    pub drain_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    pub dir: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    pub pending_per_node: usize,
+    pub pending_total: usize,
+    pub default_timeout_ms: u64,
+    pub max_call_ms: u64,
+    pub queue_wait_ms: u64,
+    pub reconnect_wait_ms: u64,
+    pub max_frame_bytes: usize,
+    pub max_body_bytes: usize,
+    pub max_outbox_bytes: usize,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nodes {
+    pub hello_timeout_ms: u64,
+    pub ping_interval_ms: u64,
+    pub dead_after_ms: u64,
+    pub offline_memory_ms: u64,
+    pub max_tools: usize,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Journal {
+    pub keep_calls: u64,
+    pub keep_days: u64,
+    pub payload_bytes: usize,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    pub deny: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    pub filter: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Human on a terminal, JSON elsewhere.
+    Auto,
+    Human,
+    Json,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Telemetry {
+    pub otlp_endpoint: String,
+    pub service_name: String,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:3210".into(),
+            insecure: false,
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_connections: 20_000,
+            drain_ms: 30_000,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            pending_per_node: 50,
+            pending_total: 1_000,
+            default_timeout_ms: 60_000,
+            max_call_ms: 3_600_000,
+            queue_wait_ms: 2_000,
+            reconnect_wait_ms: 10_000,
+            max_frame_bytes: 8 * 1024 * 1024,
+            max_body_bytes: 4 * 1024 * 1024,
+            max_outbox_bytes: 16 * 1024 * 1024,
+        }
+    }
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            hello_timeout_ms: 10_000,
+            ping_interval_ms: 15_000,
+            dead_after_ms: 35_000,
+            offline_memory_ms: 600_000,
+            max_tools: 2_000,
+        }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { keep_calls: 250_000, keep_days: 30, payload_bytes: 4_096 }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Auto }
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self { otlp_endpoint: String::new(), service_name: "switchboard".into() }
+    }
+}
+
+/// What each key means. A test keeps this list and the structs above the same.
+pub const KEYS: &[(&str, &str)] = &[
+    ("server.listen", "Address and port to listen on. Port 0 takes a free one."),
+    ("server.insecure", "Allow an address that other machines reach without TLS."),
+    ("server.tls_cert", "PEM file with the certificate chain; turns TLS on."),
+    ("server.tls_key", "PEM file with the certificate's private key."),
+    ("server.allowed_hosts", "Host names (name or name:port) by which the gateway may be reached, beside its own address."),
+    ("server.allowed_origins", "Web origins, such as \"https://app.example.com\", whose pages may use the gateway."),
+    ("server.max_connections", "Connections of all kinds that may be open at once."),
+    ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
+    ("data.dir", "Where everything is kept. Empty means $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
+    ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
+    ("limits.pending_total", "Calls that may run at once in all."),
+    ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
+    ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
+    ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),
+    ("limits.reconnect_wait_ms", "How long after a node left a call still waits for it to come back."),
+    ("limits.max_frame_bytes", "Largest WebSocket message that is accepted."),
+    ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
+    ("limits.max_outbox_bytes", "What may wait for one connection that reads slowly before it is closed."),
+    ("nodes.hello_timeout_ms", "How long a node may take to introduce itself."),
+    ("nodes.ping_interval_ms", "How long a connection may be silent before it is asked for a sign of life."),
+    ("nodes.dead_after_ms", "How long a connection may be silent before it counts as dead."),
+    ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
+    ("nodes.max_tools", "Tools and capabilities that one node may offer."),
+    ("journal.keep_calls", "How many ended calls the history keeps."),
+    ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
+    ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),
+    ("policy.deny", "Tools that nobody may call; * stands for any characters."),
+    ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
+    ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
+    ("telemetry.otlp_endpoint", "OpenTelemetry collector (OTLP over HTTP) to which a span for every call is sent. Empty: none."),
+    ("telemetry.service_name", "The name under which spans are sent."),
+];

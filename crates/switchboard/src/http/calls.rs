@@ -1,0 +1,222 @@
+//! Calls that run and calls that ran.
+
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use sa_core::call::{CallId, CancelReason};
+use sa_core::router::LiveCall;
+use sa_core::store::Entry;
+use sa_core::{Principal, Role};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::tools::JSON;
+use super::{App, Problem};
+use crate::journal::{CALLS, Who, to_json};
+use crate::tokens::Identity;
+
+const PAGE: usize = 50;
+const MAX_PAGE: usize = 500;
+/// How far back a filtered page looks, so that a filter that nothing matches ends soon.
+const MAX_SCAN: usize = 20_000;
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallsQuery {
+    /// `running`, `ended` or both when absent.
+    state: Option<String>,
+    /// Only calls of this tool.
+    tool: Option<String>,
+    /// Only ended calls with this outcome: `ok` or a kind of error.
+    outcome: Option<String>,
+    /// Where the page begins: a former answer's `next_cursor`.
+    cursor: Option<u64>,
+    /// Ended calls on a page, 500 at most.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct CallList {
+    /// Running calls first, then ended ones, newest first.
+    #[schema(value_type = Vec<Object>)]
+    calls: Vec<Box<RawValue>>,
+    /// Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Running<'a> {
+    id: String,
+    state: &'static str,
+    tool: &'a str,
+    principal: Who<'a>,
+    surface: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_key: Option<&'a str>,
+    at_ms: i64,
+    duration_us: u64,
+}
+
+/// What is looked at in a stored call to tell whether it belongs on the page.
+#[derive(Deserialize)]
+struct Peek<'a> {
+    #[serde(borrow)]
+    tool: std::borrow::Cow<'a, str>,
+    principal: PeekWho,
+    ok: bool,
+    error: Option<PeekError>,
+}
+
+#[derive(Deserialize)]
+struct PeekWho {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct PeekError {
+    kind: String,
+}
+
+/// The history of calls: all of them for an operator, the token's own for anybody else.
+#[utoipa::path(get, path = "/v1/calls", tag = "calls", params(CallsQuery),
+    responses((status = 200, body = CallList), (status = 401, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    query: Result<Query<CallsQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let who = &*identity.principal;
+    let (running, ended) = match query.state.as_deref() {
+        None => (query.outcome.is_none(), true),
+        Some("running") => (true, false),
+        Some("ended") => (false, true),
+        Some(other) => return Err(Problem::bad_request(format!("state is \"running\" or \"ended\", not \"{other}\""))),
+    };
+    let mut calls = Vec::new();
+    if running && query.cursor.is_none() {
+        let live = app.router.running().into_iter().rev();
+        let wanted = live.filter(|call| may_see(who, &call.principal.id) && query.tool.as_deref().is_none_or(|tool| *tool == *call.tool));
+        calls.extend(wanted.map(|call| running_json(&call)));
+    }
+    let mut next_cursor = None;
+    if ended {
+        let mut before = query.cursor.unwrap_or(u64::MAX);
+        let (mut found, mut scanned) = (0, 0);
+        'pages: loop {
+            let page = app.log.read_back(CALLS, before, limit).await?;
+            let last = page.len() < limit;
+            for entry in page {
+                if found == limit || scanned == MAX_SCAN {
+                    next_cursor = Some(before);
+                    break 'pages;
+                }
+                before = entry.seq;
+                scanned += 1;
+                if let Some(json) = matching(&entry, who, &query) {
+                    calls.push(json);
+                    found += 1;
+                }
+            }
+            if last {
+                break;
+            }
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, JSON)], to_json(&CallList { calls, next_cursor })).into_response())
+}
+
+fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<RawValue>> {
+    let text = std::str::from_utf8(&entry.body).ok()?;
+    let peek: Peek<'_> = serde_json::from_str(text).ok()?;
+    let outcome = if peek.ok { "ok" } else { peek.error.as_ref().map_or("failed", |error| error.kind.as_str()) };
+    let wanted = may_see(who, &peek.principal.id)
+        && query.tool.as_deref().is_none_or(|tool| *tool == *peek.tool)
+        && query.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
+    wanted.then(|| ended_json(text)).flatten()
+}
+
+/// One call, running or ended.
+#[utoipa::path(get, path = "/v1/calls/{id}", tag = "calls", params(("id" = String, Path, description = "The call's id")),
+    responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let call_id = parse_id(&id)?;
+    let who = &*identity.principal;
+    let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
+        Some(call) => may_see(who, &call.principal.id).then(|| running_json(&call)),
+        None => app.log.find(CALLS, &call_id.to_string()).await?.and_then(|entry| {
+            let text = std::str::from_utf8(&entry.body).ok()?;
+            let peek: Peek<'_> = serde_json::from_str(text).ok()?;
+            may_see(who, &peek.principal.id).then(|| ended_json(text)).flatten()
+        }),
+    };
+    let json = json.ok_or_else(|| unknown(&id))?;
+    Ok(([(header::CONTENT_TYPE, JSON)], json.get().to_owned()).into_response())
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Cancelled {
+    call_id: String,
+    /// `false` when it was ending already.
+    cancelled: bool,
+}
+
+/// Cancels a running call.
+#[utoipa::path(delete, path = "/v1/calls/{id}", tag = "calls", params(("id" = String, Path, description = "The call's id")),
+    responses((status = 200, body = Cancelled), (status = 404, body = Problem)))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Result<Json<Cancelled>, Problem> {
+    let call_id = parse_id(&id)?;
+    let mut seen = false;
+    let cancelled = app.router.cancel(call_id, CancelReason::Requested, |call| {
+        seen = may_see(&identity.principal, &call.principal.id);
+        seen
+    });
+    match cancelled {
+        Some(cancelled) if seen => Ok(Json(Cancelled { call_id: id, cancelled })),
+        // Somebody else's call is no different from none.
+        _ => Err(unknown(&id).hint("it may have ended already; GET /v1/calls/{id} tells")),
+    }
+}
+
+fn may_see(who: &Principal, owner: &str) -> bool {
+    who.role == Role::Operator || *who.id == *owner
+}
+
+fn parse_id(id: &str) -> Result<CallId, Problem> {
+    id.parse().map_err(|_| Problem::bad_request(format!("\"{}\" is not a call id", crate::redact::printable(id))))
+}
+
+fn unknown(id: &str) -> Problem {
+    Problem::new(404, "not_found", format!("there is no call {id} that this token may see"))
+}
+
+fn running_json(call: &LiveCall) -> Box<RawValue> {
+    let running = Running {
+        id: call.id.to_string(),
+        state: "running",
+        tool: &call.tool,
+        principal: (&*call.principal).into(),
+        surface: call.surface,
+        session_key: call.session_key.as_deref(),
+        at_ms: call.at_ms,
+        duration_us: call.started.elapsed().as_micros() as u64,
+    };
+    RawValue::from_string(to_json(&running)).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A stored call, with its state spliced in front: the store keeps only ended ones, so it does not say so.
+fn ended_json(text: &str) -> Option<Box<RawValue>> {
+    let rest = text.strip_prefix('{')?;
+    RawValue::from_string(format!("{{\"state\":\"ended\",{rest}")).ok()
+}

@@ -1,0 +1,206 @@
+//! `/v1/calls/ws`: one socket on which an agent has many calls running at once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::ws::{WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
+use sa_core::{CallError, CallErrorKind, Finished, Overrun, RawJson, Update, UpdateSink, View};
+use sa_protocol::calls::{self, AgentFrame};
+use sa_protocol::{PROTOCOL_VERSION, close};
+use sa_socket::{Close, Next, Outbox, SocketLimits};
+
+use super::{App, Problem, WireBlock, wire_attachments};
+use crate::assemble::liveness;
+use crate::journal::to_json;
+use crate::tokens::Identity;
+
+/// Carries many calls at once; see the protocol's documentation.
+#[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket")))]
+pub(crate) async fn upgrade(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    _request: Request,
+) -> Result<Response, Problem> {
+    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
+    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
+    Ok(limits.apply(upgrade).on_upgrade(move |socket| serve(app, identity, socket)))
+}
+
+struct Session {
+    app: App,
+    identity: Identity,
+    outbox: Outbox,
+    /// The agent's ids of the calls that run.
+    running: Mutex<HashMap<Box<str>, CallId>>,
+}
+
+async fn serve(app: App, identity: Identity, socket: WebSocket) {
+    let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
+    let outbox = Outbox::new(app.config.settings.limits.max_outbox_bytes, overrun);
+    let mut ready = String::new();
+    let version = crate::VERSION.into();
+    calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });
+    let _ = outbox.send(ready);
+    let session = Arc::new(Session { app, identity, outbox: outbox.clone(), running: Mutex::default() });
+    let app = &session.app;
+    let watch = async {
+        tokio::select! {
+            () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+            () = session.identity.revoked.cancelled() => {
+                app.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
+                outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked"));
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let serve = sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
+    tokio::select! {
+        _ = serve => {}
+        () = watch => {}
+    }
+    // Nobody reads the answers any more.
+    let running: Vec<CallId> = session.running().drain().map(|(_, id)| id).collect();
+    for id in running {
+        app.router.cancel(id, CancelReason::Disconnected, |_| true);
+    }
+}
+
+impl Session {
+    fn on_frame(self: &Arc<Self>, text: &str) -> Next {
+        match AgentFrame::decode(text) {
+            Ok(AgentFrame::Call(call)) => self.start(call),
+            Ok(AgentFrame::Cancel(id)) => {
+                let running = self.running().get(&*id).copied();
+                if let Some(id) = running {
+                    self.app.router.cancel(id, CancelReason::Requested, |_| true);
+                }
+            }
+            Ok(AgentFrame::Ping(timestamp)) => {
+                let mut pong = String::new();
+                calls::encode_pong(&mut pong, timestamp);
+                let _ = self.outbox.send(pong);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.app.metrics.refused("calls_ws", "bad_frame");
+                self.fail(None, None, &CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}")));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn start(self: &Arc<Self>, call: calls::Call<'_>) {
+        let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::parse);
+        let args = match args {
+            Ok(args) => args,
+            Err(error) => {
+                let error = CallError::new(CallErrorKind::InvalidArgs, format!("args cannot be read: {error}"));
+                return self.fail(Some(&call.id), None, &error);
+            }
+        };
+        let id: Arc<str> = call.id.as_ref().into();
+        let request = CallRequest {
+            tool: call.tool.into_owned(),
+            args,
+            view: View::of(Arc::clone(&self.identity.principal)),
+            surface: "calls_ws",
+            session_key: call.session_key.map(|key| key.as_ref().into()),
+            timeout: call.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+            idempotency_key: call.idempotency_key.filter(|key| !key.is_empty()).map(|key| key.as_ref().into()),
+            trace: TraceContext::continue_from(call.traceparent.as_deref()),
+        };
+        let keyed = request.idempotency_key.is_some();
+        if self.running().contains_key(&*id) {
+            let error = CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
+                .hint("use a new id for each call");
+            return self.fail(Some(&id), None, &error);
+        }
+        let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
+        let running = self.app.router.start(request, Some(Arc::new(sink)));
+        // A keyed call outlives its caller, who will ask again; it is not on the list of what ends with the socket.
+        if !keyed {
+            self.running().insert((&*id).into(), running.id());
+        }
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            let finished = running.outcome().await;
+            session.running().remove(&*id);
+            session.finish(&id, &finished);
+        });
+    }
+
+    fn finish(&self, id: &str, finished: &Finished) {
+        let call_id = finished.id.to_string();
+        let output = match &finished.outcome {
+            Ok(output) => output,
+            Err(error) => return self.fail(Some(id), Some(&call_id), error),
+        };
+        let blocks = (!output.blocks.is_empty())
+            .then(|| to_json(&output.blocks.iter().map(WireBlock::from).collect::<Vec<_>>()));
+        let mut frame = String::new();
+        calls::encode_done(
+            &mut frame,
+            &calls::Done {
+                id: id.into(),
+                call_id: call_id.into(),
+                result: output.content.as_str(),
+                blocks: blocks.as_deref(),
+                attachments: wire_attachments(&output.attachments),
+                duration_ms: finished.duration.as_millis() as u64,
+            },
+        );
+        let _ = self.outbox.send(frame);
+    }
+
+    fn fail(&self, id: Option<&str>, call_id: Option<&str>, error: &CallError) {
+        let mut frame = String::new();
+        calls::encode_error(
+            &mut frame,
+            &calls::CallError {
+                id: id.map(Cow::Borrowed),
+                call_id: call_id.map(Cow::Borrowed),
+                kind: error.kind.as_str().into(),
+                message: error.message.as_str().into(),
+                hint: error.hint.as_deref().map(Cow::Borrowed),
+                retryable: error.retryable,
+            },
+        );
+        let _ = self.outbox.send(frame);
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, CallId>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a call's updates into the agent's socket.
+struct Sink {
+    outbox: Outbox,
+    id: Arc<str>,
+}
+
+impl UpdateSink for Sink {
+    fn send(&self, update: Update) -> Result<(), Overrun> {
+        let mut frame = String::new();
+        let id = Cow::Borrowed(&*self.id);
+        match &update {
+            Update::Progress { progress, total, message } => calls::encode_progress(
+                &mut frame,
+                &calls::Progress { id, progress: *progress, total: *total, message: message.as_deref().map(Cow::Borrowed) },
+            ),
+            Update::Chunk { content, attachments } => calls::encode_chunk(
+                &mut frame,
+                &calls::Chunk { id, content: content.as_str(), attachments: wire_attachments(attachments) },
+            ),
+        }
+        self.outbox.send(frame).map_err(|_| Overrun)
+    }
+}

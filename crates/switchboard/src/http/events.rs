@@ -1,0 +1,59 @@
+//! `/v1/events`: what happens, as it happens.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use sa_core::{NoticeBody, Role};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use super::sse::{event, sse_response};
+use super::{App, Problem};
+use crate::tokens::Identity;
+
+const QUEUE: usize = 256;
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, and for operators `audit`. A reader
+/// that falls behind gets `missed` with the number of events it did not see.
+#[utoipa::path(get, path = "/v1/events", tag = "calls", responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
+pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
+    let (events, body) = mpsc::channel(QUEUE);
+    let mut feed = app.journal.follow();
+    let mut notices = app.notices.subscribe();
+    tokio::spawn(async move {
+        let operator = identity.principal.role == Role::Operator;
+        loop {
+            let text = tokio::select! {
+                () = app.closing.cancelled() => return,
+                () = identity.revoked.cancelled() => return,
+                () = events.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => ": still here\n\n".to_owned(),
+                item = feed.recv() => match item {
+                    Ok(item) => {
+                        let own = item.principal.as_ref() == Some(&identity.principal.id);
+                        if !operator && !own {
+                            continue;
+                        }
+                        event(item.name, &item.json)
+                    }
+                    Err(RecvError::Lagged(missed)) => event("missed", &format!("{{\"events\":{missed}}}")),
+                    Err(RecvError::Closed) => return,
+                },
+                notice = notices.recv() => match notice {
+                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => match notice.body {
+                        NoticeBody::ToolsChanged { revision } => event("tools_changed", &format!("{{\"revision\":{revision}}}")),
+                    },
+                    Ok(_) | Err(RecvError::Lagged(_)) => continue,
+                    Err(RecvError::Closed) => return,
+                },
+            };
+            if events.send(text).await.is_err() {
+                return;
+            }
+        }
+    });
+    sse_response(body)
+}

@@ -1,0 +1,249 @@
+//! What every request passes first: Host, Origin, token. In that order, before any handler runs.
+
+use std::any::Any;
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sa_core::Role;
+
+use super::{App, Problem};
+use crate::config::settings::Server;
+use crate::serve::Ends;
+use crate::tokens::{Identity, Refused};
+
+/// Routes that machines ask before they have a token.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Its tokens are its own, and come in the query: see [`super::nodes`].
+const NODES: &str = "/v1/nodes/ws";
+
+pub(super) async fn door(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let Some(ends) = request.extensions().get::<Ends>().copied() else {
+        return Problem::new(500, "internal", "the connection is not known").into_response();
+    };
+    let server = &app.config.settings.server;
+    let path = request.uri().path();
+    let refuse = |reason: &'static str, detail: String| {
+        app.metrics.refused("http", reason);
+        Problem::new(403, "not_allowed", detail)
+    };
+    if let Err(detail) = check_host(request.headers(), request.uri(), ends, server) {
+        return refuse("host", detail)
+            .hint("use the gateway's own address, or add the name to server.allowed_hosts")
+            .into_response();
+    }
+    let origin = match check_origin(request.headers(), ends, server) {
+        Ok(origin) => origin,
+        Err(detail) => {
+            return refuse("origin", detail).hint("add the page's origin to server.allowed_origins").into_response();
+        }
+    };
+    if path == NODES && origin != Origin::None {
+        return refuse("origin", "web pages cannot connect as nodes".into()).into_response();
+    }
+    let cors = if let Origin::Listed(origin) = &origin { Some(origin.clone()) } else { None };
+    if cors.is_some() && request.method() == Method::OPTIONS {
+        return with_cors(StatusCode::NO_CONTENT.into_response(), cors);
+    }
+    if path != NODES && !OPEN.contains(&path) {
+        match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
+            Ok(identity) => {
+                request.extensions_mut().insert(identity);
+            }
+            Err(refused) => {
+                app.metrics.refused("http", "token");
+                return with_cors(unauthorized(refused).into_response(), cors);
+            }
+        }
+    }
+    with_cors(next.run(request).await, cors)
+}
+
+/// The one token in the `Authorization` header.
+fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+    let value = headers.get(header::AUTHORIZATION).ok_or(Refused::Missing)?;
+    let value = value.to_str().map_err(|_| Refused::Unknown)?;
+    let (scheme, token) = value.split_once(' ').ok_or(Refused::Unknown)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(Refused::Unknown) }
+}
+
+pub(super) fn unauthorized(refused: Refused) -> Problem {
+    Problem::new(401, "unauthorized", refused.message())
+        .hint("send it as \"Authorization: Bearer TOKEN\"; the operator's token is in the data directory, in operator.token")
+}
+
+/// Only operators pass.
+pub(super) fn operator_only(identity: &Identity) -> Result<(), Problem> {
+    if identity.principal.role == Role::Operator {
+        return Ok(());
+    }
+    Err(Problem::new(403, "not_allowed", format!("this is for operators; the token's role is {}", identity.principal.role)))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Origin {
+    /// Not a browser, or not a page of another site.
+    None,
+    /// Our own page.
+    Own,
+    Listed(HeaderValue),
+}
+
+/// A page of another site can make a browser send requests here, under a name of its own that points to this address.
+/// What it cannot do is send our name as `Host`.
+fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, server: &Server) -> Result<(), String> {
+    let host = only(headers, header::HOST)?.ok_or("the request has no Host")?;
+    let named = [Some(host), uri.authority().map(axum::http::uri::Authority::as_str)];
+    match named.into_iter().flatten().find(|name| !is_our_host(name, ends, server)) {
+        None => Ok(()),
+        Some(name) => Err(format!("the gateway does not answer to the host \"{}\"", crate::redact::printable(name))),
+    }
+}
+
+fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
+    let (host, port) = split_port(name);
+    if server.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host)) {
+        return true;
+    }
+    let port = match port {
+        Some(port) => port.parse().ok(),
+        None => Some(if ends.tls { 443 } else { 80 }),
+    };
+    if port != Some(ends.local.port()) {
+        return false;
+    }
+    let local = ends.local.ip().to_canonical();
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical() == local || (ip.is_loopback() && local.is_loopback()),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && local.is_loopback(),
+    }
+}
+
+/// `host:port`, `[::1]:port`, either without its port.
+fn split_port(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => (host, Some(port)),
+        _ => (name, None),
+    }
+}
+
+fn check_origin(headers: &HeaderMap, ends: Ends, server: &Server) -> Result<Origin, String> {
+    let Some(origin) = only(headers, header::ORIGIN)? else { return Ok(Origin::None) };
+    if server.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+        let value = HeaderValue::from_str(origin).map_err(|error| error.to_string())?;
+        return Ok(Origin::Listed(value));
+    }
+    let scheme = if ends.tls { "https://" } else { "http://" };
+    match origin.strip_prefix(scheme) {
+        Some(host) if !host.contains('/') && is_our_host(host, ends, server) => Ok(Origin::Own),
+        _ => Err(format!("pages of \"{}\" cannot use the gateway", crate::redact::printable(origin))),
+    }
+}
+
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, String> {
+    let mut values = headers.get_all(&name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(format!("the request has more than one {name}"));
+    }
+    first.map(|value| value.to_str().map_err(|_| format!("the {name} cannot be read"))).transpose()
+}
+
+fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
+        let allowed = HeaderValue::from_static("authorization, content-type, traceparent");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-call-id"));
+        headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    }
+    response
+}
+
+pub(super) async fn not_found(uri: Uri) -> Problem {
+    Problem::new(404, "not_found", format!("there is nothing at {}", crate::redact::printable(uri.path())))
+        .hint("GET /openapi.json lists the routes")
+}
+
+pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    Problem::new(405, "method_not_allowed", format!("{method} is not for {}", crate::redact::printable(uri.path())))
+        .hint("GET /openapi.json lists the routes")
+}
+
+pub(super) fn panicked(_: Box<dyn Any + Send>) -> Response {
+    tracing::error!("a request handler panicked");
+    Problem::new(500, "internal", "the gateway failed at this request; others are not affected").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(local: &str, tls: bool) -> Ends {
+        Ends { local: local.parse().unwrap(), remote: "127.0.0.1:9".parse().unwrap(), tls }
+    }
+
+    #[track_caller]
+    fn check_host_name(host: &str, local: &str, accepted: bool) {
+        let server = Server { allowed_hosts: vec!["gw.example.com".into(), "other:8443".into()], ..Server::default() };
+        assert_eq!(is_our_host(host, ends(local, false), &server), accepted, "{host} at {local}");
+    }
+
+    #[test]
+    fn hosts() {
+        check_host_name("127.0.0.1:3210", "127.0.0.1:3210", true);
+        check_host_name("localhost:3210", "127.0.0.1:3210", true);
+        check_host_name("LOCALHOST:3210", "127.0.0.1:3210", true);
+        check_host_name("[::1]:3210", "[::1]:3210", true);
+        check_host_name("localhost", "127.0.0.1:80", true);
+        check_host_name("localhost", "127.0.0.1:3210", false);
+        check_host_name("localhost:3211", "127.0.0.1:3210", false);
+        check_host_name("evil.example:3210", "127.0.0.1:3210", false);
+        check_host_name("127.0.0.1.evil.example:3210", "127.0.0.1:3210", false);
+        check_host_name("localhost:3210@evil.example", "127.0.0.1:3210", false);
+        check_host_name("localhost:", "127.0.0.1:3210", false);
+        check_host_name("", "127.0.0.1:3210", false);
+        check_host_name("null", "127.0.0.1:3210", false);
+        check_host_name("localhost:3210", "10.0.0.5:3210", false);
+        check_host_name("10.0.0.5:3210", "10.0.0.5:3210", true);
+        check_host_name("10.0.0.6:3210", "10.0.0.5:3210", false);
+        check_host_name("gw.example.com", "10.0.0.5:3210", true);
+        check_host_name("gw.example.com:443", "10.0.0.5:3210", true);
+        check_host_name("other:8443", "10.0.0.5:3210", true);
+        check_host_name("other:8444", "10.0.0.5:3210", false);
+    }
+
+    #[track_caller]
+    fn check_origin_value(origins: &[&str], accepted: bool) {
+        let server = Server { allowed_origins: vec!["https://app.example.com".into()], ..Server::default() };
+        let mut headers = HeaderMap::new();
+        for origin in origins {
+            headers.append(header::ORIGIN, HeaderValue::from_bytes(origin.as_bytes()).unwrap());
+        }
+        let result = check_origin(&headers, ends("127.0.0.1:3210", false), &server);
+        assert_eq!(result.is_ok(), accepted, "{origins:?}: {result:?}");
+    }
+
+    #[test]
+    fn origins() {
+        check_origin_value(&[], true);
+        check_origin_value(&["http://127.0.0.1:3210"], true);
+        check_origin_value(&["http://localhost:3210"], true);
+        check_origin_value(&["https://app.example.com"], true);
+        check_origin_value(&["https://127.0.0.1:3210"], false);
+        check_origin_value(&["http://127.0.0.1:3211"], false);
+        check_origin_value(&["http://127.0.0.1"], false);
+        check_origin_value(&["null"], false);
+        check_origin_value(&[""], false);
+        check_origin_value(&["http://127.0.0.1:3210/"], false);
+        check_origin_value(&["http://127.0.0.1:3210 "], false);
+        check_origin_value(&["http://evil.example"], false);
+        check_origin_value(&["http://127.0.0.1:3210", "http://127.0.0.1:3210"], false);
+        check_origin_value(&["http://127.0.0.1:3210", "http://evil.example"], false);
+    }
+}

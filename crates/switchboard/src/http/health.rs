@@ -1,0 +1,91 @@
+//! Whether it runs, whether it can work, and its numbers.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use sa_core::store::Log as _;
+use serde::Serialize;
+
+use super::front::operator_only;
+use super::{App, Problem};
+use crate::journal::CALLS;
+use crate::tokens::Identity;
+
+static STARTED: OnceLock<Instant> = OnceLock::new();
+
+/// Notes when the gateway became ready, for its uptime.
+pub(crate) fn mark_started() {
+    STARTED.get_or_init(Instant::now);
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Health {
+    status: &'static str,
+}
+
+/// The process runs.
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = Health)))]
+pub(crate) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// The gateway can take calls: its store answers, and it is not shutting down.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Problem)))]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
+    if app.router.is_draining() {
+        return Err(Problem::new(503, "offline", "the gateway is shutting down"));
+    }
+    app.log.bounds(CALLS).await?;
+    Ok(Json(Health { status: "ready" }))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Status {
+    version: &'static str,
+    uptime_s: u64,
+    listen: String,
+    data_dir: String,
+    nodes_online: usize,
+    nodes_known: usize,
+    tools: usize,
+    running_calls: usize,
+    recorded_calls: u64,
+    /// Records that could not be written; 0 when all is well.
+    lost_records: u64,
+}
+
+/// What the gateway is doing, for operators.
+#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status), (status = 403, body = Problem)))]
+pub(crate) async fn status(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Extension(ends): Extension<crate::serve::Ends>,
+) -> Result<Json<Status>, Problem> {
+    operator_only(&identity)?;
+    let nodes = app.router.directory().members(sa_nodes::KIND);
+    Ok(Json(Status {
+        version: crate::VERSION,
+        uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
+        listen: format!("{}://{}", if ends.tls { "https" } else { "http" }, ends.local),
+        data_dir: app.config.data_dir.display().to_string(),
+        nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
+        nodes_known: nodes.len(),
+        tools: nodes.iter().map(|node| node.tools.len()).sum(),
+        running_calls: app.router.running_count(),
+        recorded_calls: app.store.bounds(CALLS).await?.last,
+        lost_records: app.store.stats().lost_entries,
+    }))
+}
+
+/// Numbers in the Prometheus text format.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String), (status = 403, body = Problem)))]
+pub(crate) async fn metrics(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Response, Problem> {
+    operator_only(&identity)?;
+    let nodes = app.router.directory().online(sa_nodes::KIND);
+    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost_entries);
+    Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())
+}

@@ -1,0 +1,92 @@
+//! The front door: routes, and what every request passes before its handler.
+
+mod audit;
+mod calls;
+mod calls_ws;
+mod events;
+mod front;
+mod health;
+mod invoke;
+mod nodes;
+mod openapi;
+mod problem;
+mod sse;
+mod tokens;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{any, delete, get, post};
+use sa_core::outcome::{Attachment, Block};
+use serde::Serialize;
+
+use crate::assemble::Gateway;
+
+pub use openapi::document as openapi_document;
+pub use problem::Problem;
+
+/// What handlers share.
+pub(crate) type App = Arc<Gateway>;
+
+/// Every route of the gateway, behind the checks in [`front`].
+pub fn routes(gateway: App) -> Router {
+    let max_body = gateway.config.settings.limits.max_body_bytes;
+    Router::new()
+        .route("/v1/tools", get(tools::list))
+        .route("/v1/tools/{name}/call", post(tools::call))
+        .route("/v1/tools/invoke", post(invoke::invoke))
+        .route("/v1/calls", get(calls::list))
+        .route("/v1/calls/{id}", get(calls::show).delete(calls::cancel))
+        .route("/v1/calls/ws", any(calls_ws::upgrade))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/ws", any(nodes::upgrade))
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/v1/audit", get(audit::list))
+        .route("/v1/events", get(events::follow))
+        .route("/v1/status", get(health::status))
+        .route("/openapi.json", get(openapi::serve))
+        .route("/metrics", get(health::metrics))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .fallback(front::not_found)
+        .method_not_allowed_fallback(front::method_not_allowed)
+        .layer(DefaultBodyLimit::max(max_body))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), front::door))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(front::panicked))
+        .with_state(gateway)
+}
+
+/// A block as JSON surfaces write it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum WireBlock<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image {
+        /// Base64.
+        data: &'a str,
+        #[serde(rename = "mimeType")]
+        mime_type: &'a str,
+    },
+}
+
+impl<'a> From<&'a Block> for WireBlock<'a> {
+    fn from(block: &'a Block) -> Self {
+        match block {
+            Block::Text(text) => Self::Text { text },
+            Block::Image { data, mime_type } => Self::Image { data, mime_type },
+        }
+    }
+}
+
+pub(crate) fn wire_attachment(attachment: &Attachment) -> sa_protocol::Attachment<'static> {
+    sa_protocol::Attachment::from_bytes(attachment.mime_type.clone(), attachment.name.as_deref(), &attachment.data)
+}
+
+pub(crate) fn wire_attachments(attachments: &[Attachment]) -> Vec<sa_protocol::Attachment<'static>> {
+    attachments.iter().map(wire_attachment).collect()
+}

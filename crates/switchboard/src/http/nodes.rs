@@ -1,0 +1,154 @@
+//! Nodes: the list of them, and the socket they connect to.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
+use axum::extract::{Request, State};
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use sa_core::directory::MemberView;
+use sa_core::{GrantId, Role};
+use sa_nodes::{Admission, KIND};
+use sa_socket::SocketLimits;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::front::{operator_only, unauthorized};
+use super::tools::{JSON, raw};
+use super::{App, Problem};
+use crate::journal::to_json;
+use crate::serve::Ends;
+use crate::tokens::{Identity, Refused, same_secret};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct NodeList<'a> {
+    nodes: Vec<NodeDoc<'a>>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct NodeDoc<'a> {
+    id: &'a str,
+    online: bool,
+    /// Since when it is connected, or gone, in milliseconds.
+    for_ms: u64,
+    running_calls: usize,
+    /// Exposed names of its tools.
+    #[schema(value_type = Vec<String>)]
+    tools: Vec<&'a str>,
+    capabilities: &'a [String],
+    /// What it offers and gets no calls for, because another node holds it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    blocked: Vec<Blocked<'a>>,
+    /// What the node says about itself.
+    #[schema(value_type = Object)]
+    about: Option<Cow<'a, RawValue>>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Blocked<'a> {
+    name: &'a str,
+    held_by: &'a str,
+}
+
+/// Every node that is connected, or was a while ago.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
+pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Response, Problem> {
+    operator_only(&identity)?;
+    let members = app.router.directory().members(KIND);
+    let list = NodeList { nodes: members.iter().map(NodeDoc::of).collect() };
+    Ok(([(header::CONTENT_TYPE, JSON)], to_json(&list)).into_response())
+}
+
+impl<'a> NodeDoc<'a> {
+    fn of(member: &'a MemberView) -> Self {
+        Self {
+            id: &member.id.id,
+            online: member.gone_for.is_none(),
+            for_ms: member.gone_for.unwrap_or(member.attached_for).as_millis() as u64,
+            running_calls: member.running,
+            tools: member.tools.iter().map(|name| &**name).collect(),
+            capabilities: &member.prefixes,
+            blocked: member.blocked.iter().map(|(name, by)| Blocked { name, held_by: &by.id }).collect(),
+            about: raw(&member.about),
+        }
+    }
+}
+
+/// The node protocol's socket.
+#[utoipa::path(get, path = "/v1/nodes/ws", tag = "nodes",
+    params(("token" = Option<String>, Query, description = "The node's token"), ("node_id" = Option<String>, Query, description = "The node's id")),
+    responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem)))]
+pub(crate) async fn upgrade(
+    State(app): State<App>,
+    Extension(ends): Extension<Ends>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let admission = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
+    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
+    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
+    let nodes = Arc::clone(&app.nodes);
+    Ok(limits.apply(upgrade).on_upgrade(move |socket| nodes.serve(socket, admission)))
+}
+
+/// Decides by the token whether a node may connect, and as whom.
+fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem> {
+    let token = token_of(request);
+    let tokens = &app.config.node_tokens;
+    let admission = |grant: String, bound_id, revoked| Admission {
+        grant: GrantId(grant.into()),
+        bound_id,
+        remote: ends.remote.to_string(),
+        revoked,
+    };
+    if let Some(token) = &token {
+        let matching = |secret: &String| same_secret(secret, token);
+        if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
+            return Ok(admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into()), CancellationToken::new()));
+        }
+        if tokens.shared.as_ref().is_some_and(matching) {
+            return Ok(admission("SA_NODE_TOKEN".into(), None, CancellationToken::new()));
+        }
+        match app.tokens.authenticate(token) {
+            Ok(identity) if identity.principal.role == Role::Node => {
+                return Ok(admission(format!("token:{}", identity.principal.id), identity.node_id, identity.revoked));
+            }
+            Ok(identity) => {
+                let role = identity.principal.role;
+                return Err(Problem::new(401, "unauthorized", format!("a node needs a node token; this one's role is {role}"))
+                    .hint("switchboard token create NAME --role node"));
+            }
+            Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(node_refused(refused)),
+            Err(_) => {}
+        }
+    }
+    // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
+    let open = tokens.is_empty() && !app.tokens.any_for_nodes();
+    if open && ends.remote.ip().to_canonical().is_loopback() {
+        return Ok(admission("loopback".into(), None, CancellationToken::new()));
+    }
+    Err(node_refused(if token.is_none() { Refused::Missing } else { Refused::Unknown }))
+}
+
+fn node_refused(refused: Refused) -> Problem {
+    unauthorized(refused).hint("connect with ?token=TOKEN; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node")
+}
+
+/// The token in the query, or in the header. Some nodes do not percent-encode theirs: then what stands there counts.
+fn token_of(request: &Request) -> Option<String> {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned());
+    query_value(request.uri(), "token").or(bearer).filter(|token| !token.is_empty())
+}
+
+fn query_value(uri: &Uri, name: &str) -> Option<String> {
+    uri.query()?.split('&').find_map(|pair| {
+        let value = pair.strip_prefix(name)?.strip_prefix('=')?;
+        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
+        Some(percent_decode_str(value).decode_utf8().map_or_else(|_| value.to_owned(), Cow::into_owned))
+    })
+}

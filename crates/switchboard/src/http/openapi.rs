@@ -1,0 +1,43 @@
+//! The description of the API, made from the code.
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Switchboard", description = "One gateway between AI agents and the tools they call."),
+    paths(
+        super::tools::list, super::tools::call, super::invoke::invoke,
+        super::calls::list, super::calls::show, super::calls::cancel, super::calls_ws::upgrade, super::events::follow,
+        super::nodes::list, super::nodes::upgrade,
+        super::tokens::list, super::tokens::create, super::tokens::revoke,
+        super::audit::list,
+        super::health::status, super::health::metrics, super::health::healthz, super::health::readyz,
+        serve,
+    ),
+    security(("token" = [])),
+    modifiers(&Tokens),
+)]
+struct Api;
+
+struct Tokens;
+
+impl utoipa::Modify for Tokens {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        api.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// The OpenAPI document as JSON.
+pub fn document() -> String {
+    Api::openapi().to_pretty_json().unwrap_or_default()
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "health", responses((status = 200, description = "The OpenAPI document")))]
+pub(crate) async fn serve() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], document()).into_response()
+}

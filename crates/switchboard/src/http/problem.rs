@@ -1,0 +1,98 @@
+//! Errors as HTTP problem details (RFC 9457), with what to do about them.
+
+use std::borrow::Cow;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sa_core::store::StoreError;
+use sa_core::{CallError, CallErrorKind, CallId};
+use serde::Serialize;
+
+/// The one form in which every route reports a failure.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// `urn:switchboard:problem:` and the kind.
+    #[serde(rename = "type")]
+    type_uri: String,
+    /// The status in words.
+    title: &'static str,
+    status: u16,
+    /// What happened, in one sentence.
+    detail: String,
+    /// The kind that programs tell failures apart by, such as `not_found`.
+    kind: &'static str,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    hint: Option<Cow<'static, str>>,
+    /// Whether the same request may succeed later.
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_id: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: u16, kind: &'static str, detail: impl Into<String>) -> Self {
+        let title = match status {
+            499 => "Client Closed Request",
+            _ => StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or("Error"),
+        };
+        Self {
+            type_uri: format!("urn:switchboard:problem:{kind}"),
+            title,
+            status,
+            detail: detail.into(),
+            kind,
+            hint: None,
+            retryable: false,
+            call_id: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(400, "bad_request", detail)
+    }
+
+    pub(crate) fn call(error: &CallError, id: CallId) -> Self {
+        Self { call_id: Some(id.to_string()), ..Self::from(error) }
+    }
+}
+
+impl From<&CallError> for Problem {
+    fn from(error: &CallError) -> Self {
+        Self {
+            hint: error.hint.clone(),
+            retryable: error.retryable,
+            ..Self::new(error.kind.http_status(), error.kind.as_str(), error.message.clone())
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let retryable = !matches!(error.kind, sa_core::store::StoreErrorKind::Damaged);
+        let problem = Self { retryable, ..Self::new(503, "store", error.message) };
+        problem.hint("see the gateway's log, or run: switchboard doctor")
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, crate::journal::to_json(&self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.kind == CallErrorKind::Overloaded.as_str() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

@@ -1,0 +1,103 @@
+//! A call as a stream of server-sent events: `progress`, `chunk`, then one `done` or `error`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use sa_core::Update;
+use sa_core::call::CallRequest;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::tools::{QueueSink, SharedSink, call_id_header, done_json, raw};
+use super::{App, Problem, wire_attachments};
+
+/// Events that may wait for a reader. One that is further behind loses its call, with a reason.
+const QUEUE: usize = 1_024;
+
+pub(super) fn stream(app: &App, request: CallRequest) -> Response {
+    let (updates, mut news) = mpsc::channel(QUEUE);
+    let running = app.router.start(request, Some(Arc::new(QueueSink(updates)) as SharedSink));
+    let header = call_id_header(running.id());
+    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    let (events, body) = mpsc::channel::<String>(1);
+    tokio::spawn(async move {
+        let mut outcome = std::pin::pin!(running.outcome());
+        let finished = loop {
+            tokio::select! {
+                biased;
+                Some(update) = news.recv() => {
+                    if events.send(update_event(&update)).await.is_err() {
+                        return;
+                    }
+                }
+                finished = &mut outcome => break finished,
+                // Dropping the call tells the provider.
+                () = events.closed() => return,
+            }
+        };
+        while let Ok(update) = news.try_recv() {
+            if events.send(update_event(&update)).await.is_err() {
+                return;
+            }
+        }
+        let last = match &finished.outcome {
+            Ok(output) => event("done", &done_json(&finished, output)),
+            Err(error) => event("error", &crate::journal::to_json(&Problem::call(error, finished.id))),
+        };
+        let _ = events.send(last).await;
+    });
+    (header, sse_response(body)).into_response()
+}
+
+/// A response made of events.
+pub(super) fn sse_response(events: mpsc::Receiver<String>) -> Response {
+    let stream = futures_util::stream::unfold(events, |mut events| async move {
+        let event = events.recv().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(event)), events))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::from_stream(stream)).into_response()
+}
+
+/// One event. JSON of ours has no line breaks, and what a provider wrote may: each line of it is a `data` line.
+pub(super) fn event(name: &str, json: &str) -> String {
+    let mut text = format!("event: {name}\n");
+    for line in json.split(['\n', '\r']) {
+        text.push_str("data: ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    text.push('\n');
+    text
+}
+
+fn update_event(update: &Update) -> String {
+    match update {
+        Update::Progress { progress, total, message } => {
+            let mut body = json!({ "progress": progress });
+            if let Some(total) = total {
+                body["total"] = json!(total);
+            }
+            if let Some(message) = message {
+                body["message"] = json!(message);
+            }
+            event("progress", &body.to_string())
+        }
+        Update::Chunk { content, attachments } => {
+            #[derive(serde::Serialize)]
+            struct Chunk<'a> {
+                content: Option<std::borrow::Cow<'a, serde_json::value::RawValue>>,
+                #[serde(skip_serializing_if = "Vec::is_empty")]
+                attachments: Vec<sa_protocol::Attachment<'static>>,
+            }
+            let chunk = Chunk { content: raw(content), attachments: wire_attachments(attachments) };
+            event("chunk", &crate::journal::to_json(&chunk))
+        }
+    }
+}

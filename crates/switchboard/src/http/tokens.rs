@@ -1,0 +1,128 @@
+//! Tokens over REST, for operators.
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use sa_core::call::CancelReason;
+use sa_core::{AuditEvent, Journal as _, Role, clock};
+use serde::{Deserialize, Serialize};
+
+use super::front::operator_only;
+use super::tools::{parse, read_body};
+use super::{App, Problem};
+use crate::tokens::{Identity, NewToken, TokenRecord};
+
+const MAX_NAME: usize = 128;
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateToken {
+    /// Who it is for.
+    name: String,
+    /// `operator`, `agent`, `caller`, `node`, `participant` or `user`.
+    role: String,
+    /// The tools it may use, `*` standing for any characters; all when empty.
+    #[serde(default)]
+    tools: Vec<String>,
+    /// The only node id it may use, for a node's token.
+    node_id: Option<String>,
+    /// How long it is good for; for ever when absent.
+    expires_in_s: Option<u64>,
+}
+
+/// A token as operators see it. The token itself is shown when it is made, and never again.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct TokenDoc {
+    id: String,
+    name: String,
+    role: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    created_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_id: Option<String>,
+}
+
+impl TokenDoc {
+    fn of(record: TokenRecord, token: Option<String>) -> Self {
+        let TokenRecord { id, name, role, created_ms, expires_ms, revoked_ms, tools, node_id, .. } = record;
+        Self { id, name, role, token, created_ms, expires_ms, revoked_ms, tools, node_id }
+    }
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct TokenList {
+    tokens: Vec<TokenDoc>,
+}
+
+/// Every token, oldest first, revoked ones included.
+#[utoipa::path(get, path = "/v1/tokens", tag = "tokens", responses((status = 200, body = TokenList), (status = 403, body = Problem)))]
+pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Json<TokenList>, Problem> {
+    operator_only(&identity)?;
+    let tokens = app.tokens.list().into_iter().map(|record| TokenDoc::of(record, None)).collect();
+    Ok(Json(TokenList { tokens }))
+}
+
+/// Makes a token. The answer is the only place where it is ever shown.
+#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = CreateToken,
+    responses((status = 201, body = TokenDoc), (status = 400, body = Problem), (status = 403, body = Problem)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+) -> Result<Response, Problem> {
+    operator_only(&identity)?;
+    let body = read_body(body)?;
+    let new: CreateToken = parse(&body).map_err(|problem| problem.hint("a token needs a \"name\" and a \"role\""))?;
+    let role = Role::parse(&new.role).ok_or_else(|| {
+        let roles: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();
+        Problem::bad_request(format!("there is no role \"{}\"", crate::redact::printable(&new.role)))
+            .hint(format!("one of {}", roles.join(", ")))
+    })?;
+    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.chars().any(char::is_control) {
+        return Err(Problem::bad_request(format!("name must have 1 to {MAX_NAME} bytes and no control characters")));
+    }
+    if new.node_id.is_some() && role != Role::Node {
+        return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));
+    }
+    let expires_ms = new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
+    let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms };
+    let (record, token) = app.tokens.create(new).await?;
+    audit(&app, &identity, "token.created", &record);
+    Ok((StatusCode::CREATED, Json(TokenDoc::of(record, Some(token)))).into_response())
+}
+
+/// Revokes a token by its id or its name: its sockets close and its calls fail at once.
+#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path, description = "The token's id, or its name")),
+    responses((status = 200, body = TokenDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Result<Json<TokenDoc>, Problem> {
+    operator_only(&identity)?;
+    let record = app.tokens.revoke(&id).await?.ok_or_else(|| {
+        Problem::new(404, "not_found", format!("there is no valid token \"{}\", or more than one", crate::redact::printable(&id)))
+            .hint("GET /v1/tokens lists them; use the id")
+    })?;
+    app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
+    audit(&app, &identity, "token.revoked", &record);
+    Ok(Json(TokenDoc::of(record, None)))
+}
+
+fn audit(app: &App, by: &Identity, what: &'static str, record: &TokenRecord) {
+    app.journal.audit(AuditEvent {
+        what,
+        who: format!("{} {}", by.principal.role, by.principal.name),
+        subject: record.id.clone(),
+        detail: format!("{} \"{}\"", record.role, record.name),
+    });
+}

@@ -1,0 +1,255 @@
+//! Tools over REST: list them, call them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::directory::ToolView;
+use sa_core::{Finished, Output, RawJson, View};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{App, Problem, WireBlock, sse};
+use crate::tokens::Identity;
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const CALL_ID: &str = "x-call-id";
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+const MAX_KEY: usize = 256;
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Where the page begins: a former answer's `next_cursor`.
+    cursor: Option<String>,
+    /// Tools on a page, 1,000 at most.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ToolList<'a> {
+    tools: Vec<ToolDoc<'a>>,
+    /// Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ToolDoc<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    input_schema: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    output_schema: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    annotations: Option<Cow<'a, RawValue>>,
+    provider: ProviderDoc<'a>,
+    online: bool,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ProviderDoc<'a> {
+    kind: &'a str,
+    id: &'a str,
+}
+
+/// The tools that the token may use, in the order of their names.
+#[utoipa::path(get, path = "/v1/tools", tag = "tools", params(ListQuery),
+    responses((status = 200, body = ToolList), (status = 401, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let view = View::of(identity.principal);
+    let policy = app.router.policy();
+    let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
+    let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
+    let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next };
+    Ok(([(header::CONTENT_TYPE, JSON)], crate::journal::to_json(&list)).into_response())
+}
+
+impl<'a> ToolDoc<'a> {
+    fn of(view: &'a ToolView) -> Self {
+        let tool = &view.tool;
+        Self {
+            name: &view.name,
+            title: tool.title.as_deref(),
+            description: tool.description.as_deref(),
+            input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
+            output_schema: tool.output_schema.as_ref().and_then(raw),
+            annotations: tool.annotations.as_ref().and_then(raw),
+            provider: ProviderDoc { kind: view.provider.kind, id: &view.provider.id },
+            online: view.online,
+        }
+    }
+}
+
+/// JSON text as a part of other JSON text.
+pub(super) fn raw(json: &RawJson) -> Option<Cow<'_, RawValue>> {
+    serde_json::from_str::<&RawValue>(json.as_str()).ok().map(Cow::Borrowed)
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallBody<'a> {
+    /// The tool's arguments, as its `input_schema` has them.
+    #[serde(borrow)]
+    #[schema(value_type = Object)]
+    args: Option<&'a RawValue>,
+    /// The session that the call belongs to; nodes are told.
+    #[serde(borrow)]
+    session_key: Option<Cow<'a, str>>,
+    /// Time limit; progress extends it.
+    timeout_ms: Option<u64>,
+    /// A retry with the same key gets the first one's outcome instead of a second run.
+    #[serde(borrow)]
+    idempotency_key: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct CallDone<'a> {
+    call_id: String,
+    ok: bool,
+    #[schema(value_type = Object)]
+    result: Cow<'a, RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    blocks: Vec<WireBlock<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    attachments: Vec<sa_protocol::Attachment<'static>>,
+    duration_ms: u64,
+}
+
+/// Calls a tool. Answers with JSON, or with a stream of events when the client accepts `text/event-stream`.
+#[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = CallBody,
+    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own")),
+    responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
+        (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
+pub(crate) async fn call(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+) -> Result<Response, Problem> {
+    let body = read_body(body)?;
+    let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
+    let request = call_request("rest", identity, name, body, &headers)?;
+    if accepts_events(&headers) {
+        return Ok(sse::stream(&app, request));
+    }
+    let running = app.router.start(request, None);
+    Ok(finished_response(&running.outcome().await))
+}
+
+/// What both ways of calling a tool over REST make of their body.
+pub(super) fn call_request(
+    surface: &'static str,
+    identity: Identity,
+    tool: String,
+    body: CallBody<'_>,
+    headers: &HeaderMap,
+) -> Result<CallRequest, Problem> {
+    if body.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
+        return Err(Problem::bad_request(format!("idempotency_key must have 1 to {MAX_KEY} bytes")));
+    }
+    if body.timeout_ms == Some(0) {
+        return Err(Problem::bad_request("timeout_ms must be at least 1"));
+    }
+    let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), |args| RawJson::parse(args.get()));
+    Ok(CallRequest {
+        tool,
+        args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
+        view: View::of(identity.principal),
+        surface,
+        session_key: body.session_key.map(|key| key.as_ref().into()),
+        timeout: body.timeout_ms.map(Duration::from_millis),
+        idempotency_key: body.idempotency_key.map(|key| key.as_ref().into()),
+        trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
+    })
+}
+
+impl<'a> CallBody<'a> {
+    pub(super) fn new(args: Option<&'a RawValue>, session_key: Option<Cow<'a, str>>, timeout_ms: Option<u64>) -> Self {
+        Self { args, session_key, timeout_ms, idempotency_key: None }
+    }
+}
+
+pub(super) fn read_body(body: Result<Bytes, axum::extract::rejection::BytesRejection>) -> Result<Bytes, Problem> {
+    body.map_err(|error| {
+        let status = error.status().as_u16();
+        let kind = if status == 413 { "too_large" } else { "bad_request" };
+        Problem::new(status, kind, error.body_text()).hint("limits.max_body_bytes says how large a body may be")
+    })
+}
+
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        let problem = Problem::bad_request(format!("the body cannot be read: {error}"));
+        if error.to_string().contains("unknown field") {
+            return problem.hint("a tool's own arguments go into \"args\"");
+        }
+        problem
+    })
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|part| part.split(';').next().is_some_and(|kind| kind.trim() == "text/event-stream"))
+}
+
+fn finished_response(finished: &Finished) -> Response {
+    let mut response = match &finished.outcome {
+        Ok(output) => ([(header::CONTENT_TYPE, JSON)], done_json(finished, output)).into_response(),
+        Err(error) => Problem::call(error, finished.id).into_response(),
+    };
+    if let Ok(id) = HeaderValue::from_str(&finished.id.to_string()) {
+        response.headers_mut().insert(CALL_ID, id);
+    }
+    response
+}
+
+pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
+    crate::journal::to_json(&CallDone {
+        call_id: finished.id.to_string(),
+        ok: true,
+        result: raw(&output.content).unwrap_or(Cow::Borrowed(RawValue::NULL)),
+        blocks: output.blocks.iter().map(Into::into).collect(),
+        attachments: super::wire_attachments(&output.attachments),
+        duration_ms: finished.duration.as_millis() as u64,
+    })
+}
+
+/// The header that names a call before it has ended.
+pub(super) fn call_id_header(id: sa_core::CallId) -> [(&'static str, String); 1] {
+    [(CALL_ID, id.to_string())]
+}
+
+/// A sink that queues updates for one reader.
+pub(super) struct QueueSink(pub(super) tokio::sync::mpsc::Sender<sa_core::Update>);
+
+impl sa_core::UpdateSink for QueueSink {
+    fn send(&self, update: sa_core::Update) -> Result<(), sa_core::Overrun> {
+        self.0.try_send(update).map_err(|_| sa_core::Overrun)
+    }
+}
+
+pub(super) type SharedSink = Arc<dyn sa_core::UpdateSink>;

@@ -1,0 +1,167 @@
+//! Idempotency keys, on disk: what was run under each, and how it ended.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use sa_core::idempotency::{Claim, KeyedCall, Ledger};
+use sa_core::outcome::{Attachment, Output};
+use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
+use sa_core::{CallError, CallErrorKind, CallId, Outcome, RawJson, clock};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+const BUCKET: &str = "idempotency";
+
+/// How long a key is remembered.
+const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
+
+pub struct StoreLedger {
+    records: Arc<dyn Records>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    call_id: String,
+    /// A digest of the arguments.
+    args: String,
+    at_ms: i64,
+    /// Absent while the call runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome: Option<Kept>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kept {
+    Ok { content: Box<RawValue>, attachments: Vec<sa_protocol::Attachment<'static>> },
+    Err { kind: String, message: String, hint: Option<String>, retryable: bool },
+}
+
+impl StoreLedger {
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self { records }
+    }
+
+    /// Forgets keys whose time is over.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        for (key, record) in self.records.list(BUCKET).await? {
+            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+            if entry.is_none_or(|entry| entry.at_ms + MEMORY_MS < clock::now_ms()) {
+                self.records.delete(BUCKET, &key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, call: &KeyedCall, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(entry).unwrap_or_default().into();
+        self.records.put(BUCKET, &place(call), value, expect).await.map(drop)
+    }
+}
+
+impl Ledger for StoreLedger {
+    fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
+        Box::pin(async move {
+            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms: clock::now_ms(), outcome: None };
+            match self.write(call, &entry, Expect::Absent).await {
+                Ok(()) => return Ok(Claim::Ours),
+                Err(error) if error.kind == StoreErrorKind::Conflict => {}
+                Err(error) => return Err(unavailable(&error)),
+            }
+            let found = self.records.get(BUCKET, &place(call)).await.map_err(|error| unavailable(&error))?;
+            let entry: Option<Entry> = found.and_then(|record| serde_json::from_slice(&record.value).ok());
+            let Some(entry) = entry else {
+                return Err(CallError::new(CallErrorKind::Failed, "the record of this idempotency key cannot be read"));
+            };
+            let first = entry.call_id.parse().unwrap_or(id);
+            Ok(match entry.outcome {
+                _ if entry.args != digest(call) => Claim::Different { id: first },
+                Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
+                None => Claim::Unknown { id: first },
+            })
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+        outcome: &'a Outcome,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let outcome = Some(Kept::of(outcome));
+            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms: clock::now_ms(), outcome };
+            self.write(call, &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
+        })
+    }
+
+    fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            self.records.delete(BUCKET, &place(call)).await.map(drop).map_err(|error| unavailable(&error))
+        })
+    }
+}
+
+impl Kept {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Ok(output) => Self::Ok {
+                content: RawValue::from_string(output.content.as_str().into()).unwrap_or_else(|_| RawValue::NULL.to_owned()),
+                attachments: output.attachments.iter().map(crate::http::wire_attachment).collect(),
+            },
+            Err(error) => Self::Err {
+                kind: error.kind.as_str().into(),
+                message: error.message.clone(),
+                hint: error.hint.as_deref().map(Into::into),
+                retryable: error.retryable,
+            },
+        }
+    }
+
+    fn restore(self) -> Outcome {
+        match self {
+            Self::Ok { content, attachments } => {
+                let attachments = attachments.iter().filter_map(|attachment| {
+                    Some(Attachment {
+                        mime_type: attachment.mime_type.to_string(),
+                        name: attachment.name.as_ref().map(ToString::to_string),
+                        data: attachment.bytes().ok()?.into(),
+                    })
+                });
+                Ok(Output::from_provider(RawJson::from(&*content), attachments.collect()))
+            }
+            Self::Err { kind, message, hint, retryable } => {
+                let kind = CallErrorKind::parse(&kind).unwrap_or(CallErrorKind::Failed);
+                let error = CallError::new(kind, message).retryable(retryable);
+                Err(match hint {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                })
+            }
+        }
+    }
+}
+
+fn place(call: &KeyedCall) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in [&call.principal, &call.tool, &call.key] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn digest(call: &KeyedCall) -> String {
+    blake3::hash(call.args.as_str().as_bytes()).to_hex().to_string()
+}
+
+fn unavailable(error: &StoreError) -> CallError {
+    CallError::new(CallErrorKind::Failed, format!("the record of idempotency keys cannot be used: {error}"))
+        .hint("the call was not made, or its outcome could not be kept; mend the store, then retry with the same key")
+        .retryable(true)
+}
+
+impl std::fmt::Debug for StoreLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreLedger").finish_non_exhaustive()
+    }
+}

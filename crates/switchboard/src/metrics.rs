@@ -1,0 +1,87 @@
+//! Numbers for machines, in the Prometheus text format.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    surface: &'static str,
+    provider: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    at: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    calls: Family<CallLabels, Counter>,
+    duration: Histogram,
+    refused: Family<RefusalLabels, Counter>,
+    running: Gauge,
+    providers: Gauge,
+    lost_records: Gauge<i64, std::sync::atomic::AtomicI64>,
+    connections: Gauge<u64, AtomicU64>,
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("switchboard");
+        let calls = Family::default();
+        registry.register("calls", "Calls that ended, by how they did", calls.clone());
+        let buckets = [0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0, 64.0, 256.0];
+        let duration = Histogram::new(buckets);
+        registry.register_with_unit("call_duration", "How long calls took", Unit::Seconds, duration.clone());
+        let refused = Family::default();
+        registry.register("refused", "Input that was refused or dropped, by boundary and reason", refused.clone());
+        let running = Gauge::default();
+        registry.register("calls_running", "Calls that run now", running.clone());
+        let providers = Gauge::default();
+        registry.register("nodes_online", "Nodes that are connected", providers.clone());
+        let lost_records = Gauge::default();
+        registry.register("journal_lost", "Records that could not be written to disk", lost_records.clone());
+        let connections = Gauge::default();
+        registry.register("connections", "Open connections of all kinds", connections.clone());
+        Self { registry, calls, duration, refused, running, providers, lost_records, connections }
+    }
+
+    pub fn call_ended(&self, surface: &'static str, provider: &'static str, outcome: &'static str, seconds: f64) {
+        self.calls.get_or_create(&CallLabels { surface, provider, outcome }).inc();
+        self.duration.observe(seconds);
+    }
+
+    pub fn refused(&self, at: &'static str, reason: &'static str) {
+        self.refused.get_or_create(&RefusalLabels { at, reason }).inc();
+    }
+
+    pub fn connections(&self) -> &Gauge<u64, AtomicU64> {
+        &self.connections
+    }
+
+    /// The text, with what is counted elsewhere brought up to date.
+    pub fn render(&self, running: usize, nodes: usize, lost_records: u64) -> String {
+        self.running.set(running as i64);
+        self.providers.set(nodes as i64);
+        self.lost_records.set(lost_records as i64);
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

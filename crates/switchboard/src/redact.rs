@@ -1,0 +1,100 @@
+//! Keeps secrets out of records, and control characters out of terminals and logs.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// What stands in place of a secret.
+pub const MASK: &str = "***";
+
+/// Parts of key names whose values are not for the record.
+const SECRET_KEYS: [&str; 9] =
+    ["password", "passwd", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie"];
+
+/// A JSON text with the values of keys that name secrets masked. Most texts have none, and are not even parsed.
+pub fn mask_json(text: &str) -> Cow<'_, str> {
+    if !mentions_secret(text) {
+        return Cow::Borrowed(text);
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(mut value) => {
+            mask(&mut value);
+            Cow::Owned(value.to_string())
+        }
+        // Too deep to look into: better no record of it than a leak.
+        Err(_) => Cow::Owned(format!("\"{MASK}\"")),
+    }
+}
+
+fn mask(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if is_secret_key(key) && !value.is_null() && !value.is_boolean() {
+                    *value = Value::String(MASK.into());
+                } else {
+                    mask(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}
+
+fn is_secret_key(key: &str) -> bool {
+    let plain: String = key.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
+    SECRET_KEYS.iter().any(|secret| plain.contains(secret))
+}
+
+/// A quick look: whether any run of letters could be part of such a key, `_` and `-` left out of account. Escapes
+/// (`\u0074oken`) count as a yes, because they may hide one.
+fn mentions_secret(text: &str) -> bool {
+    let mut plain = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'_' | b'-' | b' ' => {}
+            b'\\' => return true,
+            _ => plain.push(byte.to_ascii_lowercase() as char),
+        }
+    }
+    SECRET_KEYS.iter().any(|secret| plain.contains(secret))
+}
+
+/// A text from outside, made safe for a terminal or a log line: control characters become visible escapes.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
+    if !text.chars().any(harmful) {
+        return Cow::Borrowed(text);
+    }
+    text.chars().map(|c| if harmful(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(input: &str, expected: &str) {
+        assert_eq!(mask_json(input), expected);
+    }
+
+    #[test]
+    fn secrets_are_masked_by_the_name_of_their_key() {
+        check(r#"{"query":"x"}"#, r#"{"query":"x"}"#);
+        check(r#"{"password":"x"}"#, r#"{"password":"***"}"#);
+        check(r#"{"a":[{"API_Key":{"deep":1}}]}"#, r#"{"a":[{"API_Key":"***"}]}"#);
+        check(r#"{"api-key":12}"#, r#"{"api-key":"***"}"#);
+        check(r#"{"\u0074oken":"x"}"#, r#"{"token":"***"}"#);
+        check(r#"{"text":"my password is x"}"#, r#"{"text":"my password is x"}"#);
+        check(r#"{"has_token":true}"#, r#"{"has_token":true}"#);
+        check("\"just text\"", "\"just text\"");
+    }
+
+    #[test]
+    fn control_characters_become_visible() {
+        assert_eq!(printable("plain ü"), "plain ü");
+        assert_eq!(printable("a\x1b[31mb\n"), "a\\u{1b}[31mb\\u{a}");
+        assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
+    }
+}

@@ -1,0 +1,130 @@
+//! Runs a gateway on listeners until it is told to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::assemble::Gateway;
+use crate::config::TlsFiles;
+use crate::http;
+
+/// How long a client may take for a request's head, or a TLS handshake.
+const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The two ends of a connection, as its handlers see them.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub tls: bool,
+}
+
+/// Serves until `stop` fires; then takes no new connections, drains, and returns once everything has ended.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
+    let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
+    let app = http::routes(Arc::clone(&gateway));
+    let places = Arc::new(Semaphore::new(gateway.config.settings.server.max_connections));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let (stream, remote) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                // Out of descriptors, or a peer that left again: the listener itself is fine.
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = stop.cancelled() => break,
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            gateway.metrics.refused("http", "too_many_connections");
+            continue;
+        };
+        // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
+        let _ = stream.set_nodelay(true);
+        let Ok(local) = stream.local_addr() else { continue };
+        let ends = Ends { local, remote, tls: tls.is_some() };
+        let (app, watcher, metrics, tls) = (app.clone(), graceful.watcher(), Arc::clone(&gateway.metrics), tls.clone());
+        tokio::spawn(async move {
+            metrics.connections().inc();
+            match tls {
+                Some(acceptor) => {
+                    if let Some(stream) = handshake(acceptor, stream).await {
+                        connection(stream, ends, app, watcher).await;
+                    }
+                }
+                None => connection(stream, ends, app, watcher).await,
+            }
+            metrics.connections().dec();
+            drop(place);
+        });
+    }
+    drop(listener);
+    gateway.shut_down().await;
+    if tokio::time::timeout(Duration::from_secs(5), graceful.shutdown()).await.is_err() {
+        debug!("some connections did not end in time");
+    }
+    Ok(())
+}
+
+async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    match tokio::time::timeout(HEAD_PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            debug!(%error, "TLS handshake failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ends: Ends,
+    app: axum::Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let app = tower::ServiceBuilder::new()
+        .map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(ends);
+            request
+        })
+        .service(app);
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+        .with_upgrades();
+    if let Err(error) = watcher.watch(connection).await {
+        debug!(%error, remote = %ends.remote, "connection ended");
+    }
+}
+
+fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    let certificates = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("cannot read the certificate {}", files.cert.display()))?;
+    anyhow::ensure!(!certificates.is_empty(), "{} holds no certificate", files.cert.display());
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .with_context(|| format!("cannot read the private key {}", files.key.display()))?;
+    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

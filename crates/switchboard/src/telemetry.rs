@@ -1,0 +1,114 @@
+//! Logs for people and machines, and spans for an OpenTelemetry collector.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
+use sa_core::CallRecord;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::settings::{Log, LogFormat, Telemetry};
+
+/// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for.
+pub fn init_logs(log: &Log) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&log.filter)
+        .map_err(|error| anyhow::anyhow!("log.filter: {error}; try \"info\" or \"info,sa_nodes=debug\""))?;
+    let human = match log.format {
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => std::io::stderr().is_terminal(),
+    };
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let installed = if human {
+        subscriber.with_target(false).compact().try_init()
+    } else {
+        subscriber.json().flatten_event(true).try_init()
+    };
+    installed.map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
+}
+
+/// Makes a span of every ended call.
+///
+/// Spans are made from the call's record, when it is written, and not by instrumenting the code on its way: a gateway
+/// that exports nothing then pays nothing, and the ids in the span are those that the provider was told.
+#[derive(Debug)]
+pub struct Spans {
+    processor: BatchSpanProcessor,
+    scope: InstrumentationScope,
+}
+
+impl Spans {
+    pub fn new(telemetry: &Telemetry) -> anyhow::Result<Option<Self>> {
+        if telemetry.otlp_endpoint.is_empty() {
+            return Ok(None);
+        }
+        let endpoint = format!("{}/v1/traces", telemetry.otlp_endpoint.trim_end_matches('/'));
+        let service = telemetry.service_name.clone();
+        // The exporter brings a blocking HTTP client, which must not be made on a thread that runs async code.
+        let build = std::thread::spawn(move || -> anyhow::Result<BatchSpanProcessor> {
+            let client = reqwest::blocking::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
+            let exporter = opentelemetry_otlp::SpanExporter::builder()
+                .with_http()
+                .with_http_client(client)
+                .with_endpoint(endpoint)
+                .build()?;
+            let mut processor = BatchSpanProcessor::builder(exporter).build();
+            processor.set_resource(&Resource::builder().with_service_name(service).build());
+            Ok(processor)
+        });
+        let processor = build.join().map_err(|_| anyhow::anyhow!("cannot set up the OpenTelemetry export"))??;
+        let scope = InstrumentationScope::builder("switchboard").with_version(crate::VERSION).build();
+        Ok(Some(Self { processor, scope }))
+    }
+
+    pub(crate) fn call(&self, record: &CallRecord, outcome: &'static str) {
+        if !record.trace.sampled {
+            return;
+        }
+        let start = UNIX_EPOCH + Duration::from_millis(record.at_ms.max(0) as u64);
+        let context = SpanContext::new(
+            TraceId::from_bytes(record.trace.trace_id.to_be_bytes()),
+            SpanId::from_bytes(record.trace.span.to_be_bytes()),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::default(),
+        );
+        let mut attributes = vec![
+            KeyValue::new("switchboard.call_id", record.id.to_string()),
+            KeyValue::new("gen_ai.tool.name", record.tool.to_string()),
+            KeyValue::new("switchboard.surface", record.surface),
+            KeyValue::new("switchboard.outcome", outcome),
+        ];
+        if let Some(provider) = &record.provider {
+            attributes.push(KeyValue::new("switchboard.provider.kind", provider.kind));
+            attributes.push(KeyValue::new("switchboard.provider.id", provider.id.to_string()));
+        }
+        let status = record.outcome.as_ref().map_or_else(|error| Status::error(error.kind.as_str()), |_| Status::Ok);
+        self.processor.on_end(SpanData {
+            span_context: context,
+            parent_span_id: SpanId::from_bytes(record.trace.parent.to_be_bytes()),
+            parent_span_is_remote: record.trace.parent != 0,
+            span_kind: SpanKind::Server,
+            name: format!("call {}", record.tool).into(),
+            start_time: start,
+            end_time: start.checked_add(record.duration).unwrap_or(SystemTime::now()),
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status,
+            instrumentation_scope: self.scope.clone(),
+        });
+    }
+}
+
+impl Drop for Spans {
+    fn drop(&mut self) {
+        // Sends what is still queued.
+        let _ = self.processor.shutdown();
+    }
+}

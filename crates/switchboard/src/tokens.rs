@@ -1,0 +1,223 @@
+//! Tokens: 256 random bits, shown once, kept as hashes, bound to a principal, revocable at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use sa_core::store::{Expect, Records, StoreError};
+use sa_core::{Pattern, Principal, Role, clock};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+use tokio_util::sync::CancellationToken;
+
+const BUCKET: &str = "tokens";
+
+/// Makes our tokens recognisable to secret scanners, and to people.
+const PREFIX: &str = "sb_";
+
+/// All tokens of this gateway. The store has them; look-ups go to the copy in memory.
+pub struct Tokens {
+    records: Arc<dyn Records>,
+    known: RwLock<HashMap<Hash, Arc<Known>>>,
+}
+
+type Hash = [u8; 32];
+
+/// A token as it is stored, and as operators see it but for its hash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenRecord {
+    pub id: String,
+    pub name: String,
+    pub role: String,
+    hash: String,
+    pub created_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_ms: Option<i64>,
+    /// The tools it may use; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// The only node id it may use, for a node's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
+}
+
+struct Known {
+    record: TokenRecord,
+    identity: Identity,
+}
+
+/// Who presented a token.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub principal: Arc<Principal>,
+    /// Fires when the token is revoked.
+    pub revoked: CancellationToken,
+    pub node_id: Option<Arc<str>>,
+}
+
+/// What a new token is to be.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    pub name: String,
+    pub role: Role,
+    pub tools: Vec<String>,
+    pub node_id: Option<String>,
+    pub expires_ms: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    Missing,
+    Unknown,
+    Revoked,
+    Expired,
+}
+
+impl Refused {
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Missing => "this needs a token",
+            Self::Unknown => "the token is not known here",
+            Self::Revoked => "the token was revoked",
+            Self::Expired => "the token has expired",
+        }
+    }
+}
+
+impl Tokens {
+    pub async fn load(records: Arc<dyn Records>) -> Result<Self, StoreError> {
+        let mut known = HashMap::new();
+        for (_, record) in records.list(BUCKET).await? {
+            if let Ok(record) = serde_json::from_slice::<TokenRecord>(&record.value)
+                && let Some(entry) = Known::new(record)
+            {
+                known.insert(entry.0, entry.1);
+            }
+        }
+        Ok(Self { records, known: RwLock::new(known) })
+    }
+
+    /// Who this is. Takes the same time for every token that is not known.
+    pub fn authenticate(&self, token: &str) -> Result<Identity, Refused> {
+        if token.is_empty() {
+            return Err(Refused::Missing);
+        }
+        let hash = hash(token);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
+        let known = known.filter(|known| decode(&known.record.hash).is_some_and(|stored| bool::from(stored.ct_eq(&hash))));
+        let known = known.ok_or(Refused::Unknown)?;
+        if known.record.revoked_ms.is_some() {
+            return Err(Refused::Revoked);
+        }
+        if known.record.expires_ms.is_some_and(|at| at <= clock::now_ms()) {
+            return Err(Refused::Expired);
+        }
+        Ok(known.identity.clone())
+    }
+
+    /// Makes a token. This is the only time that it is seen.
+    pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), StoreError> {
+        let token = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
+        let record = self.adopt(&token, new).await?;
+        Ok((record, token))
+    }
+
+    /// Takes in a token that exists already: the operator's, from its file, after the store was lost.
+    pub async fn adopt(&self, token: &str, new: NewToken) -> Result<TokenRecord, StoreError> {
+        let record = TokenRecord {
+            id: format!("tok_{}", uuid::Uuid::now_v7().simple()),
+            name: new.name,
+            role: new.role.as_str().into(),
+            hash: blake3::Hash::from(hash(token)).to_hex().to_string(),
+            created_ms: clock::now_ms(),
+            expires_ms: new.expires_ms,
+            revoked_ms: None,
+            tools: new.tools,
+            node_id: new.node_id,
+        };
+        self.store(&record, Expect::Absent).await?;
+        Ok(record)
+    }
+
+    /// Revokes a token by its id, or by its name if that names one token only. Whoever uses it is cut off at once.
+    pub async fn revoke(&self, id_or_name: &str) -> Result<Option<TokenRecord>, StoreError> {
+        let matching: Vec<TokenRecord> = self.list().into_iter().filter(|token| token.revoked_ms.is_none()).collect();
+        let mut found: Vec<_> = matching.iter().filter(|token| token.id == id_or_name).collect();
+        if found.is_empty() {
+            found = matching.iter().filter(|token| token.name == id_or_name).collect();
+        }
+        let [record] = found[..] else { return Ok(None) };
+        let record = TokenRecord { revoked_ms: Some(clock::now_ms()), ..record.clone() };
+        // On disk before anything else: a revocation must survive whatever comes next.
+        self.store(&record, Expect::Anything).await?;
+        Ok(Some(record))
+    }
+
+    /// All tokens, oldest first, revoked ones included.
+    pub fn list(&self) -> Vec<TokenRecord> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut records: Vec<_> = known.values().map(|known| known.record.clone()).collect();
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        records
+    }
+
+    /// Whether there is a token that a node could use.
+    pub fn any_for_nodes(&self) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.values().any(|known| known.record.role == Role::Node.as_str() && known.record.revoked_ms.is_none())
+    }
+
+    async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(record).unwrap_or_default().into();
+        self.records.put(BUCKET, &record.id, value, expect).await?;
+        if let Some((hash, known)) = Known::new(record.clone()) {
+            let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(hash, known);
+            if record.revoked_ms.is_some()
+                && let Some(old) = old
+            {
+                old.identity.revoked.cancel();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokens").finish_non_exhaustive()
+    }
+}
+
+impl Known {
+    fn new(record: TokenRecord) -> Option<(Hash, Arc<Self>)> {
+        let hash = decode(&record.hash)?;
+        let principal = Principal {
+            id: record.id.as_str().into(),
+            name: record.name.as_str().into(),
+            role: Role::parse(&record.role)?,
+            tools: record.tools.iter().map(|tool| Pattern::new(tool)).collect(),
+        };
+        let identity = Identity {
+            principal: Arc::new(principal),
+            revoked: CancellationToken::new(),
+            node_id: record.node_id.as_deref().map(Into::into),
+        };
+        Some((hash, Arc::new(Self { record, identity })))
+    }
+}
+
+fn hash(token: &str) -> Hash {
+    *blake3::hash(token.as_bytes()).as_bytes()
+}
+
+fn decode(hex: &str) -> Option<Hash> {
+    blake3::Hash::from_hex(hex).ok().map(|hash| *hash.as_bytes())
+}
+
+/// Whether two secrets are the same, in a time that does not tell where they differ.
+pub(crate) fn same_secret(a: &str, b: &str) -> bool {
+    hash(a).ct_eq(&hash(b)).into()
+}
