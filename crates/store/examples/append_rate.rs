@@ -136,7 +136,7 @@ async fn background(dir: &Path, rate: Option<u64>) -> Background {
     let path = store.clone();
     store.shutdown().await.expect("a clean end");
     let stats = path.stats();
-    let cpu = cpu_time() - cpu;
+    let cpu = cpu_time().saturating_sub(cpu);
     Background {
         rate: n as f64 / start.elapsed().as_secs_f64(),
         shared: stats.entries as f64 / stats.commits as f64,

@@ -82,8 +82,13 @@ impl Store {
     /// Opens the store, and makes it if there is none. Blocks for as long as it takes to read the heads of all
     /// streams and what a crash left in the write-ahead log, which does not depend on how many entries there are.
     pub fn open(options: OpenOptions) -> Result<Self, StoreError> {
+        Self::open_with(options, schema::STEPS)
+    }
+
+    /// Opens with other migrations than the real ones, for their tests.
+    fn open_with(options: OpenOptions, steps: &[schema::Step]) -> Result<Self, StoreError> {
         let lock = files::Lock::take(&options.path)?;
-        let opened = open::open(&options)?;
+        let opened = open::open(&options, steps)?;
         let shared = Arc::new(Shared {
             queue: Queue::new(options.queue_bytes, MAX_BODY_BYTES),
             directory: directory::Directory::default(),

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use sa_core::store::StoreError;
 
 use crate::heads::Heads;
-use crate::schema::{self, Layout};
+use crate::schema::{self, Layout, Step};
 use crate::witness::{self, Seen, Witness};
 use crate::{OpenOptions, error, files, verify};
 
@@ -20,7 +20,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store for the one writer. The lock is held already.
-pub(crate) fn open(options: &OpenOptions) -> Result<Opened, StoreError> {
+pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, StoreError> {
     let path = &options.path;
     let seen = witness::read(path)?;
     if let Some(seen) = &seen
@@ -33,7 +33,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<Opened, StoreError> {
     if created {
         files::sync_directory(path)?;
     }
-    let conn = prepare(options)?;
+    let conn = prepare(options, steps)?;
     settle_wal(path)?;
     let heads = Heads::load(&conn, path)?;
     let seen = seen.filter(|seen| same_store(seen, &heads, path));
@@ -102,8 +102,8 @@ pub(crate) fn settle_wal(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Connects, and brings the layout to this version.
-fn prepare(options: &OpenOptions) -> Result<Connection, StoreError> {
-    let (path, steps) = (&options.path, options.steps);
+fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreError> {
+    let path = &options.path;
     let mut conn = connect_writer(options)?;
     match schema::inspect(&conn, path, steps)? {
         Layout::Current => {}

@@ -22,8 +22,6 @@ pub struct OpenOptions {
     /// The SQLite file layer; tests put one that loses what was not synced in its place.
     #[doc(hidden)]
     pub vfs: String,
-    /// The migrations, so that tests can pretend to be another version.
-    pub(crate) steps: &'static [crate::schema::Step],
 }
 
 impl OpenOptions {
@@ -40,7 +38,6 @@ impl OpenOptions {
             // file, no lock system calls per transaction, and nothing that a full disk could take away from
             // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.
             vfs: "unix-excl".to_owned(),
-            steps: crate::schema::STEPS,
         }
     }
 }

@@ -147,3 +147,101 @@ fn describe(conn: &Connection) -> rusqlite::Result<Described> {
 pub(crate) fn backup_path(path: &Path, version: usize) -> PathBuf {
     crate::files::beside(path, &format!(".layout-{version}.backup"))
 }
+
+#[cfg(test)]
+mod tests {
+    //! Rule: a file of an older layout is backed up, migrated and says so; one of a newer layout is refused.
+
+    use sa_core::store::{Log, NewEntry};
+
+    use super::*;
+    use crate::{OpenOptions, Store};
+
+    const NEXT: &[Step] = &[
+        Step {
+            what: STEPS[0].what,
+            sql: STEPS[0].sql,
+        },
+        Step {
+            what: "a table that was made up",
+            sql: "CREATE TABLE made_up(id INTEGER PRIMARY KEY);",
+        },
+    ];
+    const BROKEN: &[Step] = &[
+        Step {
+            what: STEPS[0].what,
+            sql: STEPS[0].sql,
+        },
+        Step {
+            what: "breaks half way",
+            sql: "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);",
+        },
+    ];
+
+    fn new_entry() -> NewEntry {
+        NewEntry {
+            stream: "a".into(),
+            key: None,
+            body: "body".into(),
+        }
+    }
+
+    async fn store_of_this_version(path: &Path) {
+        let store = Store::open(OpenOptions::new(path)).expect("opened");
+        store.append(new_entry()).await.expect("kept");
+        store.shutdown().await.expect("a clean end");
+    }
+
+    #[tokio::test]
+    async fn an_older_layout_is_backed_up_and_migrated_and_a_newer_one_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        store_of_this_version(&path).await;
+        let store = Store::open_with(OpenOptions::new(&path), NEXT).expect("migrated");
+        assert_eq!(store.read("a", 0, 10).await.expect("read").len(), 1);
+        assert_eq!(store.append(new_entry()).await.expect("kept").seq, 2);
+        store.shutdown().await.expect("a clean end");
+
+        let error = Store::open(OpenOptions::new(&path)).expect_err("too new");
+        assert_eq!(error.kind, StoreErrorKind::TooNew, "{error}");
+        let backup = backup_path(&path, 1);
+        let mode = std::fs::metadata(&backup)
+            .expect("a backup")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let store = Store::open(OpenOptions::new(&backup)).expect("the backup has the old layout");
+        assert_eq!(store.read("a", 0, 10).await.expect("read").len(), 1);
+        let again = Store::open_with(OpenOptions::new(&path), NEXT).expect("no second migration");
+        assert_eq!(again.read("a", 0, 10).await.expect("read").len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_migration_that_fails_changes_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        store_of_this_version(&path).await;
+        Store::open_with(OpenOptions::new(&path), BROKEN).expect_err("broken");
+        let store = Store::open(OpenOptions::new(&path)).expect("as it was");
+        assert_eq!(store.read("a", 0, 10).await.expect("read").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn another_program_s_database_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        Connection::open(&path)
+            .and_then(|c| c.execute_batch("CREATE TABLE t(x)"))
+            .expect("made");
+        let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
+        assert!(error.message.contains("store.db"), "{error}");
+        std::fs::write(
+            &path,
+            "no database at all, whatever its name says, and long enough for a header",
+        )
+        .expect("written");
+        let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
+        assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    }
+}
