@@ -132,6 +132,8 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// A document was not as expected.
     Conflict,
+    /// What was asked to be stored is over a limit of the store (its size, the length of a name or key).
+    Invalid,
     /// No room left; reads go on, and writes succeed again once there is room.
     Full,
     /// What is stored is not what was written: the message names the file and the place.

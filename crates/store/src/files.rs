@@ -1,0 +1,108 @@
+//! The files of a store: where they are, who may read them, and who holds them.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sa_core::store::{StoreError, StoreErrorKind};
+
+use crate::error;
+
+/// Holds the store for this process for as long as it lives.
+///
+/// An `flock` on a file of its own: SQLite's locks on the database would do, but they are POSIX locks, which
+/// vanish when anything in this process opens and closes the file, and they cannot say who holds them.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(crate) fn take(store: &Path) -> Result<Self, StoreError> {
+        let path = beside(store, ".lock");
+        let mut file = open_private(&path, true)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(store, &mut file)),
+            Err(TryLockError::Error(e)) => return Err(error::io(&path, "lock", &e)),
+        }
+        // Only for the message of the one who comes second, so a full disk does not matter here.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| write!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+}
+
+fn in_use(store: &Path, file: &mut File) -> StoreError {
+    let mut pid = String::new();
+    let _ = file.read_to_string(&mut pid);
+    let owner = if pid.is_empty() {
+        "another process".to_owned()
+    } else {
+        format!("process {pid}")
+    };
+    let message = format!(
+        "the store {} is in use by {owner}; stop that process, or choose another data directory",
+        store.display()
+    );
+    StoreError {
+        kind: StoreErrorKind::InUse,
+        message,
+    }
+}
+
+/// The name of a file next to the database.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Opens a file for reading and writing that only this user may read. SQLite gives its `-wal` the mode of the
+/// database, so making the database this way is enough for both.
+pub(crate) fn open_private(path: &Path, create: bool) -> Result<File, StoreError> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(create)
+        .mode(0o600)
+        .open(path);
+    let file = opened.map_err(|e| error::io(path, "open", &e))?;
+    let mode = file
+        .metadata()
+        .map_err(|e| error::io(path, "look at", &e))?
+        .permissions()
+        .mode();
+    if mode & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(|e| error::io(path, "restrict the permissions of", &e))?;
+    }
+    Ok(file)
+}
+
+/// Makes the names of new files in the directory of `path` durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| error::io(directory, "sync", &e))
+}
+
+/// Copies the database, durably, to a place where nothing is yet.
+pub(crate) fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let partial = beside(to, ".partial");
+    let mut target = open_private(&partial, true)?;
+    let copy = |target: &mut File| {
+        target.set_len(0)?;
+        std::io::copy(&mut File::open(from)?, target)?;
+        target.sync_all()?;
+        std::fs::rename(&partial, to)
+    };
+    copy(&mut target).map_err(|e| error::io(to, "back the store up to", &e))?;
+    sync_directory(to)
+}

@@ -1,0 +1,139 @@
+//! [`Log`] for the [`Store`].
+
+use futures_util::future::BoxFuture;
+use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreError, StoreFuture};
+use tokio::sync::watch;
+
+use crate::op::{Op, Trim};
+use crate::read::Page;
+use crate::{Store, check_body, check_name, error, heads};
+
+impl Log for Store {
+    fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
+        Box::pin(async move {
+            check(&entry)?;
+            self.ask(|reply| Op::Append {
+                entry,
+                reply: Some(reply),
+            })
+            .await
+        })
+    }
+
+    fn record(&self, entry: NewEntry) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(op) = self.background(entry)
+                && let Err(op) = self.inner.shared.queue.push(op).await
+            {
+                self.refused(op);
+            }
+        })
+    }
+
+    fn record_now(&self, entry: NewEntry) {
+        if let Some(op) = self.background(entry)
+            && let Err(op) = self.inner.shared.queue.push_now(op)
+        {
+            self.refused(op);
+        }
+    }
+
+    fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
+        self.page(stream, Page::After(after), limit)
+    }
+
+    fn read_back(&self, stream: &str, before: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
+        self.page(stream, Page::Before(before), limit)
+    }
+
+    fn find(&self, stream: &str, key: &str) -> StoreFuture<'_, Option<Entry>> {
+        let (stream, key) = (self.inner.shared.directory.stream(stream), key.to_owned());
+        Box::pin(async move {
+            let Some(stream) = stream else {
+                return self.nothing(None);
+            };
+            let find = move |view: crate::read::View<'_>| {
+                let head = heads::read(view.conn, stream, view.path)?;
+                view.find(&head, &key)
+            };
+            self.inner.readers.run(&self.inner.shared, find).await
+        })
+    }
+
+    fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds> {
+        let stream = self.inner.shared.directory.stream(stream);
+        Box::pin(async move {
+            let Some(stream) = stream else {
+                return self.nothing(Bounds { first: 1, last: 0 });
+            };
+            self.inner
+                .readers
+                .run(&self.inner.shared, move |view| view.bounds(stream))
+                .await
+        })
+    }
+
+    fn follow(&self, stream: &str) -> watch::Receiver<u64> {
+        self.inner.shared.directory.follow(stream)
+    }
+
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
+        let stream = stream.into();
+        Box::pin(self.ask(move |reply| {
+            Op::Trim(Box::new(Trim {
+                stream,
+                keep,
+                done: 0,
+                reply,
+            }))
+        }))
+    }
+}
+
+impl Store {
+    fn page(&self, stream: &str, page: Page, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
+        let stream = self.inner.shared.directory.stream(stream);
+        Box::pin(async move {
+            let Some(stream) = stream else {
+                return self.nothing(Vec::new());
+            };
+            self.inner
+                .readers
+                .run(&self.inner.shared, move |view| {
+                    view.page(stream, page, limit)
+                })
+                .await
+        })
+    }
+
+    /// The answer for a name that has never been committed, unless the store is closed.
+    pub(crate) fn nothing<T>(&self, answer: T) -> Result<T, StoreError> {
+        if self.inner.shared.directory.is_closed() {
+            return Err(error::closed(&self.inner.shared.options.path));
+        }
+        Ok(answer)
+    }
+
+    fn background(&self, entry: NewEntry) -> Option<Op> {
+        if let Err(error) = check(&entry) {
+            self.inner.shared.lost(&entry, &error);
+            return None;
+        }
+        Some(Op::Append { entry, reply: None })
+    }
+
+    fn refused(&self, op: Op) {
+        let error = error::closed(&self.inner.shared.options.path);
+        if let Some(entry) = op.fail(&error) {
+            self.inner.shared.lost(&entry, &error);
+        }
+    }
+}
+
+fn check(entry: &NewEntry) -> Result<(), StoreError> {
+    check_name("stream's name", &entry.stream)?;
+    if let Some(key) = &entry.key {
+        check_name("key", key)?;
+    }
+    check_body("log entry", entry.body.len())
+}

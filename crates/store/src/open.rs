@@ -1,0 +1,158 @@
+//! Opens the file: the checks, the migration, and the connections.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use sa_core::store::StoreError;
+
+use crate::heads::Heads;
+use crate::schema::{self, Layout, Step};
+use crate::witness::{self, Seen, Witness};
+use crate::{OpenOptions, error, files, verify};
+
+/// Everything the writer starts with.
+pub(crate) struct Opened {
+    pub conn: Connection,
+    pub heads: Heads,
+    pub witness: Witness,
+}
+
+/// Opens the store for the one writer. The lock is held already.
+pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, StoreError> {
+    let path = &options.path;
+    let seen = witness::read(path)?;
+    if let Some(seen) = &seen
+        && let Some(what) = objection_to_files(seen, path)?
+    {
+        accept_or_refuse(options, &what)?;
+    }
+    let created = !path.exists();
+    files::open_private(path, true)?;
+    if created {
+        files::sync_directory(path)?;
+    }
+    let conn = prepare(options, steps)?;
+    settle_wal(path)?;
+    let heads = Heads::load(&conn, path)?;
+    let seen = seen.filter(|seen| same_store(seen, &heads, path));
+    if let Some(seen) = &seen
+        && heads.commits() < seen.commits
+    {
+        let (has, had) = (heads.commits(), seen.commits);
+        accept_or_refuse(options, &format!("it has {has} commits and had {had}"))?;
+    }
+    if options.accept_loss {
+        // What SQLite put together from a damaged WAL may contradict itself. Better no store than that one.
+        verify::everything(&conn, path)?;
+    }
+    let witness = Witness::open(path, heads.store_name().to_owned(), seen.as_ref())?;
+    Ok(Opened {
+        conn,
+        heads,
+        witness,
+    })
+}
+
+/// A connection with the settings that all of them share.
+pub(crate) fn connect(options: &OpenOptions) -> Result<Connection, StoreError> {
+    let path = &options.path;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let conn = Connection::open_with_flags_and_vfs(path, flags, options.vfs.as_str())?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.set_prepared_statement_cache_capacity(64);
+        // Checkpoints are the writer's business, at a moment of its choosing. A page whose cells cannot be
+        // right is refused when it is loaded. Memory-mapped reads stay off: a bad sector must be an error.
+        conn.execute_batch(
+            "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA cell_size_check = ON;
+             PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0; PRAGMA journal_size_limit = 67108864;",
+        )?;
+        Ok(conn)
+    };
+    open().map_err(|e| error::sql(path, "open the database", &e))
+}
+
+/// A connection for a reader. It must be opened for writing all the same, because only such connections take
+/// part in the in-process index of the WAL.
+pub(crate) fn connect_reader(options: &OpenOptions) -> Result<Connection, StoreError> {
+    let conn = connect(options)?;
+    conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4000;")
+        .map_err(|e| error::sql(&options.path, "open the database", &e))?;
+    Ok(conn)
+}
+
+/// A connection for the writer, to a file whose layout has been checked.
+pub(crate) fn connect_writer(options: &OpenOptions) -> Result<Connection, StoreError> {
+    let conn = connect(options)?;
+    conn.execute_batch("PRAGMA cache_size = -16000;")
+        .map_err(|e| error::sql(&options.path, "open the database", &e))?;
+    Ok(conn)
+}
+
+/// Syncs the WAL. After a crash of the process alone, the WAL may hold a commit that was written and not synced
+/// yet. SQLite recovers it and shows it to readers, so it must be on disk before anyone builds on it.
+pub(crate) fn settle_wal(path: &Path) -> Result<(), StoreError> {
+    let wal = files::beside(path, "-wal");
+    match File::open(&wal).and_then(|file| file.sync_all()) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(error::io(&wal, "sync", &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Connects, and brings the layout to this version.
+fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreError> {
+    let path = &options.path;
+    let mut conn = connect_writer(options)?;
+    match schema::inspect(&conn, path, steps)? {
+        Layout::Current => {}
+        Layout::Fresh => {
+            conn.execute_batch("PRAGMA journal_mode = WAL;")
+                .map_err(|e| error::sql(path, "make the database", &e))?;
+            schema::migrate(&mut conn, path, steps, 0)?;
+        }
+        Layout::Older(version) => {
+            // Everything into the one file that is copied; closing the only connection leaves no WAL behind.
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                .map_err(|e| error::sql(path, "checkpoint", &e))?;
+            drop(conn);
+            let backup = schema::backup_path(path, version);
+            files::copy_private(path, &backup)?;
+            conn = connect_writer(options)?;
+            schema::migrate(&mut conn, path, steps, version)?;
+            let what: Vec<_> = steps[version..].iter().map(|step| step.what).collect();
+            tracing::info!(
+                path = %path.display(), backup = %backup.display(), from = version, to = steps.len(),
+                changes = ?what, "migrated the store to a newer layout, after a backup"
+            );
+        }
+    }
+    schema::check(&conn, path, steps)?;
+    Ok(conn)
+}
+
+fn objection_to_files(seen: &Seen, path: &Path) -> Result<Option<String>, StoreError> {
+    let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
+    if size == 0 {
+        return Ok(Some("the file is missing or empty".to_owned()));
+    }
+    witness::objection_to_wal(seen, path)
+}
+
+fn accept_or_refuse(options: &OpenOptions, what: &str) -> Result<(), StoreError> {
+    if !options.accept_loss {
+        return Err(witness::refuse(&options.path, what));
+    }
+    tracing::warn!(path = %options.path.display(), what, "the store has lost commits; accepted by option");
+    Ok(())
+}
+
+fn same_store(seen: &Seen, heads: &Heads, path: &Path) -> bool {
+    let same = seen.store == heads.store_name();
+    if !same {
+        let witness = witness::path_of(path);
+        tracing::warn!(witness = %witness.display(), "the witness belongs to another store; replacing it");
+    }
+    same
+}

@@ -1,0 +1,43 @@
+//! How a store is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to open a store. Start from [`OpenOptions::new`] and change what differs.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// The database file. Its directory must exist; `-wal`, `.lock` and `.witness` files appear next to it.
+    pub path: PathBuf,
+    /// Opens a store that is behind its witness, which is otherwise refused as damaged: the operator has read
+    /// the message and accepts that the newest commits are gone. What remains is checked in full first.
+    pub accept_loss: bool,
+    /// How long an entry that nobody waits for may wait for company before it is committed.
+    pub linger: Duration,
+    /// How many bytes may queue up for the writer before `append` and `record` wait.
+    pub queue_bytes: usize,
+    /// How many bytes of entries that nobody waits for are kept for another attempt while the disk is full.
+    pub retain_bytes: usize,
+    /// How many threads read.
+    pub readers: usize,
+    /// The SQLite file layer; tests put one that loses what was not synced in its place.
+    #[doc(hidden)]
+    pub vfs: String,
+}
+
+impl OpenOptions {
+    /// The defaults, for the database file at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            accept_loss: false,
+            linger: Duration::from_millis(20),
+            queue_bytes: 64 << 20,
+            retain_bytes: 64 << 20,
+            readers: 2,
+            // One process owns the file, so the index of the WAL can live in that process's memory: no -shm
+            // file, no lock system calls per transaction, and nothing that a full disk could take away from
+            // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.
+            vfs: "unix-excl".to_owned(),
+        }
+    }
+}

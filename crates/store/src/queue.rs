@@ -1,0 +1,183 @@
+//! The queue in front of the writer: bounded for those who can wait, open for those who cannot, one order for all.
+//!
+//! A channel would need a second one for `record_now` when it is full, and two queues have no common order. So
+//! it is one vector under a mutex, which the writer swaps for an empty one; the bound is a semaphore that
+//! `record_now` passes by. Pushing costs an uncontended lock, and wakes the writer only when it sleeps and the
+//! push is a reason to get up.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use crate::op::Op;
+
+/// An operation and the room it takes in the queue until it is settled.
+pub(crate) struct Queued {
+    pub op: Op,
+    pub permits: u32,
+}
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    room: Semaphore,
+    capacity: u32,
+}
+
+struct State {
+    ops: Vec<Queued>,
+    bytes: usize,
+    /// Someone waits for one of them.
+    urgent: bool,
+    sleeping: Sleep,
+    closed: bool,
+}
+
+#[derive(PartialEq)]
+enum Sleep {
+    Awake,
+    /// Until the first operation.
+    Idle,
+    /// For company: until something urgent, or a good load.
+    Lingering,
+}
+
+/// Room is counted in these units.
+const UNIT: usize = 1024;
+/// So many bytes are worth a transaction without waiting for more.
+const GOOD_LOAD: usize = 2 << 20;
+
+impl Queue {
+    pub(crate) fn new(bytes: usize, largest: usize) -> Self {
+        let capacity = (bytes / UNIT).max(largest / UNIT + 2) as u32;
+        let state = State {
+            ops: Vec::new(),
+            bytes: 0,
+            urgent: false,
+            sleeping: Sleep::Awake,
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            room: Semaphore::new(capacity as usize),
+            capacity,
+        }
+    }
+
+    /// Adds an operation, once there is room for it. Gives it back when the store is closed.
+    pub(crate) async fn push(&self, op: Op) -> Result<(), Op> {
+        let permits = (1 + op.size() / UNIT) as u32;
+        if let Ok(permit) = self.room.try_acquire_many(permits) {
+            permit.forget();
+        } else if let Ok(permit) = self.room.acquire_many(permits.min(self.capacity)).await {
+            permit.forget();
+        }
+        self.put(Queued { op, permits })
+    }
+
+    /// Adds an operation, room or not.
+    pub(crate) fn push_now(&self, op: Op) -> Result<(), Op> {
+        self.put(Queued { op, permits: 0 })
+    }
+
+    fn put(&self, queued: Queued) -> Result<(), Op> {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            self.release(queued.permits);
+            return Err(queued.op);
+        }
+        state.bytes += queued.op.size();
+        state.urgent |= queued.op.awaited();
+        state.ops.push(queued);
+        let get_up = match state.sleeping {
+            Sleep::Awake => false,
+            Sleep::Idle => true,
+            Sleep::Lingering => state.urgent || state.bytes >= GOOD_LOAD,
+        };
+        if get_up {
+            state.sleeping = Sleep::Awake;
+            drop(state);
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Gives the writer all that is queued, in exchange for an empty vector. Waits for the first operation, at
+    /// most `idle` long, and then up to `linger` for company unless someone waits. `true` once closed.
+    pub(crate) fn take(
+        &self,
+        into: &mut Vec<Queued>,
+        idle: Option<Duration>,
+        linger: Duration,
+    ) -> bool {
+        let mut state = self.lock();
+        let idle_until = idle.map(|idle| Instant::now() + idle);
+        while state.ops.is_empty() && !state.closed {
+            state.sleeping = Sleep::Idle;
+            match self.sleep(state, idle_until) {
+                Ok(woken) => state = woken,
+                Err(timed_out) => {
+                    state = timed_out;
+                    break;
+                }
+            }
+        }
+        let linger_until = Instant::now() + linger;
+        while !(state.ops.is_empty() || state.urgent || state.closed || state.bytes >= GOOD_LOAD) {
+            state.sleeping = Sleep::Lingering;
+            match self.sleep(state, Some(linger_until)) {
+                Ok(woken) => state = woken,
+                Err(timed_out) => {
+                    state = timed_out;
+                    break;
+                }
+            }
+        }
+        state.sleeping = Sleep::Awake;
+        (state.urgent, state.bytes) = (false, 0);
+        std::mem::swap(&mut state.ops, into);
+        state.closed
+    }
+
+    /// The operations that held this much room are settled.
+    pub(crate) fn release(&self, permits: u32) {
+        self.room.add_permits(permits as usize);
+    }
+
+    /// Nothing is taken from now on; what is queued is still settled.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    fn sleep<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        until: Option<Instant>,
+    ) -> Result<MutexGuard<'a, State>, MutexGuard<'a, State>> {
+        let Some(until) = until else {
+            return Ok(self
+                .wake
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner));
+        };
+        let Some(left) = until
+            .checked_duration_since(Instant::now())
+            .filter(|d| !d.is_zero())
+        else {
+            return Err(state);
+        };
+        let (state, _) = self
+            .wake
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(state)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,94 @@
+//! The threads that read, each with a connection of its own: reads go on while the writer is busy or stuck.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use sa_core::store::StoreError;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::read::View;
+use crate::{Shared, error, open};
+
+type Job = Box<dyn FnOnce(View<'_>) + Send>;
+
+pub(crate) struct Readers {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    /// Bounds the queue: whoever finds it full waits here.
+    slots: Semaphore,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+const QUEUE: usize = 256;
+
+impl Readers {
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, StoreError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        let mut threads = Vec::new();
+        for n in 0..shared.options.readers.max(1) {
+            let conn = open::connect_reader(&shared.options)?;
+            let (shared, queue) = (shared.clone(), queue.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("store-read-{n}"))
+                .spawn(move || work(&shared, &queue, &conn));
+            threads.push(thread.map_err(|e| error::io("a thread".as_ref(), "start", &e))?);
+        }
+        Ok(Self {
+            jobs: Mutex::new(Some(jobs)),
+            slots: Semaphore::new(QUEUE),
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// Runs a read on one of the threads, in one snapshot.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        shared: &Shared,
+        f: impl FnOnce(View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let closed = || error::closed(&shared.options.path);
+        let _slot = self.slots.acquire().await.map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |view| {
+            // Nobody waits any more when the caller was cancelled.
+            if !reply.is_closed() {
+                let _ = reply.send(view.snapshot(|| f(view)));
+            }
+        });
+        let jobs = self
+            .jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        jobs.ok_or_else(closed)?.send(job).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Ends the threads after the reads that are queued.
+    pub(crate) fn close(&self) {
+        self.jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(shared: &Shared, queue: &Mutex<mpsc::Receiver<Job>>, conn: &Connection) {
+    let view = View {
+        conn,
+        path: &shared.options.path,
+    };
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match job {
+            Ok(job) => job(view),
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Reads SQLite's write-ahead log, to find out whether it is whole.
+//!
+//! SQLite checks the frames of a WAL when it recovers one, and takes the first frame with a wrong checksum as
+//! the end: right after a power loss, where the tail may be torn, and wrong after damage, where acknowledged
+//! commits would vanish in silence. So before SQLite sees the file, it is read here and compared with what the
+//! [witness](crate::witness) says must be in it. The format is documented at <https://sqlite.org/fileformat2.html#walformat>.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Which WAL: SQLite changes the salts whenever it starts the file over.
+pub(crate) type Salts = [u8; 8];
+
+const HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+
+/// The salts in the header, if there is a header.
+pub(crate) fn salts(file: &File) -> Option<Salts> {
+    use std::os::unix::fs::FileExt;
+    let mut salts = [0; 8];
+    file.read_exact_at(&mut salts, 16).ok()?;
+    Some(salts)
+}
+
+/// What [`scan`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// No file, or not even a header.
+    Missing,
+    /// The header's checksum is wrong.
+    BadHeader,
+    /// So many frames from the beginning are intact.
+    Frames { salts: Salts, intact: u32 },
+}
+
+/// Reads the frames of a WAL until `wanted` are found intact or one is not.
+pub(crate) fn scan(path: &Path, wanted: u32) -> std::io::Result<Scan> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Scan::Missing),
+        Err(e) => return Err(e),
+    };
+    let mut input = BufReader::with_capacity(1 << 18, file);
+    let mut header = [0; HEADER];
+    if !fill(&mut input, &mut header)? {
+        return Ok(Scan::Missing);
+    }
+    let big_endian = match be32(&header, 0) {
+        0x377f_0682 => false,
+        0x377f_0683 => true,
+        _ => return Ok(Scan::BadHeader),
+    };
+    let page = be32(&header, 8) as usize;
+    let mut sum = (0, 0);
+    checksum(big_endian, &header[..24], &mut sum);
+    if sum != (be32(&header, 24), be32(&header, 28)) || !page.is_power_of_two() || page > 65536 {
+        return Ok(Scan::BadHeader);
+    }
+    let mut salts = [0; 8];
+    salts.copy_from_slice(&header[16..24]);
+    let mut frame = vec![0; FRAME_HEADER + page];
+    let mut intact = 0;
+    while intact < wanted && fill(&mut input, &mut frame)? {
+        checksum(big_endian, &frame[..8], &mut sum);
+        checksum(big_endian, &frame[FRAME_HEADER..], &mut sum);
+        if frame[8..16] != salts || sum != (be32(&frame, 16), be32(&frame, 20)) {
+            break;
+        }
+        intact += 1;
+    }
+    Ok(Scan::Frames { salts, intact })
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<bool> {
+    match input.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn checksum(big_endian: bool, bytes: &[u8], sum: &mut (u32, u32)) {
+    let word = |b: &[u8]| {
+        let b = [b[0], b[1], b[2], b[3]];
+        if big_endian {
+            u32::from_be_bytes(b)
+        } else {
+            u32::from_le_bytes(b)
+        }
+    };
+    for pair in bytes.chunks_exact(8) {
+        sum.0 = sum.0.wrapping_add(word(&pair[..4])).wrapping_add(sum.1);
+        sum.1 = sum.1.wrapping_add(word(&pair[4..])).wrapping_add(sum.0);
+    }
+}

@@ -1,0 +1,390 @@
+//! The writer: the one thread that changes the database.
+//!
+//! It takes whatever has queued up and commits it in one transaction, so the price of a sync is shared by all
+//! who wait, and a busier store has larger transactions instead of longer queues. Order of events for a commit:
+//! transaction synced, witness written, followers told, callers answered.
+//!
+//! When a transaction fails:
+//! - no room: those who wait are tried once more without the entries that nobody waits for, then told. The
+//!   others are [retained](crate::retained) and tried again as long as it takes.
+//! - damage: the batch is halved until the operations that touch the damage are found; only those fail.
+//! - any other failure, of a sync above all: after a failed sync nobody knows what is on disk, and a second
+//!   sync may report success without writing. Nothing is acknowledged, the connection and its cache are thrown
+//!   away, and the commit count in the database tells whether the transaction is there after all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::Connection;
+use sa_core::store::{NewEntry, StoreError, StoreErrorKind};
+
+use crate::apply::Session;
+use crate::heads::Heads;
+use crate::op::{Op, Outcome};
+use crate::open::{self, Opened};
+use crate::queue::Queued;
+use crate::retained::Retained;
+use crate::wal_keeper::WalKeeper;
+use crate::{Shared, error};
+
+/// At most so many operations or bytes are put into one transaction.
+const BATCH_OPS: usize = 4096;
+const BATCH_BYTES: usize = 8 << 20;
+/// How long to wait before the file is opened again when that has failed.
+const REOPEN_PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    heads: Heads,
+    wal: WalKeeper,
+    retained: Retained,
+    /// Entries that nobody waits for, of a transaction whose commit failed in a way that leaves its fate open.
+    uncertain: Vec<NewEntry>,
+    /// Taken from the queue and not yet tried.
+    backlog: VecDeque<Queued>,
+    incoming: Vec<Queued>,
+    /// Trims that have more to delete.
+    unfinished: Vec<Op>,
+    closed: bool,
+}
+
+/// The body of the writer's thread. Fails when entries had to be given up at the end.
+pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError> {
+    let _closing = CloseAtEnd(&shared);
+    let Opened {
+        conn,
+        heads,
+        witness,
+    } = opened;
+    let mut writer = Writer {
+        heads,
+        wal: WalKeeper::new(&shared.options.path, witness),
+        retained: Retained::new(shared.options.retain_bytes),
+        uncertain: Vec::new(),
+        backlog: VecDeque::new(),
+        incoming: Vec::new(),
+        unfinished: Vec::new(),
+        closed: false,
+        shared: shared.clone(),
+    };
+    let mut conn = Some(conn);
+    loop {
+        let failure = match conn.take() {
+            Some(open) => match writer.session(&open) {
+                Ok(()) => break,
+                Err(error) => error,
+            },
+            None => match writer.reopen() {
+                Ok(reopened) => {
+                    conn = Some(reopened);
+                    continue;
+                }
+                Err(error) => {
+                    writer.turn_away(&error);
+                    error
+                }
+            },
+        };
+        tracing::error!(error = %failure, "the store failed; opening its file again");
+        if writer.closed && writer.backlog.is_empty() {
+            break;
+        }
+    }
+    writer.retained.give_up(&shared)
+}
+
+/// However the writer ends, nobody may wait for it afterwards.
+struct CloseAtEnd<'a>(&'a Shared);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.queue.close();
+        let mut rest = Vec::new();
+        self.0.queue.take(&mut rest, None, Duration::ZERO);
+        self.0.directory.close();
+    }
+}
+
+impl Writer {
+    /// Works on one connection until the store is closed (`Ok`) or the connection is spoilt (`Err`).
+    fn session(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let mut session = Session::new(conn, &shared.options.path)?;
+        self.wal.start(&mut session, self.heads.commits());
+        loop {
+            let busy = !self.backlog.is_empty() || !self.unfinished.is_empty();
+            if self.backlog.is_empty() {
+                let pause = [self.retained.pause(), self.wal.pause()]
+                    .into_iter()
+                    .flatten()
+                    .min();
+                let (idle, linger) = if busy {
+                    (Some(Duration::ZERO), Duration::ZERO)
+                } else {
+                    (pause, shared.options.linger)
+                };
+                self.closed = shared.queue.take(&mut self.incoming, idle, linger);
+                self.backlog.extend(self.incoming.drain(..));
+            }
+            let (batch, permits) = self.next_batch();
+            let nothing = batch.is_empty();
+            let settled = self.settle(&mut session, batch);
+            shared.queue.release(permits);
+            settled?;
+            self.retry(&mut session, self.closed && nothing)?;
+            self.wal
+                .checkpoint(&mut session, self.heads.commits(), nothing);
+            shared
+                .counters
+                .wal_frames
+                .store(self.wal.frames().into(), Relaxed);
+            if self.closed && nothing && !self.retained.due() {
+                self.wal.finish(&mut session, self.heads.commits());
+                return Ok(());
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> (Vec<Op>, u32) {
+        let mut batch = std::mem::take(&mut self.unfinished);
+        let (mut bytes, mut permits) = (0, 0);
+        while batch.len() < BATCH_OPS && bytes < BATCH_BYTES {
+            let Some(queued) = self.backlog.pop_front() else {
+                break;
+            };
+            bytes += queued.op.size();
+            permits += queued.permits;
+            batch.push(queued.op);
+        }
+        (batch, permits)
+    }
+
+    /// Commits the operations, or tells those who wait for them why not. `Err` when the connection is spoilt.
+    fn settle(&mut self, session: &mut Session<'_>, batch: Vec<Op>) -> Result<(), StoreError> {
+        let batch = if self.retained.is_empty() {
+            batch
+        } else {
+            // While entries are retained, those that come later wait behind them, to keep their order.
+            let (awaited, background) = split(batch);
+            self.retained.add(background, &self.shared);
+            awaited
+        };
+        match self.attempt(session, batch) {
+            Ok(()) => Ok(()),
+            Err((batch, error)) => self.recover(session, batch, error),
+        }
+    }
+
+    fn recover(
+        &mut self,
+        session: &mut Session<'_>,
+        mut batch: Vec<Op>,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
+        match error.kind {
+            StoreErrorKind::Full => {
+                let (awaited, background) = split(batch);
+                if background.is_empty() {
+                    fail(awaited, &error);
+                    return Ok(());
+                }
+                tracing::error!(%error, "entries that nobody waits for cannot be written; keeping them in memory");
+                self.retained.add(background, &self.shared);
+                match self.attempt(session, awaited) {
+                    Ok(()) => Ok(()),
+                    Err((batch, error)) => self.recover(session, batch, error),
+                }
+            }
+            StoreErrorKind::Damaged if batch.len() > 1 => {
+                let rest = batch.split_off(batch.len() / 2);
+                if let Err(error) = self.settle(session, batch) {
+                    for op in rest.into_iter().rev() {
+                        self.backlog.push_front(Queued { op, permits: 0 });
+                    }
+                    return Err(error);
+                }
+                self.settle(session, rest)
+            }
+            StoreErrorKind::Damaged => {
+                let lost = fail(batch, &error);
+                self.lose(&lost, &error);
+                Ok(())
+            }
+            _ => {
+                self.uncertain = fail(batch, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// One transaction: all of it is on disk, or the operations come back with the reason.
+    fn attempt(
+        &mut self,
+        session: &mut Session<'_>,
+        batch: Vec<Op>,
+    ) -> Result<(), (Vec<Op>, StoreError)> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        match self.transact(session, &batch) {
+            Ok(outcomes) => {
+                self.answer(batch, outcomes);
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.counters.failures.fetch_add(1, Relaxed);
+                self.heads.rollback();
+                if session.conn.is_autocommit() || session.conn.execute_batch("ROLLBACK").is_ok() {
+                    return Err((batch, error));
+                }
+                // A transaction that can neither be finished nor undone.
+                let error = StoreError {
+                    kind: StoreErrorKind::Io,
+                    ..error
+                };
+                Err((batch, error))
+            }
+        }
+    }
+
+    fn transact(
+        &mut self,
+        session: &mut Session<'_>,
+        batch: &[Op],
+    ) -> Result<Vec<Outcome>, StoreError> {
+        let shared = self.shared.clone();
+        let failed = |e: rusqlite::Error| error::sql(&shared.options.path, "commit", &e);
+        let conn = session.conn;
+        let run = |sql: &str| {
+            conn.prepare_cached(sql)
+                .and_then(|mut s| s.execute([]))
+                .map_err(failed)
+        };
+        run("BEGIN IMMEDIATE")?;
+        let now = now_ms();
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for op in batch {
+            outcomes.push(session.apply(&mut self.heads, op, now)?);
+        }
+        if !self.heads.dirty() {
+            run("ROLLBACK")?;
+            return Ok(outcomes);
+        }
+        self.heads.write(conn).map_err(failed)?;
+        run("COMMIT")?;
+        self.wal.note(session, self.heads.commits());
+        self.heads
+            .commit(|changed| shared.directory.publish(changed));
+        shared.counters.commits.fetch_add(1, Relaxed);
+        Ok(outcomes)
+    }
+
+    fn answer(&mut self, batch: Vec<Op>, outcomes: Vec<Outcome>) {
+        let mut entries = 0;
+        for (op, outcome) in batch.into_iter().zip(outcomes) {
+            entries += u64::from(matches!(&outcome, Outcome::Appended(done) if !done.duplicate));
+            match op.settle(outcome) {
+                None => {}
+                Some((Op::Append { entry, .. }, Some(error))) => self.lose(&[entry], &error),
+                Some((op, _)) => self.unfinished.push(op),
+            }
+        }
+        self.shared.counters.entries.fetch_add(entries, Relaxed);
+    }
+
+    /// Tries the oldest retained entries again, when it is time or when it is the last chance.
+    fn retry(&mut self, session: &mut Session<'_>, last_chance: bool) -> Result<(), StoreError> {
+        // One chunk at a time, so that those who wait get their turn in between.
+        while self.retained.due() || (last_chance && !self.retained.is_empty()) {
+            let chunk = self.retained.take_chunk();
+            let ops = chunk
+                .into_iter()
+                .map(|entry| Op::Append { entry, reply: None })
+                .collect();
+            match self.attempt(session, ops) {
+                Ok(()) => self.retained.succeeded(&self.shared),
+                Err((ops, error)) => {
+                    let entries = fail(ops, &error);
+                    match error.kind {
+                        StoreErrorKind::Full => self.retained.put_back(entries, &self.shared),
+                        StoreErrorKind::Damaged => self.lose(&entries, &error),
+                        _ => {
+                            self.uncertain = entries;
+                            return Err(error);
+                        }
+                    }
+                    return Ok(());
+                }
+            }
+            if !last_chance {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the file again after a failure that leaves open what is in it.
+    fn reopen(&mut self) -> Result<Connection, StoreError> {
+        let options = &self.shared.options;
+        let conn = open::connect_writer(options)?;
+        open::settle_wal(&options.path)?;
+        let heads = Heads::load(&conn, &options.path)?;
+        let uncertain = std::mem::take(&mut self.uncertain);
+        if heads.commits() == self.heads.commits() {
+            self.retained.put_back(uncertain, &self.shared);
+        }
+        self.heads = heads;
+        self.heads
+            .all()
+            .iter()
+            .for_each(|head| self.shared.directory.publish(head));
+        Ok(conn)
+    }
+
+    /// The file cannot be opened at the moment: nobody is left waiting for it.
+    fn turn_away(&mut self, error: &StoreError) {
+        self.closed =
+            self.shared
+                .queue
+                .take(&mut self.incoming, Some(REOPEN_PAUSE), Duration::ZERO);
+        self.backlog.extend(self.incoming.drain(..));
+        let mut ops = std::mem::take(&mut self.unfinished);
+        for queued in self.backlog.drain(..) {
+            self.shared.queue.release(queued.permits);
+            ops.push(queued.op);
+        }
+        let background = fail(ops, error);
+        self.retained.add(background, &self.shared);
+    }
+
+    fn lose(&self, entries: &[NewEntry], error: &StoreError) {
+        for entry in entries {
+            self.shared.lost(entry, error);
+        }
+    }
+}
+
+/// Those that someone waits for, and the others.
+fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
+    let (mut awaited, mut background) = (Vec::new(), Vec::new());
+    for op in batch {
+        match op {
+            Op::Append { entry, reply: None } => background.push(entry),
+            op => awaited.push(op),
+        }
+    }
+    (awaited, background)
+}
+
+/// Tells those who wait, and gives back what nobody waits for.
+fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
+    ops.into_iter().filter_map(|op| op.fail(error)).collect()
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}

@@ -1,0 +1,256 @@
+//! Rule: one bit flipped or a file cut, anywhere: all data is as it was written, or there is an error that names the
+//! file. Never less data in silence, never a panic.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::{Dice, all, count, db, entry, open};
+use sa_core::store::{Bounds, Entry, Expect, Log, Record, Records, Retention};
+use sa_store::{OpenOptions, Store, StoreError, StoreErrorKind};
+
+/// Everything a store holds, and what was asked for and is not there.
+#[derive(Debug, PartialEq, Default)]
+struct Content {
+    streams: BTreeMap<String, (Option<Bounds>, Vec<Entry>, Vec<Option<Entry>>)>,
+    buckets: BTreeMap<String, (Vec<(String, Record)>, Vec<Option<Record>>)>,
+}
+
+const STREAMS: [&str; 4] = ["calls", "chat", "audit", "trimmed"];
+const BUCKETS: [&str; 2] = ["tokens", "settings"];
+
+fn key_of(stream: &str, n: u64) -> String {
+    match n % 3 {
+        0 => format!("0190a5b2-7f5e-7cc3-98a1-{:012x}", n * 7919 % 1000),
+        1 => format!("{stream}-key-{n}"),
+        _ => format!("{}-{n}", n * 31 % 97),
+    }
+}
+
+/// A store with some of its data in the database and some in the WAL, as a crash leaves it.
+async fn make(dir: &Path) -> Content {
+    let live = tempfile::tempdir().expect("a directory");
+    for phase in 0..3 {
+        let store = open(live.path());
+        for n in phase * 100..(phase + 1) * 100 {
+            for stream in STREAMS {
+                let size = if n % 40 == 7 {
+                    9000
+                } else {
+                    n as usize * 7 % 400
+                };
+                store
+                    .record(entry(stream, Some(&key_of(stream, n)), vec![n as u8; size]))
+                    .await;
+            }
+            for bucket in BUCKETS {
+                let value = vec![n as u8; n as usize % 100];
+                store
+                    .put(
+                        bucket,
+                        &format!("doc-{}", n % 70),
+                        value.into(),
+                        Expect::Anything,
+                    )
+                    .await
+                    .expect("put");
+            }
+        }
+        store.delete("tokens", "doc-13").await.expect("deleted");
+        let keep = Retention {
+            entries: Some(120),
+            since_ms: None,
+        };
+        store.trim("trimmed", keep).await.expect("trimmed");
+        if phase < 2 {
+            store.shutdown().await.expect("a clean end");
+            continue;
+        }
+        let content = read(&store).await.expect("intact");
+        for suffix in ["", "-wal", ".witness"] {
+            let from = live.path().join(format!("store.db{suffix}"));
+            std::fs::copy(from, dir.join(format!("store.db{suffix}"))).expect("copied");
+        }
+        return content;
+    }
+    unreachable!("the last phase returns")
+}
+
+async fn read(store: &Store) -> Result<Content, StoreError> {
+    let mut content = Content::default();
+    for stream in STREAMS {
+        let bounds = store.bounds(stream).await?;
+        let mut entries = store.read(stream, 0, 170).await?;
+        let rest = store
+            .read(stream, entries.last().map_or(0, |e| e.seq), usize::MAX)
+            .await?;
+        entries.extend(rest);
+        let mut back = store.read_back(stream, u64::MAX, usize::MAX).await?;
+        back.reverse();
+        assert_eq!(back, entries, "both ways are the same");
+        let mut found = Vec::new();
+        for n in 0..310 {
+            found.push(store.find(stream, &key_of(stream, n)).await?);
+        }
+        content
+            .streams
+            .insert(stream.to_owned(), (Some(bounds), entries, found));
+    }
+    for bucket in BUCKETS {
+        let listed = store.list(bucket).await?;
+        let mut got = Vec::new();
+        for n in 0..75 {
+            got.push(store.get(bucket, &format!("doc-{n}")).await?);
+        }
+        content.buckets.insert(bucket.to_owned(), (listed, got));
+    }
+    Ok(content)
+}
+
+#[tokio::test]
+async fn damage_is_never_silent() {
+    let base = tempfile::tempdir().expect("a directory");
+    let content = make(base.path()).await;
+    let (mut refused, mut unharmed) = (0, 0);
+    for seed in 0..count("SWITCHBOARD_DAMAGE_PLACES", 150) {
+        let dir = tempfile::tempdir().expect("a directory");
+        for file in std::fs::read_dir(base.path()).expect("files") {
+            let file = file.expect("a file");
+            std::fs::copy(file.path(), dir.path().join(file.file_name())).expect("copied");
+        }
+        let what = damage(dir.path(), seed);
+        match examine(dir.path(), &content).await {
+            Ok(()) => unharmed += 1,
+            Err(error) => {
+                assert!(
+                    error.message.contains("store.db"),
+                    "{what}: names no file: {error}"
+                );
+                refused += 1;
+            }
+        }
+        // For the one who looks at a failure.
+        println!("seed {seed}: {what}");
+    }
+    println!("{refused} refused, {unharmed} without consequence");
+    assert!(refused > 0 && unharmed > 0);
+}
+
+fn damage(dir: &Path, seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let name = [
+        "store.db",
+        "store.db",
+        "store.db",
+        "store.db-wal",
+        "store.db-wal",
+        "store.db.witness",
+    ][dice.roll(6) as usize];
+    let path = dir.join(name);
+    let mut bytes = std::fs::read(&path).expect("read");
+    let at = dice.roll(bytes.len() as u64) as usize;
+    let cut = dice.roll(5) == 0;
+    let bit = dice.roll(8);
+    if cut {
+        bytes.truncate(at);
+    } else {
+        bytes[at] ^= 1 << bit;
+    }
+    std::fs::write(&path, bytes).expect("written");
+    if cut {
+        format!("{name} cut at {at}")
+    } else {
+        format!("{name} byte {at} bit {bit} flipped")
+    }
+}
+
+/// Reads everything, changes something, and reads everything again: all right, or an error.
+async fn examine(dir: &Path, content: &Content) -> Result<(), StoreError> {
+    let store = Store::open(OpenOptions::new(db(dir)))?;
+    let result = use_it(&store, content).await;
+    let _ = store.shutdown().await;
+    result
+}
+
+async fn use_it(store: &Store, content: &Content) -> Result<(), StoreError> {
+    assert!(read(store).await? == *content, "silently other data");
+    for n in [10, 150, 299] {
+        let appended = store
+            .append(entry("calls", Some(&key_of("calls", n)), "again"))
+            .await?;
+        assert!(appended.duplicate, "a known key was taken for a new one");
+    }
+    let appended = store.append(entry("calls", Some("new"), "new")).await?;
+    assert_eq!(appended.seq, 301);
+    store
+        .put("tokens", "new", "new".into(), Expect::Absent)
+        .await?;
+    let new = store.find("calls", "new").await?.expect("just appended");
+    assert_eq!((new.seq, &new.body[..]), (301, &b"new"[..]));
+    assert!(store.delete("tokens", "new").await?);
+    assert_eq!(
+        store.read("calls", 0, 300).await?,
+        content.streams["calls"].1
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_wal_is_refused_and_the_loss_can_be_accepted() {
+    let base = tempfile::tempdir().expect("a directory");
+    make(base.path()).await;
+    std::fs::remove_file(base.path().join("store.db-wal")).expect("removed");
+    let error = Store::open(OpenOptions::new(db(base.path()))).expect_err("refused");
+    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    assert!(
+        error.message.contains("store.db-wal") && error.message.contains("backup"),
+        "{error}"
+    );
+    let accept = OpenOptions {
+        accept_loss: true,
+        ..OpenOptions::new(db(base.path()))
+    };
+    let store = Store::open(accept).expect("accepted");
+    let entries = all(&store, "calls").await;
+    assert_eq!(entries.len(), 200, "what the database file had");
+    assert_eq!(
+        store
+            .append(entry("calls", None, ""))
+            .await
+            .expect("kept")
+            .seq,
+        201
+    );
+    store.shutdown().await.expect("a clean end");
+    assert_eq!(
+        all(&open(base.path()), "calls").await.len(),
+        201,
+        "and it opens as ever afterwards"
+    );
+}
+
+#[tokio::test]
+async fn an_older_copy_under_the_witness_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    store.append(entry("a", None, "")).await.expect("kept");
+    store.shutdown().await.expect("a clean end");
+    let old = std::fs::read(db(dir.path())).expect("read");
+    let store = open(dir.path());
+    store.append(entry("a", None, "")).await.expect("kept");
+    store.shutdown().await.expect("a clean end");
+    std::fs::write(db(dir.path()), old).expect("written");
+    let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("refused");
+    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    std::fs::remove_file(dir.path().join("store.db.witness")).expect("removed");
+    assert_eq!(
+        all(&open(dir.path()), "a").await.len(),
+        1,
+        "on purpose, without the witness"
+    );
+    std::fs::remove_file(db(dir.path())).expect("removed");
+    let error =
+        Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
+    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+}

@@ -1,0 +1,21 @@
+//! Rule: one process has the store at a time, and the second one is told who the first is.
+
+mod common;
+
+use common::{db, open};
+use sa_store::{OpenOptions, Store, StoreErrorKind};
+
+#[tokio::test]
+async fn the_second_is_told_who_has_it_and_may_have_it_afterwards() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("in use");
+    assert_eq!(error.kind, StoreErrorKind::InUse);
+    assert!(
+        error.message.contains(&std::process::id().to_string()),
+        "{error}"
+    );
+    assert!(error.message.contains("store.db"), "{error}");
+    store.shutdown().await.expect("a clean end");
+    open(dir.path());
+}
