@@ -45,7 +45,7 @@ async fn a_tool_that_does_not_care_is_dropped() {
         async move {
             // Dropped with the tool, which the other end notices.
             let alive = started;
-            alive.send(alive.clone()).unwrap();
+            alive.send(()).unwrap();
             std::future::pending().await
         }
     });
@@ -55,7 +55,7 @@ async fn a_tool_that_does_not_care_is_dropped() {
     );
     let mut peer = gateway.welcome(&["tool_cancel"]).await;
     peer.request("a", "t.stubborn", Value::Null).await;
-    drop(soon(has_started.recv()).await);
+    soon(has_started.recv()).await.unwrap();
     peer.send(json!({"type":"tool_cancel","request_id":"a"}))
         .await;
     assert_eq!(peer.recv().await["error"]["kind"], "cancelled");
