@@ -68,7 +68,7 @@ async fn a_welcome_resets_the_count() {
 async fn a_node_that_was_replaced_waits_longest() {
     let gateway = Gateway::start().await;
     let backoff = ReconnectBackoff {
-        max_delay: Duration::from_secs(3600),
+        max_delay: Duration::from_hours(1),
         ..quick(0)
     };
     let node = Node::start(gateway.builder().reconnect_backoff(backoff), echo());

@@ -27,7 +27,7 @@ async fn while_waiting_for_the_welcome() {
 #[tokio::test]
 async fn while_backing_off() {
     let gateway = Gateway::start().await;
-    let hour = Duration::from_secs(3600);
+    let hour = Duration::from_hours(1);
     let backoff = ReconnectBackoff {
         initial_delay: hour,
         max_delay: hour,
