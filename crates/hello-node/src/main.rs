@@ -1,1 +1,257 @@
-fn main() {}
+//! The node protocol without the SDK, small enough to read in one go.
+//!
+//! This node offers `node.ping`, `node.echo` and `node.fs.read_text`. It shows every frame that a node must know: it
+//! connects with its token in the URL, says hello, waits for the welcome, pings every 30 seconds, answers pings, and
+//! answers each request once. What a node for daily use needs besides (connecting again, a limit on running tools,
+//! cancelling, progress) is in `sa-node-sdk`; this one ends with a message and exit code 1 when the connection does.
+//!
+//! ```text
+//! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts sa-hello-node [ws://localhost:3210/v1/nodes/ws]
+//! ```
+//!
+//! `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` say who it is. Exit codes: 0 after Ctrl-C or SIGTERM, 1 when
+//! something failed, 2 when the command line is wrong.
+
+mod files;
+mod tools;
+
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use futures_util::{SinkExt as _, StreamExt as _};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sa_protocol::node::{Features, Hello, Incoming, encode_hello, encode_ping, encode_pong};
+use sa_protocol::{NodeInfo, PROTOCOL_VERSION};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls};
+use url::Url;
+
+use crate::files::AllowedDir;
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+const DEFAULT_URL: &str = "ws://localhost:3210/v1/nodes/ws";
+const USAGE: &str =
+    "usage: sa-hello-node [gateway's WebSocket URL, by default ws://localhost:3210/v1/nodes/ws]";
+const HEARTBEAT: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| DEFAULT_URL.to_owned());
+    if url == "-h" || url == "--help" {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    if url.starts_with('-') || arguments.next().is_some() {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    }
+    match run(&url).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sa-hello-node: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(url: &str) -> Result<()> {
+    let info = NodeInfo::from_env("reference", env!("CARGO_PKG_VERSION"));
+    let allowed = std::env::var("SA_ALLOWED_DIR").unwrap_or_else(|_| ".".to_owned());
+    let allowed = AllowedDir::open(allowed.as_ref()).with_context(|| {
+        format!("cannot open SA_ALLOWED_DIR ({allowed}); set it to a directory that can be read")
+    })?;
+    let token = std::env::var("SA_NODE_TOKEN").unwrap_or_default();
+
+    let mut stop = pin!(stop_signal()?);
+
+    let connecting = connect_and_shake_hands(url, &token, info);
+    let mut socket = tokio::select! {
+        socket = connecting => socket?,
+        () = &mut stop => return Ok(()),
+    };
+    eprintln!(
+        "sa-hello-node: connected; serving {}",
+        allowed.path().display()
+    );
+    tokio::select! {
+        Err(error) = serve(&mut socket, Arc::new(allowed)) => Err(error),
+        () = &mut stop => {
+            // A close tells the gateway at once that this node is gone on purpose. If it does not get through, it will
+            // find out all the same.
+            let _ = timeout(Duration::from_secs(1), socket.close(None)).await;
+            Ok(())
+        }
+    }
+}
+
+/// Resolves on Ctrl-C and on SIGTERM.
+fn stop_signal() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+async fn connect_and_shake_hands(url: &str, token: &str, info: NodeInfo) -> Result<Socket> {
+    let mut socket = timeout(PATIENCE, connect(url, token, &info.id))
+        .await
+        .context("the gateway did not answer within 10 seconds")??;
+    timeout(PATIENCE, shake_hands(&mut socket, info))
+        .await
+        .context("the gateway sent no gateway_welcome within 10 seconds")??;
+    Ok(socket)
+}
+
+/// Step 1: the token and the id are query parameters, percent-encoded.
+async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
+    const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    let mut address =
+        Url::parse(url).with_context(|| format!("`{url}` is not a URL; try {DEFAULT_URL}"))?;
+    let mut query: Vec<String> = address.query().map(str::to_owned).into_iter().collect();
+    if !token.is_empty() {
+        query.push(format!("token={}", utf8_percent_encode(token, QUERY)));
+    }
+    query.push(format!("node_id={}", utf8_percent_encode(node_id, QUERY)));
+    address.set_query(Some(&query.join("&")));
+
+    // TLS needs a cryptography provider for the process; this can only fail when there is one already.
+    let _ = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let host = address
+        .host_str()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let port = address
+        .port_or_known_default()
+        .context("the URL must begin with ws:// or wss://")?;
+    let hint = || format!("cannot connect to {host}:{port}; is the gateway running there?");
+    let stream = TcpStream::connect((host, port)).await.with_context(hint)?;
+    // Frames are small, and each is waited for.
+    stream.set_nodelay(true)?;
+    match client_async_tls(address.as_str(), stream).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(Error::Http(response)) if response.status() == 401 => {
+            bail!("the gateway refused the token (HTTP 401); check SA_NODE_TOKEN")
+        }
+        Err(error) => Err(error).with_context(hint),
+    }
+}
+
+/// Step 2: say hello, then wait for the welcome.
+async fn shake_hands(socket: &mut Socket, node: NodeInfo) -> Result<()> {
+    let mut hello = String::new();
+    encode_hello(
+        &mut hello,
+        &Hello {
+            protocol_version: PROTOCOL_VERSION,
+            node,
+            capabilities: vec!["node".to_owned()],
+            tools: tools::descriptions(),
+            features: Features::default(),
+            host: None,
+        },
+    );
+    socket.send(Message::text(hello)).await?;
+    loop {
+        let text = receive(socket.next().await)?;
+        match Incoming::decode(&text) {
+            Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
+                return Ok(());
+            }
+            Ok(Incoming::Welcome(welcome)) => bail!(
+                "the gateway speaks protocol version {}, this node {PROTOCOL_VERSION}; update the older one",
+                welcome.protocol_version
+            ),
+            // Nothing else matters before the welcome.
+            _ => {}
+        }
+    }
+}
+
+/// Step 3: answer requests and pings, and ping by ourselves.
+async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
+    let (answers, mut outbox) = mpsc::channel::<String>(64);
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    loop {
+        let outgoing = tokio::select! {
+            frame = socket.next() => {
+                let text = receive(frame)?;
+                match Incoming::decode(&text) {
+                    Ok(Incoming::Request(request)) => {
+                        let answer = tools::prepare(&request);
+                        let (answers, allowed) = (answers.clone(), Arc::clone(&allowed));
+                        // Reading files blocks, so that it happens on threads for that. A send that fails means that
+                        // the connection is gone, and nobody waits.
+                        tokio::task::spawn_blocking(move || answers.blocking_send(answer.run(&allowed)));
+                        continue;
+                    }
+                    Ok(Incoming::Ping(timestamp)) => {
+                        let mut pong = String::new();
+                        encode_pong(&mut pong, timestamp);
+                        pong
+                    }
+                    // Unknown frames are ignored, so that a newer gateway can talk to this node.
+                    Ok(_) => continue,
+                    Err(error) => {
+                        eprintln!("sa-hello-node: ignored: {error}");
+                        continue;
+                    }
+                }
+            }
+            Some(answer) = outbox.recv() => answer,
+            _ = heartbeat.tick() => {
+                let mut ping = String::new();
+                encode_ping(&mut ping, now_ms());
+                ping
+            }
+        };
+        socket
+            .send(Message::text(outgoing))
+            .await
+            .context("the connection was lost")?;
+    }
+}
+
+/// The text of the next frame; empty for those that are none.
+fn receive(frame: Option<Result<Message, Error>>) -> Result<String> {
+    match frame
+        .context("the gateway closed the connection")?
+        .context("the connection was lost")?
+    {
+        Message::Text(text) => Ok(text.to_string()),
+        Message::Close(Some(frame)) => {
+            bail!(
+                "the gateway closed the connection (code {}): {}",
+                frame.code,
+                frame.reason
+            )
+        }
+        _ => Ok(String::from(r#"{"type":"none"}"#)),
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> i64 {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}

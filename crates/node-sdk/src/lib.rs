@@ -1,1 +1,74 @@
 //! Build nodes: connect to a gateway, offer tools, answer calls.
+//!
+//! A node is a process that offers tools to agents through a gateway. It opens one WebSocket to the gateway, says what it
+//! can do, and answers the calls that come in. This crate does everything but the tools: connection, authentication,
+//! heartbeat, reconnecting, running calls side by side, cancelling, cutting results that are too large.
+//!
+//! ```no_run
+//! use sa_node_sdk::{NodeClient, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! struct Greet;
+//!
+//! #[async_trait::async_trait]
+//! impl NodeTool for Greet {
+//!     async fn call(&self, _ctx: ToolContext, args: serde_json::Value) -> ToolResult {
+//!         Ok(serde_json::json!({ "greeting": format!("Hello, {}", args["name"]) }))
+//!     }
+//!
+//!     fn description(&self) -> Option<String> {
+//!         Some("Greets somebody by name.".into())
+//!     }
+//! }
+//!
+//! # async fn run() -> anyhow::Result<()> {
+//! let mut registry = ToolRegistry::new();
+//! registry.register("demo.greet", Greet).derive_capabilities_from_tools();
+//!
+//! NodeClient::builder()
+//!     .node_info(NodeInfo::from_env("demo", env!("CARGO_PKG_VERSION")))
+//!     .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
+//!     .build()?
+//!     .run(registry, CancellationToken::new())
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What happens to a call
+//!
+//! A request for a tool that is not registered is answered `not_found`. One that is larger than
+//! [`max_request_bytes`](NodeClientBuilder::max_request_bytes) is answered `invalid_args`. All others run at once, up to
+//! [`max_concurrent_tools`](NodeClientBuilder::max_concurrent_tools); the rest wait. When the gateway cancels a call, when
+//! its time is up, when the connection is lost or the node shuts down, [`ToolContext::cancel`] fires; a tool that has not
+//! ended some seconds later is dropped where it waits. A panic in a tool is answered `failed` and harms nothing else.
+//!
+//! # Secrets
+//!
+//! The token never appears in an error, a log line or the `Debug` of a type of this crate. (The WebSocket library logs
+//! whole requests, their URL included, at level TRACE of the target `tungstenite`. Leave that target at DEBUG.)
+
+mod builder;
+mod call;
+mod client;
+mod connect;
+mod context;
+mod error;
+mod registry;
+mod session;
+mod tool;
+mod url;
+
+pub use builder::NodeClientBuilder;
+pub use client::NodeClient;
+pub use context::ToolContext;
+pub use error::NodeSdkError;
+pub use registry::ToolRegistry;
+pub use tool::{NodeTool, ToolError, ToolResult};
+
+/// The whole protocol, so that a node needs no other crate for it.
+pub use sa_protocol as protocol;
+pub use sa_protocol::{
+    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeInfo, PROTOCOL_VERSION, ReconnectBackoff,
+    ToolResponseError, WsMessage,
+};

@@ -16,15 +16,8 @@ use crate::{Attachment, FrameError, FrameErrorKind};
 /// room for those.
 pub const MAX_NESTING: usize = 100;
 
-/// Reads a flat frame. Only the text is looked at; nothing of a raw part is built.
-pub(crate) fn decode<'a, F: Deserialize<'a>>(text: &'a str) -> Result<F, FrameError> {
-    if too_deep(text) {
-        return Err(FrameError::new(FrameErrorKind::TooDeep, ""));
-    }
-    serde_json::from_str(text).map_err(|error| FrameError::new(FrameErrorKind::Malformed, error))
-}
-
-/// Reads a flat frame, or only its type when that is none of `known`.
+/// Reads a flat frame, or only its type when that is none of `known`. Only the text is looked at; nothing of a raw part
+/// is built.
 ///
 /// A frame of a type that nobody here knows may give our field names another meaning. It is ignored, not refused.
 pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
@@ -32,16 +25,38 @@ pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
     known: &[&str],
     unknown: impl FnOnce(Cow<'a, str>) -> F,
 ) -> Result<F, FrameError> {
-    #[derive(serde::Deserialize)]
-    struct Kind<'a> {
-        #[serde(rename = "type", borrow, deserialize_with = "cow")]
-        kind: Cow<'a, str>,
-    }
-    decode(text).or_else(|error| match decode::<Kind<'a>>(text) {
-        Ok(Kind { kind }) if !known.contains(&&*kind) => Ok(unknown(kind)),
-        Ok(Kind { kind }) => Err(error.in_frame(&kind, None)),
+    let error = if too_deep(text) {
+        FrameError::new(FrameErrorKind::TooDeep, "")
+    } else {
+        match serde_json::from_str(text) {
+            Ok(frame) => return Ok(frame),
+            Err(error) => FrameError::new(FrameErrorKind::Malformed, error),
+        }
+    };
+    match serde_json::from_str::<Label<'a>>(text) {
+        Ok(label)
+            if !known.contains(&&*label.kind) && error.kind() == FrameErrorKind::Malformed =>
+        {
+            Ok(unknown(label.kind))
+        }
+        Ok(label) => {
+            let id = text_field(label.request_id.or(label.id), "id").unwrap_or_default();
+            Err(error.in_frame(&label.kind, id.as_deref()))
+        }
         Err(_) => Err(error),
-    })
+    }
+}
+
+/// What can be read of a frame that is otherwise not usable, so that an error can say which one it was. `serde_json`
+/// skips what is not listed here in a loop, so that no depth of it can exhaust the stack.
+#[derive(serde::Deserialize)]
+struct Label<'a> {
+    #[serde(rename = "type", borrow, deserialize_with = "cow")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
 }
 
 /// Adds to an error in which frame it was, and to which call that belongs.

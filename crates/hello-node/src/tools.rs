@@ -1,0 +1,178 @@
+//! The three tools, and how a result becomes a response.
+
+use sa_protocol::node::{Failure, ToolRequest, ToolResponse, ToolSpec, encode_response};
+use sa_protocol::{ErrorKind, MAX_TOOL_RESPONSE_BYTES, ToolResponseError, truncated_result};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use crate::files::AllowedDir;
+
+/// What the hello says about the tools.
+pub(crate) fn descriptions() -> Vec<ToolSpec> {
+    let nothing = json!({"type": "object", "properties": {}});
+    let path = json!({
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "The file, relative to the allowed directory."}},
+        "required": ["path"],
+    });
+    [
+        (
+            "node.ping",
+            "Answers with the node's time, in milliseconds since 1970.",
+            nothing,
+        ),
+        ("node.echo", "Returns its arguments unchanged.", json!({})),
+        (
+            "node.fs.read_text",
+            "Reads a UTF-8 text file below the directory that this node allows.",
+            path,
+        ),
+    ]
+    .map(|(name, description, schema)| ToolSpec {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        input_schema: to_raw_value(&schema).ok(),
+        annotations: to_raw_value(&json!({"readOnlyHint": true})).ok(),
+        ..ToolSpec::default()
+    })
+    .into()
+}
+
+/// A request that owns what it needs, so that it can be answered on another thread.
+pub(crate) struct Job {
+    request_id: String,
+    tool: String,
+    args: Option<String>,
+}
+
+pub(crate) fn prepare(request: &ToolRequest<'_>) -> Job {
+    Job {
+        request_id: request.request_id.clone().into_owned(),
+        tool: request.tool.clone().into_owned(),
+        args: request.args.map(str::to_owned),
+    }
+}
+
+impl Job {
+    /// Runs the tool and writes the response, whatever comes of it.
+    pub(crate) fn run(&self, allowed: &AllowedDir) -> String {
+        match self.call(allowed) {
+            Ok(result) => success(&self.request_id, &result.to_string()),
+            Err(error) => {
+                let frame = ToolResponse {
+                    request_id: self.request_id.as_str().into(),
+                    outcome: Err(Failure::from(&error)),
+                    attachments: Vec::new(),
+                };
+                encoded(&frame)
+            }
+        }
+    }
+
+    fn call(&self, allowed: &AllowedDir) -> Result<Value, ToolResponseError> {
+        let args: Value = match &self.args {
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| fail(ErrorKind::InvalidArgs, error.to_string()))?,
+            None => Value::Null,
+        };
+        match self.tool.to_ascii_lowercase().as_str() {
+            "node.ping" => Ok(json!({"pong": true, "timestamp": crate::now_ms()})),
+            "node.echo" => Ok(args),
+            "node.fs.read_text" => {
+                let path = args.get("path").and_then(Value::as_str);
+                let path =
+                    path.ok_or_else(|| fail(ErrorKind::InvalidArgs, "missing 'path': a string"))?;
+                allowed.read_text(path)
+            }
+            other => Err(fail(
+                ErrorKind::NotFound,
+                format!("this node has no tool `{other}`"),
+            )),
+        }
+    }
+}
+
+/// A response with this result; one that is too large is cut, and says so.
+fn success(request_id: &str, result: &str) -> String {
+    let mut frame = ToolResponse {
+        request_id: request_id.into(),
+        outcome: Ok(Some(result)),
+        attachments: Vec::new(),
+    };
+    let text = encoded(&frame);
+    if text.len() <= MAX_TOOL_RESPONSE_BYTES {
+        return text;
+    }
+    let envelope = text.len() - result.len();
+    let cut = truncated_result(result, MAX_TOOL_RESPONSE_BYTES.saturating_sub(envelope));
+    frame.outcome = Ok(Some(&cut));
+    encoded(&frame)
+}
+
+fn encoded(frame: &ToolResponse<'_>) -> String {
+    let mut text = String::new();
+    encode_response(&mut text, frame);
+    text
+}
+
+pub(crate) fn fail(kind: ErrorKind, message: impl Into<String>) -> ToolResponseError {
+    ToolResponseError {
+        kind,
+        message: message.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(tool: &str, args: Value, expected: Value) {
+        let dir = tempfile::tempdir().unwrap();
+        let job = Job {
+            request_id: "r".into(),
+            tool: tool.into(),
+            args: Some(args.to_string()),
+        };
+        let answer: Value =
+            serde_json::from_str(&job.run(&AllowedDir::open(dir.path()).unwrap())).unwrap();
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(&answer[key], value, "{answer}");
+        }
+    }
+
+    #[test]
+    fn answers() {
+        check(
+            "node.echo",
+            json!([1, "é"]),
+            json!({"type":"tool_response","request_id":"r","ok":true,"result":[1,"é"]}),
+        );
+        check("node.ping", json!({}), json!({"ok":true}));
+        check(
+            "node.fs.read_text",
+            json!({}),
+            json!({"ok":false,"error":{"kind":"invalid_args","message":"missing 'path': a string"}}),
+        );
+        check(
+            "node.other",
+            json!({}),
+            json!({"ok":false,"error":{"kind":"not_found","message":"this node has no tool `node.other`"}}),
+        );
+    }
+
+    #[test]
+    fn a_large_echo_is_cut() {
+        let args = json!("\"é".repeat(MAX_TOOL_RESPONSE_BYTES / 3));
+        let dir = tempfile::tempdir().unwrap();
+        let job = Job {
+            request_id: "r".into(),
+            tool: "node.echo".into(),
+            args: Some(args.to_string()),
+        };
+        let text = job.run(&AllowedDir::open(dir.path()).unwrap());
+        assert!(text.len() <= MAX_TOOL_RESPONSE_BYTES);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["result"]["_truncated"], true);
+    }
+}

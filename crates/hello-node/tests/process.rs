@@ -1,0 +1,129 @@
+//! The program itself, against a gateway in the test: handshake, calls, and its end by signal and by a lost gateway.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
+
+/// The limit only keeps a broken test from hanging for ever.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what)
+        .await
+        .expect("this never happened")
+}
+
+async fn start(dir: &std::path::Path) -> (Child, WebSocketStream<TcpStream>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"))
+        .arg(format!(
+            "ws://{}/v1/nodes/ws",
+            listener.local_addr().unwrap()
+        ))
+        .env("SA_NODE_TOKEN", "s&cret")
+        .env("SA_NODE_ID", "hello:1")
+        .env("SA_NODE_TAGS", "a,b")
+        .env("SA_ALLOWED_DIR", dir)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut uri = String::new();
+    #[allow(clippy::result_large_err)] // The library's callback has this type.
+    let keep_uri = |request: &Request, response: Response| {
+        uri = request.uri().to_string();
+        Ok(response)
+    };
+    let stream = soon(listener.accept()).await.unwrap().0;
+    let socket = soon(accept_hdr_async(stream, keep_uri)).await.unwrap();
+    (child, socket, uri)
+}
+
+/// The next frame that is not a ping of the node's.
+async fn next(socket: &mut WebSocketStream<TcpStream>) -> Value {
+    loop {
+        match soon(socket.next()).await {
+            Some(Ok(Message::Text(text))) => {
+                let frame: Value = serde_json::from_str(&text).unwrap();
+                if frame["type"] != "ping" {
+                    return frame;
+                }
+            }
+            other => panic!("expected a text frame, got {other:?}"),
+        }
+    }
+}
+
+async fn send(socket: &mut WebSocketStream<TcpStream>, frame: Value) {
+    socket.send(Message::text(frame.to_string())).await.unwrap();
+}
+
+#[tokio::test]
+async fn serves_until_it_is_told_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "text").unwrap();
+    let (mut child, mut socket, uri) = start(dir.path()).await;
+    assert_eq!(uri, "/v1/nodes/ws?token=s%26cret&node_id=hello%3A1");
+
+    let hello = next(&mut socket).await;
+    assert_eq!(
+        (&hello["type"], &hello["protocol_version"]),
+        (&json!("node_hello"), &json!(1))
+    );
+    assert_eq!(hello["node"]["tags"], json!(["a", "b"]));
+    assert_eq!(hello["capabilities"], json!(["node"]));
+    assert_eq!(hello["tools"].as_array().unwrap().len(), 3);
+    send(
+        &mut socket,
+        json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"}),
+    )
+    .await;
+
+    let request = |id: &str, tool: &str, args: Value| json!({"type":"tool_request","request_id":id,"tool":tool,"args":args});
+    send(
+        &mut socket,
+        request("1", "node.fs.read_text", json!({"path":"a.txt"})),
+    )
+    .await;
+    assert_eq!(next(&mut socket).await["result"]["content"], "text");
+    send(
+        &mut socket,
+        request("2", "node.fs.read_text", json!({"path":"/etc/passwd"})),
+    )
+    .await;
+    assert_eq!(next(&mut socket).await["error"]["kind"], "not_allowed");
+    send(&mut socket, json!({"type":"ping","timestamp":5})).await;
+    assert_eq!(
+        next(&mut socket).await,
+        json!({"type":"pong","timestamp":5})
+    );
+
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(matches!(
+        soon(socket.next()).await,
+        Some(Ok(Message::Close(_)))
+    ));
+    assert_eq!(soon(child.wait()).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn ends_with_an_error_when_the_gateway_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (child, mut socket, _) = start(dir.path()).await;
+    next(&mut socket).await;
+    send(&mut socket, json!({"type":"gateway_welcome"})).await;
+    drop(socket);
+    let output = soon(child.wait_with_output()).await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        words.contains("connection") && !words.contains("s&cret"),
+        "{words}"
+    );
+}

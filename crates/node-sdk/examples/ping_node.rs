@@ -1,0 +1,34 @@
+//! The smallest node: one tool, one gateway.
+//!
+//! ```text
+//! SA_NODE_TOKEN=… cargo run -p sa-node-sdk --example ping_node
+//! ```
+
+use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+struct Ping;
+
+#[async_trait::async_trait]
+impl NodeTool for Ping {
+    async fn call(&self, _ctx: ToolContext, _args: Value) -> ToolResult {
+        Ok(json!({ "pong": true }))
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut registry = ToolRegistry::new();
+    registry.register("example.ping", Ping);
+    registry.derive_capabilities_from_tools();
+
+    NodeClientBuilder::new()
+        .node_info(NodeInfo::from_env("example", env!("CARGO_PKG_VERSION")))
+        .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
+        .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
+        .build()?
+        .run(registry, CancellationToken::new())
+        .await?;
+    Ok(())
+}

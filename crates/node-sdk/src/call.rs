@@ -1,0 +1,306 @@
+//! One call: waiting for its turn, running the tool, and turning what comes of it into the response.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use sa_protocol::node::{Failure, Features, ToolResponse, encode_response};
+use sa_protocol::{Attachment, ErrorKind, escaped_prefix, truncated_result};
+use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{NodeTool, ToolContext, ToolError, ToolResult};
+
+/// What the calls of one connection share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// How many tools may run at once. Outlives the connection, so that tools that are still ending after a lost one
+    /// count as well.
+    pub(crate) permits: Arc<Semaphore>,
+    /// Frames on their way out. Bounded: tools wait when the connection does not keep up.
+    pub(crate) outgoing: mpsc::Sender<Outgoing>,
+    /// What the gateway understands.
+    pub(crate) features: Features,
+    /// No response is larger than this.
+    pub(crate) max_frame: usize,
+    /// How long a tool has to end after it was cancelled.
+    pub(crate) grace: Duration,
+}
+
+/// A frame of a call.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) call: u64,
+    pub(crate) text: String,
+    /// Whether the call is over with it.
+    pub(crate) last: bool,
+}
+
+/// One call, as its tool's context, its task and the connection see it.
+#[derive(Debug)]
+pub(crate) struct CallState {
+    shared: Arc<Shared>,
+    number: u64,
+    request_id: Box<str>,
+    traceparent: Option<Box<str>>,
+    deadline: Option<Instant>,
+    attachments: Mutex<Vec<Attachment<'static>>>,
+}
+
+impl CallState {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        request_id: &str,
+        traceparent: Option<&str>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self {
+            shared,
+            number,
+            request_id: request_id.into(),
+            traceparent: traceparent.map(Into::into),
+            deadline,
+            attachments: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    pub(crate) fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_deref()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.shared.features
+    }
+
+    /// Sends a frame if there is room for it now.
+    pub(crate) fn offer(&self, text: String) {
+        let _ = self.shared.outgoing.try_send(Outgoing {
+            call: self.number,
+            text,
+            last: false,
+        });
+    }
+
+    /// Sends a part of the result, when there is room for it.
+    pub(crate) async fn send_part(&self, text: String) -> Result<(), ToolError> {
+        if text.len() > self.shared.max_frame {
+            let limit = self.shared.max_frame;
+            return Err(ToolError::Failed(format!(
+                "a chunk of {} bytes is larger than the {limit} bytes that a frame may have; send smaller ones",
+                text.len()
+            )));
+        }
+        let frame = Outgoing {
+            call: self.number,
+            text,
+            last: false,
+        };
+        let sent = self.shared.outgoing.send(frame).await;
+        sent.map_err(|_| ToolError::Cancelled("the connection to the gateway was lost".to_owned()))
+    }
+
+    pub(crate) fn attach(
+        &self,
+        mime_type: String,
+        name: Option<&str>,
+        bytes: &[u8],
+    ) -> Result<(), ToolError> {
+        let new = Attachment::from_bytes(mime_type, name, bytes);
+        let mut all = self
+            .attachments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let size = all
+            .iter()
+            .chain([&new])
+            .map(Attachment::encoded_len)
+            .sum::<usize>();
+        // The rest is for the result, or for the note that it was cut.
+        if size + self.request_id.len() + 1024 > self.shared.max_frame {
+            return Err(ToolError::Failed(format!(
+                "attachments of {size} bytes (as base64) do not fit into a response of {} bytes",
+                self.shared.max_frame
+            )));
+        }
+        all.push(new);
+        Ok(())
+    }
+
+    fn take_attachments(&self) -> Vec<Attachment<'static>> {
+        std::mem::take(
+            &mut *self
+                .attachments
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}
+
+/// Runs a call to its end and sends the response. Whatever the tool does, there is exactly one.
+pub(crate) async fn run(
+    call: Arc<CallState>,
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Option<String>,
+) {
+    let outcome = AssertUnwindSafe(execute(&call, tool, ctx, args))
+        .catch_unwind()
+        .await;
+    let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    let text = catch_unwind(AssertUnwindSafe(|| respond(&call, outcome)))
+        .unwrap_or_else(|panic| respond(&call, Err(panicked(panic.as_ref()))));
+    // Nobody to send it to any more is nobody waiting for it any more.
+    let _ = call
+        .shared
+        .outgoing
+        .send(Outgoing {
+            call: call.number,
+            text,
+            last: true,
+        })
+        .await;
+}
+
+async fn execute(
+    call: &CallState,
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Option<String>,
+) -> ToolResult {
+    let cancel = ctx.cancel.clone();
+    let _permit = turn(call, &cancel).await?;
+    let args = match args {
+        Some(text) => serde_json::from_str(&text)?,
+        None => Value::Null,
+    };
+    let own = tool
+        .timeout()
+        .and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = [own, call.deadline].into_iter().flatten().min();
+
+    let mut running = pin!(tool.call(ctx, args));
+    let late = tokio::select! {
+        // Most tools end here, without anything being registered anywhere.
+        biased;
+        outcome = &mut running => return outcome,
+        () = cancel.cancelled() => cancelled("the tool was cancelled and did not end in time"),
+        () = at(deadline) => ToolError::Timeout("the tool did not end in time".to_owned()),
+    };
+    cancel.cancel();
+    // The tool's own last word is better than ours, if it comes soon.
+    tokio::time::timeout(call.shared.grace, running)
+        .await
+        .unwrap_or(Err(late))
+}
+
+/// Waits until there is room for one more running tool.
+async fn turn<'a>(
+    call: &'a CallState,
+    cancel: &CancellationToken,
+) -> Result<SemaphorePermit<'a>, ToolError> {
+    // The usual case needs no place in a queue.
+    if let Ok(permit) = call.shared.permits.try_acquire() {
+        return Ok(permit);
+    }
+    tokio::select! {
+        permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is going away")),
+        () = cancel.cancelled() => Err(cancelled("the call was cancelled while it waited for its turn")),
+        () = at(call.deadline) => Err(ToolError::Timeout("the call waited for its turn for too long".to_owned())),
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn cancelled(why: &str) -> ToolError {
+    ToolError::Cancelled(why.to_owned())
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> ToolError {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    ToolError::Failed(format!("the tool panicked: {message}"))
+}
+
+fn respond(call: &CallState, outcome: ToolResult) -> String {
+    let attachments = call.take_attachments();
+    match outcome {
+        Ok(value) => success(&call.request_id, &value, attachments, call.shared.max_frame),
+        Err(error) => failure(
+            &call.request_id,
+            error.kind(),
+            error.message(),
+            call.shared.max_frame,
+        ),
+    }
+}
+
+/// A response with a result. One that would be too large is cut, and says so.
+fn success(
+    request_id: &str,
+    value: &Value,
+    attachments: Vec<Attachment<'_>>,
+    max_frame: usize,
+) -> String {
+    let result = value.to_string();
+    let mut frame = ToolResponse {
+        request_id: Cow::Borrowed(request_id),
+        outcome: Ok(Some(&result)),
+        attachments,
+    };
+    let mut text = String::new();
+    encode_response(&mut text, &frame);
+    if text.len() <= max_frame {
+        return text;
+    }
+    let envelope = text.len() - result.len();
+    let cut = truncated_result(&result, max_frame.saturating_sub(envelope));
+    frame.outcome = Ok(Some(&cut));
+    text.clear();
+    encode_response(&mut text, &frame);
+    text
+}
+
+/// A response with an error. A message that would make it too large is cut.
+pub(crate) fn failure(
+    request_id: &str,
+    kind: ErrorKind,
+    message: &str,
+    max_frame: usize,
+) -> String {
+    let envelope = request_id.len() * 2 + 128;
+    let message = escaped_prefix(message, max_frame.saturating_sub(envelope).max(64));
+    let frame = ToolResponse {
+        request_id: Cow::Borrowed(request_id),
+        outcome: Err(Failure {
+            kind,
+            message: Cow::Borrowed(message),
+        }),
+        attachments: Vec::new(),
+    };
+    let mut text = String::new();
+    encode_response(&mut text, &frame);
+    text
+}

@@ -1,0 +1,144 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_protocol::ReconnectBackoff;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::builder::Config;
+use crate::session::{End, Session};
+use crate::{NodeClientBuilder, NodeSdkError, ToolRegistry, connect};
+
+/// A node that is ready to run.
+#[derive(Debug, Clone)]
+pub struct NodeClient {
+    config: Arc<Config>,
+}
+
+impl NodeClient {
+    /// Starts a [`NodeClientBuilder`].
+    pub fn builder() -> NodeClientBuilder {
+        NodeClientBuilder::new()
+    }
+
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config: Arc::new(config),
+        }
+    }
+
+    /// Connects and answers calls, and connects again whenever the connection is lost.
+    ///
+    /// Ends with [`NodeSdkError::Shutdown`] when `shutdown` is cancelled, and with another error when connecting again
+    /// could not help. Dropping the future stops the node as well; running tools are then cancelled.
+    pub fn run(
+        &self,
+        registry: ToolRegistry,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static + use<> {
+        run(Arc::clone(&self.config), registry, shutdown)
+    }
+
+    /// As [`run`](Self::run), on a task of its own. Call it within a Tokio runtime.
+    pub fn spawn(
+        &self,
+        registry: ToolRegistry,
+        shutdown: CancellationToken,
+    ) -> JoinHandle<Result<(), NodeSdkError>> {
+        tokio::spawn(self.run(registry, shutdown))
+    }
+}
+
+async fn run(
+    config: Arc<Config>,
+    registry: ToolRegistry,
+    shutdown: CancellationToken,
+) -> Result<(), NodeSdkError> {
+    if registry.capabilities().is_empty() {
+        tracing::warn!(
+            "the registry advertises no capability, so no call may ever reach this node; \
+             call derive_capabilities_from_tools or add_capability_prefix"
+        );
+    }
+    let registry = Arc::new(registry);
+    let permits = Arc::new(Semaphore::new(
+        config.max_concurrent_tools.min(Semaphore::MAX_PERMITS),
+    ));
+    let mut failures = 0;
+    loop {
+        let opened = Box::pin(connect::open(&config, &registry));
+        let opened = shutdown.run_until_cancelled(opened).await;
+        let (error, delay) = match opened.ok_or(NodeSdkError::Shutdown)? {
+            Ok(welcomed) => {
+                failures = 0;
+                let session = Session::new(&config, &registry, Arc::clone(&permits), welcomed);
+                match session.run(&shutdown).await {
+                    End::Shutdown => return Err(NodeSdkError::Shutdown),
+                    End::Lost {
+                        error,
+                        replaced: true,
+                    } => (error, longest_delay(&config.backoff)),
+                    End::Lost {
+                        error,
+                        replaced: false,
+                    } => (error, delay(&config.backoff, 0)),
+                }
+            }
+            Err(error) => {
+                failures += 1;
+                (error, delay(&config.backoff, failures - 1))
+            }
+        };
+        if error.is_final() {
+            return Err(error);
+        }
+        if failures > 0 && failures == config.backoff.max_attempts {
+            return Err(NodeSdkError::GaveUp {
+                attempts: failures,
+                last: Box::new(error),
+            });
+        }
+        tracing::warn!(%error, ?delay, "not connected to the gateway; trying again");
+        let slept = shutdown
+            .run_until_cancelled(tokio::time::sleep(delay))
+            .await;
+        slept.ok_or(NodeSdkError::Shutdown)?;
+    }
+}
+
+/// Jitter keeps the nodes of a gateway that restarts from coming back all at once.
+fn delay(backoff: &ReconnectBackoff, attempt: u32) -> Duration {
+    backoff.delay(attempt, rand::random())
+}
+
+/// For a node that was replaced: two with one id would otherwise replace each other for ever, as fast as they can
+/// connect.
+fn longest_delay(backoff: &ReconnectBackoff) -> Duration {
+    delay(
+        &ReconnectBackoff {
+            initial_delay: backoff.max_delay,
+            ..backoff.clone()
+        },
+        0,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_have_up_to_a_quarter_of_jitter() {
+        let backoff = ReconnectBackoff::default();
+        let mut seen = Vec::new();
+        for _ in 0..200 {
+            let delay = delay(&backoff, 1);
+            assert!((2.0..=2.5).contains(&delay.as_secs_f64()), "{delay:?}");
+            assert!((60.0..=75.0).contains(&longest_delay(&backoff).as_secs_f64()));
+            seen.push(delay);
+        }
+        seen.dedup();
+        assert!(seen.len() > 100, "jitter is not random");
+    }
+}

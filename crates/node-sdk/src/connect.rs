@@ -1,0 +1,191 @@
+//! From nothing to a gateway's welcome.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use sa_protocol::node::{Features, Hello, Incoming, encode_hello, encode_pong};
+use sa_protocol::{MAX_TOOL_RESPONSE_BYTES, PROTOCOL_VERSION};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
+
+use crate::builder::Config;
+use crate::url::{shown, with_credentials};
+use crate::{NodeSdkError, ToolRegistry};
+
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// A connection on which the gateway has welcomed the node.
+#[derive(Debug)]
+pub(crate) struct Welcomed {
+    pub(crate) socket: Socket,
+    pub(crate) features: Features,
+}
+
+/// Opening the connection and the welcome may take this long each.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) async fn open(
+    config: &Config,
+    registry: &ToolRegistry,
+) -> Result<Welcomed, NodeSdkError> {
+    let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(config))
+        .await
+        .unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))?;
+    let features = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
+        .await
+        .unwrap_or_else(|_| {
+            Err(NodeSdkError::Handshake(
+                "no gateway_welcome within 10 seconds".to_owned(),
+            ))
+        })?;
+    tracing::info!(
+        url = shown(&config.url),
+        node = config.node.id,
+        "connected to the gateway"
+    );
+    Ok(Welcomed { socket, features })
+}
+
+async fn upgrade(config: &Config) -> Result<Socket, NodeSdkError> {
+    let url = with_credentials(&config.url, &config.token, &config.node.id);
+    let request = url
+        .as_str()
+        .into_client_request()
+        .map_err(|error| upgrade_error(config, error))?;
+    let host = url
+        .host_str()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let port = url.port_or_known_default().unwrap_or(80);
+    let stream = TcpStream::connect((host, port))
+        .await
+        .map_err(|error| connect_error(config, &error.to_string()))?;
+    // Frames are small and each is waited for.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    if url.scheme() == "wss" {
+        use_some_crypto();
+    }
+    // Requests above the node's limit are still read, so that they can be answered. Those above this cap are not: the
+    // connection ends with them.
+    let cap = config
+        .max_request_bytes
+        .saturating_add(MAX_TOOL_RESPONSE_BYTES);
+    let limits = WebSocketConfig::default()
+        .read_buffer_size(16 * 1024)
+        .write_buffer_size(64 * 1024)
+        .max_message_size(Some(cap))
+        .max_frame_size(Some(cap));
+    let (socket, _) = client_async_tls_with_config(request, stream, Some(limits), None)
+        .await
+        .map_err(|error| upgrade_error(config, error))?;
+    Ok(socket)
+}
+
+/// TLS needs a cryptography provider for the process. A program that has chosen one keeps it.
+fn use_some_crypto() {
+    use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+    if CryptoProvider::get_default().is_none() {
+        // It can only fail because somebody else was faster.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
+}
+
+async fn handshake(
+    socket: &mut Socket,
+    config: &Config,
+    registry: &ToolRegistry,
+) -> Result<Features, NodeSdkError> {
+    let lost = |error: Error| NodeSdkError::Handshake(config.token.redact(&error.to_string()));
+    socket
+        .send(Message::text(hello(config, registry)))
+        .await
+        .map_err(lost)?;
+    while let Some(message) = socket.next().await {
+        let text = match message.map_err(lost)? {
+            Message::Text(text) => text,
+            Message::Close(frame) => {
+                let (code, reason) = frame.map_or((1005, String::new()), |f| {
+                    (f.code.into(), f.reason.to_string())
+                });
+                // Answers the close; whether that arrives changes nothing.
+                let _ = socket.flush().await;
+                return Err(NodeSdkError::from_close(code, &reason, &config.token));
+            }
+            _ => continue,
+        };
+        match Incoming::decode(&text) {
+            Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
+                return Ok(welcome.features);
+            }
+            Ok(Incoming::Welcome(welcome)) => {
+                let reason = format!("it answered with version {}", welcome.protocol_version);
+                let _ = socket.close(None).await;
+                return Err(NodeSdkError::ProtocolMismatch { reason });
+            }
+            Ok(Incoming::Ping(timestamp)) => {
+                let mut pong = String::new();
+                encode_pong(&mut pong, timestamp);
+                socket.send(Message::text(pong)).await.map_err(lost)?;
+            }
+            Ok(_) => tracing::debug!("ignored a frame that came before the welcome"),
+            Err(error) => tracing::warn!(%error, "ignored a frame"),
+        }
+    }
+    Err(NodeSdkError::Handshake(
+        "the gateway closed the connection".to_owned(),
+    ))
+}
+
+fn hello(config: &Config, registry: &ToolRegistry) -> String {
+    let mut features = Features::ALL;
+    features.bin_probe = config.bin_probe.is_some();
+    let mut text = String::new();
+    encode_hello(
+        &mut text,
+        &Hello {
+            protocol_version: PROTOCOL_VERSION,
+            node: config.node.clone(),
+            capabilities: registry.capabilities(),
+            tools: registry.specs(),
+            features,
+            host: config.host.as_deref(),
+        },
+    );
+    text
+}
+
+fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
+    NodeSdkError::Connect {
+        url: shown(&config.url),
+        reason: config.token.redact(reason),
+    }
+}
+
+fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
+    let Error::Http(response) = error else {
+        return connect_error(config, &error.to_string());
+    };
+    let status = response.status();
+    let body = response
+        .body()
+        .as_deref()
+        .map_or(Cow::Borrowed(""), String::from_utf8_lossy);
+    let reason = match config.token.redact(&body) {
+        empty if empty.is_empty() => status
+            .canonical_reason()
+            .unwrap_or("no reason given")
+            .to_owned(),
+        body => body,
+    };
+    match status.as_u16() {
+        status @ (401 | 403) => NodeSdkError::Unauthorized { status, reason },
+        status => connect_error(config, &format!("HTTP {status}: {reason}")),
+    }
+}

@@ -1,0 +1,108 @@
+use crate::url::Token;
+
+/// Why a client could not be built, or stopped running.
+///
+/// [`run`](crate::NodeClient::run) ends with one of these; what reconnecting can cure it never returns, except as the
+/// last failure in [`GaveUp`](NodeSdkError::GaveUp).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeSdkError {
+    /// The builder was given something that cannot work.
+    #[error("the node's configuration is not usable: {0}")]
+    InvalidConfig(String),
+
+    /// The token that was passed to `run` was cancelled. This is how a node ends that was told to.
+    #[error("the node was shut down")]
+    Shutdown,
+
+    /// The gateway refused the token, or this node with it.
+    #[error(
+        "the gateway refused this node ({status}): {reason}; check SA_NODE_TOKEN, and that the token may register this node id"
+    )]
+    Unauthorized {
+        /// The HTTP status of the upgrade, or the code of the close.
+        status: u16,
+        /// The gateway's words.
+        reason: String,
+    },
+
+    /// Gateway and node speak different versions of the protocol.
+    #[error(
+        "this node speaks protocol version {}, the gateway does not: {reason}; update the older of the two",
+        sa_protocol::PROTOCOL_VERSION
+    )]
+    ProtocolMismatch {
+        /// The gateway's words, or the version it answered with.
+        reason: String,
+    },
+
+    /// The gateway took the connection, but will never take this node as it is.
+    #[error("the gateway refused this node (close code {code}): {reason}")]
+    Refused {
+        /// The code of the close.
+        code: u16,
+        /// The gateway's words.
+        reason: String,
+    },
+
+    /// As many attempts failed in a row as the backoff allows.
+    #[error("gave up after {attempts} attempts; the last one: {last}")]
+    GaveUp {
+        /// How many failed.
+        attempts: u32,
+        /// How the last one failed.
+        #[source]
+        last: Box<NodeSdkError>,
+    },
+
+    /// No connection came about.
+    #[error("could not connect to {url}: {reason}")]
+    Connect {
+        /// The gateway's address, without its query.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+
+    /// There was a connection, but no welcome.
+    #[error("the gateway did not welcome this node: {0}")]
+    Handshake(String),
+
+    /// The connection ended.
+    #[error("the connection was lost: {0}")]
+    Disconnected(String),
+}
+
+impl NodeSdkError {
+    /// What a close of the gateway's means, by its code.
+    pub(crate) fn from_close(code: u16, reason: &str, token: &Token) -> Self {
+        use sa_protocol::close;
+        let reason = if reason.is_empty() {
+            "no reason given".to_owned()
+        } else {
+            token.redact(reason)
+        };
+        match code {
+            close::UNAUTHORIZED => Self::Unauthorized {
+                status: code,
+                reason,
+            },
+            close::VERSION_NOT_SUPPORTED => Self::ProtocolMismatch { reason },
+            _ if close::is_final(code) => Self::Refused { code, reason },
+            _ => Self::Disconnected(format!("the gateway closed it with code {code}: {reason}")),
+        }
+    }
+
+    /// Whether connecting again would only fail in the same way.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Handshake(_) | Self::Disconnected(_) => false,
+            Self::InvalidConfig(_)
+            | Self::Shutdown
+            | Self::Unauthorized { .. }
+            | Self::ProtocolMismatch { .. }
+            | Self::Refused { .. }
+            | Self::GaveUp { .. } => true,
+        }
+    }
+}

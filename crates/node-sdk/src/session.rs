@@ -1,0 +1,398 @@
+//! A connection after its welcome. One task reads, writes and keeps the list of running calls; tools run on tasks of
+//! their own and hand their frames to it.
+//!
+//! The task is a poll function instead of a `select!`: reading and writing must not wait for each other, and many small
+//! frames should share one system call. It reads what has arrived (up to a batch), lets the tools run, then writes all
+//! that they have answered, and flushes once.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use futures_util::{Sink as _, SinkExt as _, Stream as _};
+use sa_protocol::node::{
+    BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping,
+    encode_pong,
+};
+use sa_protocol::{ErrorKind, FrameError, close};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::builder::Config;
+use crate::call::{self, CallState, Outgoing, Shared};
+use crate::connect::{Socket, Welcomed};
+use crate::{NodeSdkError, ToolContext, ToolRegistry};
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Shutdown,
+    Lost { error: NodeSdkError, replaced: bool },
+}
+
+/// How many frames are read before those that wait to be written have their turn.
+const READ_BATCH: u32 = 64;
+/// How many calls may wait for their turn before further ones are refused.
+const MAX_WAITING: usize = 1024;
+/// How many frames of tools may wait to be written before the tools wait.
+const OUTGOING: usize = 256;
+/// How many answers of the connection's own may wait to be written before it stops reading.
+const MAX_OWN: usize = 1024;
+/// How long a farewell may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Session<'a> {
+    config: &'a Config,
+    registry: &'a ToolRegistry,
+    socket: Socket,
+    shared: Arc<Shared>,
+    outgoing: mpsc::Receiver<Outgoing>,
+    /// Answers that no tool is needed for.
+    own: VecDeque<String>,
+    running: HashMap<u64, (Arc<CallState>, CancellationToken)>,
+    next_call: u64,
+    /// The parent of all calls' tokens. Cancelled when the session ends, in whatever way.
+    calls: CancellationToken,
+    _cancel_on_drop: DropGuard,
+    heartbeat: Interval,
+    last_heard: Instant,
+    reads: u32,
+    unflushed: bool,
+    let_tools_run: bool,
+}
+
+enum Event {
+    Frame(Option<Result<Message, Error>>),
+    Silence,
+    Shutdown,
+    WriteFailed(Error),
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        config: &'a Config,
+        registry: &'a ToolRegistry,
+        permits: Arc<Semaphore>,
+        welcomed: Welcomed,
+    ) -> Self {
+        let (sender, outgoing) = mpsc::channel(OUTGOING);
+        let now = Instant::now();
+        let mut heartbeat = tokio::time::interval_at(now + config.heartbeat, config.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let calls = CancellationToken::new();
+        Self {
+            config,
+            registry,
+            socket: welcomed.socket,
+            shared: Arc::new(Shared {
+                permits,
+                outgoing: sender,
+                features: welcomed.features,
+                max_frame: config.max_response_bytes,
+                grace: config.cancel_grace,
+            }),
+            outgoing,
+            own: VecDeque::new(),
+            running: HashMap::new(),
+            next_call: 0,
+            _cancel_on_drop: calls.clone().drop_guard(),
+            calls,
+            heartbeat,
+            last_heard: now,
+            reads: 0,
+            unflushed: false,
+            let_tools_run: true,
+        }
+    }
+
+    pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> End {
+        let mut shutdown = pin!(shutdown.cancelled());
+        let error = loop {
+            match poll_fn(|cx| self.poll(cx, shutdown.as_mut())).await {
+                Event::Frame(Some(Ok(Message::Text(text)))) => self.take(&text),
+                Event::Frame(Some(Ok(Message::Close(frame)))) => break self.closed(frame).await,
+                // Answering a ping of WebSocket's own is up to the library, sending the answer is not.
+                Event::Frame(Some(Ok(Message::Ping(_)))) => self.unflushed = true,
+                Event::Frame(Some(Ok(_))) => tracing::debug!("ignored a frame that is not text"),
+                Event::Frame(Some(Err(error))) | Event::WriteFailed(error) => {
+                    break self.failed(error).await;
+                }
+                Event::Frame(None) => {
+                    break lost("the gateway closed it without a word".to_owned());
+                }
+                Event::Silence => {
+                    break lost("the gateway has been silent for too long".to_owned());
+                }
+                Event::Shutdown => {
+                    self.calls.cancel();
+                    self.say_goodbye(1000, "the node is shutting down").await;
+                    break End::Shutdown;
+                }
+            }
+        };
+        self.calls.cancel();
+        error
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> Poll<Event> {
+        let may_read = self.reads < READ_BATCH && self.own.len() < MAX_OWN;
+        if may_read && let Poll::Ready(frame) = Pin::new(&mut self.socket).poll_next(cx) {
+            self.reads += 1;
+            return Poll::Ready(Event::Frame(frame));
+        }
+        if std::mem::take(&mut self.reads) > 0 {
+            self.last_heard = Instant::now();
+        }
+        if shutdown.poll(cx).is_ready() {
+            return Poll::Ready(Event::Shutdown);
+        }
+        while self.heartbeat.poll_tick(cx).is_ready() {
+            let patience = (self.config.heartbeat * 3).max(Duration::from_secs(30));
+            if self.last_heard.elapsed() > patience {
+                return Poll::Ready(Event::Silence);
+            }
+            self.ping();
+        }
+        if let Err(error) = self.write(cx) {
+            return Poll::Ready(Event::WriteFailed(error));
+        }
+        if !may_read && self.own.len() < MAX_OWN {
+            // There is probably more, but other tasks of this thread come first.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Writes what waits, as far as the socket takes it.
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+        let mut socket = Pin::new(&mut self.socket);
+        while let Poll::Ready(ready) = socket.as_mut().poll_ready(cx) {
+            ready?;
+            let text = match self.own.pop_front() {
+                Some(text) => text,
+                None => match self.outgoing.poll_recv(cx) {
+                    Poll::Ready(Some(frame)) => {
+                        // What a tool says after its call has ended reaches nobody.
+                        let known = if frame.last {
+                            self.running.remove(&frame.call).is_some()
+                        } else {
+                            self.running.contains_key(&frame.call)
+                        };
+                        if !known {
+                            continue;
+                        }
+                        frame.text
+                    }
+                    Poll::Ready(None) | Poll::Pending => break,
+                },
+            };
+            socket.as_mut().start_send(Message::text(text))?;
+            self.unflushed = true;
+        }
+        if !self.unflushed {
+            return Ok(());
+        }
+        if !self.running.is_empty() && std::mem::take(&mut self.let_tools_run) {
+            // Calls that came together often end together. A turn for the tools costs little, a flush for each frame
+            // costs a system call.
+            cx.waker().wake_by_ref();
+            return Ok(());
+        }
+        if let Poll::Ready(flushed) = socket.as_mut().poll_flush(cx) {
+            flushed?;
+            self.unflushed = false;
+            self.let_tools_run = true;
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self) {
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut text = String::new();
+        encode_ping(
+            &mut text,
+            i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+        );
+        self.own.push_back(text);
+    }
+
+    /// Takes a frame of the gateway.
+    fn take(&mut self, text: &str) {
+        let too_large = text.len() > self.config.max_request_bytes;
+        match Incoming::decode(text) {
+            Ok(Incoming::Request(request)) if too_large => {
+                let message = format!(
+                    "the request has {} bytes, this node takes at most {}; send less, or raise max_request_bytes",
+                    text.len(),
+                    self.config.max_request_bytes
+                );
+                self.refuse(&request.request_id, ErrorKind::InvalidArgs, &message);
+            }
+            Ok(Incoming::Request(request)) => self.start(request),
+            Ok(Incoming::Cancel(cancel)) => {
+                let wanted =
+                    |(call, _): &&(Arc<CallState>, _)| call.request_id() == cancel.request_id;
+                if let Some((_, token)) = self.running.values().find(wanted) {
+                    token.cancel();
+                }
+            }
+            Ok(Incoming::Ping(timestamp)) => {
+                let mut pong = String::new();
+                encode_pong(&mut pong, timestamp);
+                self.own.push_back(pong);
+            }
+            Ok(Incoming::Pong(timestamp)) => tracing::trace!(timestamp, "pong"),
+            Ok(Incoming::BinProbe(probe)) => self.probe(probe),
+            Ok(Incoming::Unknown(kind)) => {
+                tracing::debug!(%kind, "ignored a frame of a type that is not known here");
+            }
+            Ok(_) => tracing::debug!("ignored a frame that is not for a node"),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// A frame that cannot be used is ignored, except that a request deserves an answer.
+    fn complain(&mut self, error: &FrameError) {
+        tracing::warn!(%error, "a frame of the gateway is not usable");
+        if let (Some("tool_request"), Some(id)) = (error.frame_type(), error.id()) {
+            self.refuse(id, ErrorKind::InvalidArgs, &error.to_string());
+        }
+    }
+
+    fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
+        self.own.push_back(call::failure(
+            request_id,
+            kind,
+            message,
+            self.shared.max_frame,
+        ));
+    }
+
+    fn start(&mut self, request: ToolRequest<'_>) {
+        let Some(tool) = self.registry.get(&request.tool) else {
+            let message = format!("this node has no tool `{}`", request.tool);
+            return self.refuse(&request.request_id, ErrorKind::NotFound, &message);
+        };
+        if self.running.len() >= self.config.max_concurrent_tools.saturating_add(MAX_WAITING) {
+            let message =
+                format!("this node is busy: {MAX_WAITING} calls wait already; try again later");
+            return self.refuse(&request.request_id, ErrorKind::Failed, &message);
+        }
+        let number = self.next_call;
+        self.next_call += 1;
+        let call = Arc::new(CallState::new(
+            Arc::clone(&self.shared),
+            number,
+            &request.request_id,
+            request.traceparent.as_deref(),
+            request
+                .deadline_ms
+                .and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
+        ));
+        let cancel = self.calls.child_token();
+        self.running
+            .insert(number, (Arc::clone(&call), cancel.clone()));
+        tracing::trace!(
+            tool = &*request.tool,
+            request = &*request.request_id,
+            "call"
+        );
+        let ctx = ToolContext {
+            request_id: request.request_id.into_owned(),
+            tool_name: request.tool.into_owned(),
+            session_key: request.session_key.map(Into::into),
+            cancel,
+            call: Some(Arc::clone(&call)),
+        };
+        tokio::spawn(call::run(call, tool, ctx, request.args.map(str::to_owned)));
+    }
+
+    /// Answers which programs this machine has, from a thread that may wait for the disk.
+    fn probe(&mut self, probe: BinProbe<'_>) {
+        let Some(handler) = self.config.bin_probe.clone() else {
+            return;
+        };
+        let (id, bins) = (probe.probe_id.into_owned(), probe.bins);
+        let number = self.next_call;
+        self.next_call += 1;
+        let call = Arc::new(CallState::new(
+            Arc::clone(&self.shared),
+            number,
+            &id,
+            None,
+            None,
+        ));
+        self.running
+            .insert(number, (call, self.calls.child_token()));
+        let outgoing = self.shared.outgoing.clone();
+        tokio::task::spawn_blocking(move || {
+            let bins = bins
+                .into_iter()
+                .map(|bin| (handler(&bin), bin))
+                .map(|(has, bin)| (bin, has))
+                .collect();
+            let mut text = String::new();
+            encode_bin_probe_result(
+                &mut text,
+                &BinProbeResult {
+                    probe_id: id.into(),
+                    bins,
+                },
+            );
+            // A connection that is gone needs no answer.
+            let _ = outgoing.blocking_send(Outgoing {
+                call: number,
+                text,
+                last: true,
+            });
+        });
+    }
+
+    async fn closed(&mut self, frame: Option<CloseFrame>) -> End {
+        // The library has queued the answer to the close.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.flush()).await;
+        let (code, reason) = frame.map_or((1005, String::new()), |frame| {
+            (frame.code.into(), frame.reason.to_string())
+        });
+        let error = NodeSdkError::from_close(code, &reason, &self.config.token);
+        End::Lost {
+            error,
+            replaced: code == close::REPLACED,
+        }
+    }
+
+    async fn failed(&mut self, error: Error) -> End {
+        if let Error::Capacity(_) = error {
+            self.say_goodbye(1009, "the frame is too large for this node")
+                .await;
+        }
+        lost(self.config.token.redact(&error.to_string()))
+    }
+
+    async fn say_goodbye(&mut self, code: u16, reason: &'static str) {
+        let frame = CloseFrame {
+            code: code.into(),
+            reason: reason.into(),
+        };
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.close(Some(frame))).await;
+    }
+}
+
+fn lost(reason: String) -> End {
+    End::Lost {
+        error: NodeSdkError::Disconnected(reason),
+        replaced: false,
+    }
+}

@@ -1,0 +1,19 @@
+//! The SDK against a gateway that does what each test tells it, over real sockets. One behaviour a file.
+
+mod backoff;
+mod bin_probe;
+mod cancel;
+mod concurrency;
+mod disconnect;
+mod final_errors;
+mod handshake;
+mod heartbeat;
+mod oversized;
+mod panic;
+mod parts;
+mod secrets;
+mod shutdown;
+mod support;
+mod timeouts;
+mod truncation;
+mod unusable;

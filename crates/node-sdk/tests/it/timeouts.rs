@@ -1,0 +1,57 @@
+//! A tool that takes longer than it may, by its own limit or the gateway's deadline, is cancelled and ends as `timeout`.
+
+use std::time::Duration;
+
+use sa_node_sdk::*;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+struct Slow;
+
+#[async_trait::async_trait]
+impl NodeTool for Slow {
+    async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
+        ctx.cancel.cancelled().await;
+        if args == json!("polite") {
+            return Ok(json!("what I have so far"));
+        }
+        std::future::pending().await
+    }
+    fn timeout(&self) -> Option<Duration> {
+        Some(Duration::from_millis(5))
+    }
+}
+
+#[tokio::test]
+async fn by_the_tools_own_limit() {
+    let gateway = Gateway::start().await;
+    let mut registry = ToolRegistry::new();
+    registry.register("t.slow", Slow);
+    let node = Node::start(
+        gateway.builder().cancel_grace(Duration::from_millis(50)),
+        registry,
+    );
+    let mut peer = gateway.welcome(&[]).await;
+    peer.request("a", "t.slow", json!("rude")).await;
+    assert_eq!(peer.recv().await["error"]["kind"], "timeout");
+    peer.request("b", "t.slow", json!("polite")).await;
+    assert_eq!(peer.recv().await["result"], "what I have so far");
+    node.shut_down().await;
+}
+
+#[tokio::test]
+async fn by_the_gateways_deadline() {
+    let gateway = Gateway::start().await;
+    let gate = gate();
+    let node = Node::start(gateway.builder(), gate.registry);
+    let mut peer = gateway.welcome(&[]).await;
+    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5}))
+        .await;
+    // The tool's own word wins, since it comes in time.
+    assert_eq!(
+        peer.recv().await["error"],
+        json!({"kind":"cancelled","message":"stopped"})
+    );
+    node.shut_down().await;
+}

@@ -1,0 +1,57 @@
+//! A result that is too large is cut between characters, says so, and its whole frame fits the limit.
+
+use sa_node_sdk::MAX_TOOL_RESPONSE_BYTES;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+async fn cut(limit: usize, result: Value) -> (String, Value) {
+    let gateway = Gateway::start().await;
+    let registry = registry("t.big", move |_, _| std::future::ready(Ok(result.clone())));
+    let node = Node::start(gateway.builder().max_response_bytes(limit), registry);
+    let mut peer = gateway.welcome(&[]).await;
+    peer.request("r", "t.big", Value::Null).await;
+    let text = peer.recv_text().await;
+    node.shut_down().await;
+    let frame = serde_json::from_str(&text).unwrap();
+    (text, frame)
+}
+
+#[tokio::test]
+async fn a_large_result_is_cut() {
+    for limit in 1000..1010 {
+        let result = json!({ "text": "\"é🦀\n".repeat(1000) });
+        let (text, frame) = cut(limit, result.clone()).await;
+        assert!(
+            text.len() <= limit && text.len() > limit - 20,
+            "{} of {limit}",
+            text.len()
+        );
+        assert_eq!(
+            (&frame["ok"], &frame["result"]["_truncated"]),
+            (&json!(true), &json!(true))
+        );
+        assert_eq!(frame["result"]["_original_bytes"], result.to_string().len());
+        assert!(
+            result
+                .to_string()
+                .starts_with(frame["result"]["partial"].as_str().unwrap())
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_protocols_limit_holds_whatever_the_node_allows() {
+    let (text, frame) = cut(usize::MAX, json!("x".repeat(MAX_TOOL_RESPONSE_BYTES + 5))).await;
+    assert!(text.len() <= MAX_TOOL_RESPONSE_BYTES);
+    assert_eq!(
+        frame["result"]["_original_bytes"],
+        MAX_TOOL_RESPONSE_BYTES + 7
+    );
+}
+
+#[tokio::test]
+async fn a_result_that_fits_is_left_alone() {
+    let (_, frame) = cut(1000, json!("é".repeat(400))).await;
+    assert_eq!(frame["result"], "é".repeat(400));
+}
