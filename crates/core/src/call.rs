@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -195,11 +196,13 @@ impl Updates {
         Self { life, sink }
     }
 
-    /// Passes an update on, and takes it as a sign of life: the deadline moves.
+    /// Passes an update on, and takes it as a sign of life: the deadline moves. Once the call is over, or its reader
+    /// is gone, nobody is told any more.
     pub fn send(&self, update: Update) {
         self.life.deadline.extend();
         self.life.updates.fetch_add(1, Ordering::Relaxed);
         if let Some(sink) = &self.sink
+            && !self.life.unread.load(Ordering::Acquire)
             && sink.send(update).is_err()
         {
             self.life.cancel.fire(CancelReason::ReaderTooSlow);
@@ -219,6 +222,8 @@ pub(crate) struct Life {
     pub(crate) deadline: Deadline,
     pub(crate) cancel: CancelSignal,
     pub(crate) updates: AtomicU32,
+    /// Nobody takes updates any more: the call is over, or goes on without its caller.
+    pub(crate) unread: AtomicBool,
 }
 
 /// A time limit that signs of life push further out, up to a cap that nothing moves.
@@ -229,17 +234,39 @@ pub(crate) struct Deadline {
     ends: AtomicU64,
     limit_ms: AtomicU64,
     cap_ms: u64,
+    /// Wakes whoever sleeps until an end that has come nearer meanwhile.
+    moved: Notify,
 }
 
 impl Deadline {
     pub(crate) fn new(limit: Duration, cap: Duration) -> Self {
         let cap_ms = cap.as_millis() as u64;
         let limit_ms = (limit.as_millis() as u64).min(cap_ms);
-        Self { started: Instant::now(), ends: AtomicU64::new(limit_ms), limit_ms: AtomicU64::new(limit_ms), cap_ms }
+        Self {
+            started: Instant::now(),
+            ends: AtomicU64::new(limit_ms),
+            limit_ms: AtomicU64::new(limit_ms),
+            cap_ms,
+            moved: Notify::new(),
+        }
     }
 
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_millis(self.limit_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn cap(&self) -> Duration {
+        Duration::from_millis(self.cap_ms)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.ends() <= Instant::now()
+    }
+
+    /// Whether it was the cap that ended it, after signs of life.
+    pub(crate) fn is_at_cap(&self) -> bool {
+        let ends = self.ends.load(Ordering::Acquire);
+        ends == self.cap_ms && ends > self.limit_ms.load(Ordering::Relaxed)
     }
 
     /// Changes the limit, which counts from the call's start.
@@ -247,6 +274,7 @@ impl Deadline {
         let limit_ms = (limit.as_millis() as u64).min(self.cap_ms);
         self.limit_ms.store(limit_ms, Ordering::Relaxed);
         self.ends.store(limit_ms, Ordering::Release);
+        self.moved.notify_one();
     }
 
     pub(crate) fn extend(&self) {
@@ -263,8 +291,11 @@ impl Deadline {
     pub(crate) async fn expired(&self) {
         loop {
             let ends = self.ends();
-            tokio::time::sleep_until(ends).await;
-            if self.ends() <= ends {
+            tokio::select! {
+                () = tokio::time::sleep_until(ends) => {}
+                () = self.moved.notified() => {}
+            }
+            if self.is_over() {
                 return;
             }
         }

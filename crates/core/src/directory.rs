@@ -1,7 +1,8 @@
 //! The live index over everything that providers offer.
 //!
 //! **Names.** Each described tool gets one exposed name, unique among all that anyone who sees it can see. The first
-//! one to come keeps the plain name, a later one gets a suffix made from its address.
+//! one to come keeps the plain name, a later one gets a suffix made from its address; either keeps what it has for
+//! as long as its provider is here or remembered.
 //!
 //! **Ownership.** A provider's own names and prefixes are claims, and a claim is weighed by age. One that lies at or
 //! below what an older provider with another grant holds gets no traffic, however long its match is; with the same
@@ -112,8 +113,9 @@ impl Directory {
             since: Instant::now(),
             replaced: replaced.clone(),
         };
+        // On its own, so that it is told though the newcomer be refused.
+        self.sweep();
         let generation = self.change(|index| {
-            index.forget_expired(self.memory, MAX_OFFLINE);
             let member = Member::new(id.clone(), attach.scope, attach.grant, attach.about, presence);
             index.admit(member, attach.catalog)
         })?;

@@ -56,6 +56,7 @@ pub struct Slots {
 
 impl Slots {
     pub fn new(max: usize) -> Self {
+        let max = max.min(Semaphore::MAX_PERMITS);
         Self { places: Arc::new(Semaphore::new(max)), max }
     }
 

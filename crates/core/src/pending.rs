@@ -13,13 +13,13 @@ use crate::outcome::{CallError, Outcome};
 /// its entry out.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// `None` once the connection is gone.
     calls: Mutex<Table>,
 }
 
 #[derive(Debug)]
 enum Table {
     Open(HashMap<CallId, Entry>),
+    /// The connection is gone; this is what a call that comes now is told.
     Closed(CallError),
 }
 

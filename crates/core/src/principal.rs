@@ -66,7 +66,8 @@ pub enum Scope {
     User(Arc<str>),
 }
 
-/// What one request can see: its principal, and the scopes that it is in besides [`Scope::Everyone`].
+/// What one request can see: its principal, and the scopes that it is in besides [`Scope::Everyone`]. At most one of
+/// these is a session and at most one a user, which is what names are made unique for; channels may be many.
 #[derive(Debug, Clone)]
 pub struct View {
     pub principal: Arc<Principal>,

@@ -9,17 +9,20 @@ mod running;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::running::{Finished, LiveCall, RunningCall};
-use crate::audit::{CallStarted, Journal};
-use crate::call::{Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
+use crate::audit::Journal;
+use crate::call::{Call, CallId, CallRequest, CancelReason, Life, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
@@ -27,6 +30,7 @@ use crate::limits::Ceiling;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
 use crate::provider::ProviderId;
+use crate::tool::Tool;
 
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
@@ -94,14 +98,11 @@ impl Router {
     /// [`RunningCall::outcome`] is awaited, and dropping it means that the caller is gone.
     pub fn start(self: &Arc<Self>, request: CallRequest, sink: Option<Arc<dyn UpdateSink>>) -> RunningCall {
         let limit = request.timeout.unwrap_or(self.options.default_timeout);
-        let running = RunningCall::new(Arc::clone(self), request, limit, sink);
-        self.journal.started(&CallStarted {
-            id: running.id(),
-            tool: Arc::clone(&running.tool),
-            principal: Arc::clone(&running.request.view.principal),
-            surface: running.request.surface,
-            at_ms: running.at_ms,
-        });
+        let mut running = RunningCall::new(Arc::clone(self), request, limit, sink);
+        // One with a key may turn out to be another one's retry, and is announced once it is known not to be.
+        if running.request.idempotency_key.is_none() {
+            running.announce();
+        }
         running
     }
 
@@ -117,13 +118,21 @@ impl Router {
             )
             .hint("try again later, or raise limits.pending_total"));
         };
-        if let Some(pace) = self.journal.keep_pace() {
-            pace.await;
-        }
         let stage = Stage::default();
+        let attempt = async {
+            // Under the deadline like everything else: a journal that is stuck must not hold a call for ever.
+            if let Some(pace) = self.journal.keep_pace() {
+                pace.await;
+            }
+            self.attempt(call, &stage).await
+        };
         tokio::select! {
             biased;
-            outcome = self.attempt(call, &stage) => outcome,
+            outcome = attempt => match call.life.cancel.reason() {
+                // An answer does not mend the hole that the lost update left.
+                Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason)),
+                _ => outcome,
+            },
             reason = call.life.cancel.fired() => Err(cancelled(reason)),
             () = call.life.deadline.expired() => {
                 call.life.cancel.fire(CancelReason::Deadline);
@@ -136,34 +145,36 @@ impl Router {
     async fn attempt(&self, call: &RunningCall, stage: &Stage) -> Outcome {
         let request = &call.request;
         let mut changes = self.directory.subscribe();
-        let mut checked: Option<ProviderId> = None;
+        let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
             changes.borrow_and_update();
             let error = match self.directory.resolve(&request.tool, &request.view) {
                 Ok(route) => {
-                    if checked.as_ref() != Some(&route.id) {
+                    // A provider that is back may describe the tool in another way than before.
+                    let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
+                    if !checked.as_ref().is_some_and(same) {
                         self.check(call, &route)?;
-                        checked = Some(route.id.clone());
+                        checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }
-                    match self.dispatch(call, route).await {
+                    match self.dispatch(call, route, stage).await {
                         Err(error) if error.is_undelivered() => error,
                         outcome => return outcome,
                     }
                 }
                 Err(Unresolved::Offline { gone_for, provider }) if gone_for < self.options.reconnect_patience => {
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
-                    let absence = Unresolved::Offline { provider, gone_for: self.options.reconnect_patience };
-                    let error = absence.into_error(&request.tool);
-                    stage.waits_because(error.clone());
-                    if tokio::time::timeout(left, changes.changed()).await.is_err() {
-                        return Err(error);
+                    stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
+                    if tokio::time::timeout(left, changes.changed()).await.is_err()
+                        && let Some(absence) = stage.absence(&request.tool)
+                    {
+                        return Err(absence);
                     }
                     continue;
                 }
                 Err(unresolved) => return Err(unresolved.into_error(&request.tool)),
             };
             // The provider left before it was given the call. The directory will say so in a moment.
-            stage.waits_because(error);
+            stage.waits_for(Waiting::Undelivered(error));
             let _ = changes.changed().await;
         }
     }
@@ -182,8 +193,15 @@ impl Router {
         Ok(())
     }
 
-    async fn dispatch(&self, running: &RunningCall, route: Route) -> Outcome {
+    async fn dispatch(&self, running: &RunningCall, route: Route, stage: &Stage) -> Outcome {
         let _slot = route.slots.enter(&route.id, self.options.queue_patience).await?;
+        // A call that is over must not reach anybody, though its place came in the same moment.
+        if let Some(reason) = running.life.cancel.reason() {
+            return Err(cancelled(reason));
+        }
+        if running.life.deadline.is_over() {
+            return Err(stage.out_of_time(running));
+        }
         let call = Arc::new(Call {
             id: running.id(),
             tool: Arc::clone(&route.tool.name),
@@ -194,7 +212,9 @@ impl Router {
             life: Arc::clone(&running.life),
         });
         let updates = Updates::new(Arc::clone(&running.life), running.sink.clone());
-        let answer = AssertUnwindSafe(async { route.provider.call(call, updates).await }).catch_unwind();
+        let life = Arc::clone(&running.life);
+        let answer = async { Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await };
+        let answer = AssertUnwindSafe(answer).catch_unwind();
         running.dispatched(&route.id);
         let outcome = answer.await.unwrap_or_else(|_| {
             self.journal.count("provider", "panic");
@@ -285,24 +305,81 @@ impl std::fmt::Debug for Router {
 /// How far a call has come, for the sentence that its end is explained with.
 #[derive(Default)]
 struct Stage {
-    waiting: Mutex<Option<CallError>>,
+    waiting: Mutex<Option<Waiting>>,
+}
+
+enum Waiting {
+    /// Nobody was there to be asked.
+    Absent { provider: ProviderId, gone_for: Duration, seen: Instant },
+    /// The one that was there left before it was asked.
+    Undelivered(CallError),
 }
 
 impl Stage {
-    fn waits_because(&self, error: CallError) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    fn waits_for(&self, waiting: Waiting) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+
+    /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
+    fn absence(&self, tool: &str) -> Option<CallError> {
+        match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Waiting::Absent { provider, gone_for, seen }) => {
+                let gone_for = *gone_for + seen.elapsed();
+                Some(Unresolved::Offline { provider: provider.clone(), gone_for }.into_error(tool))
+            }
+            Some(Waiting::Undelivered(error)) => Some(error.clone()),
+            None => None,
+        }
     }
 
     fn out_of_time(&self, call: &RunningCall) -> CallError {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (call.provider(), waiting) {
-            (None, Some(absence)) => absence,
-            (provider, _) => {
-                let limit = call.life.deadline.limit().as_millis();
-                let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
-                CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
-                    .hint("raise timeout_ms, or have the tool report progress, which extends the time")
-            }
+        let provider = call.provider();
+        if provider.is_none()
+            && let Some(absence) = self.absence(&call.tool)
+        {
+            return absence;
+        }
+        let deadline = &call.life.deadline;
+        let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
+        if deadline.is_at_cap() {
+            let cap = deadline.cap().as_millis();
+            return CallError::new(
+                CallErrorKind::Timeout,
+                format!("the call took {cap} ms, the longest that any call may, before {whom}"),
+            )
+            .hint("split the work into shorter calls");
+        }
+        let limit = deadline.limit().as_millis();
+        CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
+            .hint("raise timeout_ms, or have the tool report progress, which extends the time")
+    }
+}
+
+/// A provider's answer in the making. When it is dropped before its end, the call says why before the provider's
+/// own destructors ask.
+struct Attended {
+    life: Arc<Life>,
+    answer: BoxFuture<'static, Outcome>,
+    unfinished: bool,
+}
+
+impl Future for Attended {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        // A panic counts as an end: there is nobody left to tell.
+        self.unfinished = false;
+        let answer = self.answer.poll_unpin(cx);
+        self.unfinished = answer.is_pending();
+        answer
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        if self.unfinished {
+            // Changes nothing when there is another reason already.
+            self.life.cancel.fire(CancelReason::Disconnected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the directory holds, and how it changes. All under one lock, all without waiting.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,48 @@ use crate::tool::{Catalog, Tool};
 pub(super) struct Index {
     members: HashMap<ProviderId, Member>,
     pub(super) scopes: HashMap<Scope, ScopeIndex>,
-    /// How many scopes expose a name; what everyone sees must not collide with any of them.
-    exposed: HashMap<Arc<str>, usize>,
+    /// How many scopes of each kind expose a name, so that no view sees one name twice.
+    exposed: HashMap<Arc<str>, ByKind>,
     /// Counts admissions: tells registrations of one id apart, and gives each member its age.
     counter: u64,
 }
+
+/// Counts, by the kind of scope.
+#[derive(Default, Clone, Copy)]
+struct ByKind {
+    everyone: usize,
+    session: usize,
+    channel: usize,
+    user: usize,
+}
+
+impl ByKind {
+    fn of(&mut self, scope: &Scope) -> &mut usize {
+        match scope {
+            Scope::Everyone => &mut self.everyone,
+            Scope::Session(_) => &mut self.session,
+            Scope::Channel(_) => &mut self.channel,
+            Scope::User(_) => &mut self.user,
+        }
+    }
+
+    fn total(self) -> usize {
+        self.everyone + self.session + self.channel + self.user
+    }
+
+    /// How many of the scopes can be seen together with this one. A view is in one session and of one user, so two
+    /// sessions may have a name each, and two users as well; it can be in any number of channels.
+    fn beside(self, scope: &Scope) -> usize {
+        match scope {
+            Scope::Everyone | Scope::Channel(_) => self.total(),
+            Scope::Session(_) => self.total() - self.session,
+            Scope::User(_) => self.total() - self.user,
+        }
+    }
+}
+
+/// What a member's tools were exposed as, by its own names for them.
+type Names = HashMap<Arc<str>, (Arc<Tool>, Arc<str>)>;
 
 #[derive(Default)]
 pub(super) struct ScopeIndex {
@@ -99,13 +136,17 @@ impl Index {
                 return Err(AttachError::HeldByAnother(member.id));
             }
             member.age = old.age;
-            let id = member.id.clone();
-            self.remove(&id);
         }
         let generation = member.generation;
         let id = member.id.clone();
-        self.members.insert(id.clone(), member);
-        self.enter(&id, catalog);
+        let names = self.withdraw_names(&id);
+        if let Some(old) = self.members.insert(id.clone(), member)
+            && let Presence::Online { slots, replaced, .. } = old.presence
+        {
+            slots.close();
+            replaced.cancel();
+        }
+        self.enter(&id, catalog, &names);
         Ok(generation)
     }
 
@@ -113,8 +154,8 @@ impl Index {
         if !self.is_current(id, generation) {
             return false;
         }
-        self.withdraw_names(id);
-        self.enter(id, catalog);
+        let names = self.withdraw_names(id);
+        self.enter(id, catalog, &names);
         true
     }
 
@@ -170,17 +211,19 @@ impl Index {
             let page = index
                 .exposed
                 .range::<str, _>((from, Bound::Unbounded))
-                .filter(|(_, listed)| super::resolve::blocker(self, index, &listed.tool.name, &listed.member).is_none())
+                .filter(|(_, listed)| super::resolve::blocker_of(self, index, listed).is_none())
                 .filter_map(|(name, listed)| {
                     let online = self.members.get(&listed.member)?.is_online();
                     let (name, tool) = (Arc::clone(name), Arc::clone(&listed.tool));
                     Some(ToolView { name, tool, provider: listed.member.clone(), online })
                 })
                 .filter(|tool| keep(tool))
-                .take(limit + 1);
+                .take(limit.saturating_add(1));
             tools.extend(page);
         }
         tools.sort_by(|a, b| a.name.cmp(&b.name));
+        // Of a name that a view sees twice, because it names a scope twice, the first is what a call resolves to.
+        tools.dedup_by(|a, b| a.name == b.name);
         let more = tools.len() > limit;
         tools.truncate(limit);
         let next = more.then(|| tools.last().map(|tool| tool.name.to_string())).flatten();
@@ -226,19 +269,24 @@ impl Index {
         self.members.get(id).is_some_and(|member| member.generation == generation)
     }
 
-    /// Enters a member's tools and prefixes. A name that it lists twice counts once.
-    fn enter(&mut self, id: &ProviderId, catalog: Catalog) {
+    /// Enters a member's tools and prefixes. A name that it lists twice counts once, and a tool that was exposed
+    /// `before` keeps its name: clients remember names, and whoever offers a tool may reorder its list.
+    fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Names) {
         let Some(scope) = self.members.get(id).map(|member| member.scope.clone()) else { return };
         let mut exposed = Vec::with_capacity(catalog.tools.len());
         let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
-        for tool in catalog.tools {
+        let mut seen = HashSet::with_capacity(catalog.tools.len());
+        let tools = catalog.tools.into_iter().filter(|tool| seen.insert(Arc::clone(&tool.name)));
+        let kept = |tool: &Tool| {
+            before.get(&tool.name).filter(|(old, _)| old.wish == tool.wish).map(|(_, name)| Arc::clone(name))
+        };
+        let (known, new): (Vec<Tool>, Vec<Tool>) = tools.partition(|tool| kept(tool).is_some());
+        for tool in known.into_iter().chain(new) {
             let own = tool.name.to_string();
-            if claims.contains(&own) {
-                continue;
-            }
-            let name = self.free_name(&scope, id, &tool);
+            let kept = kept(&tool).filter(|name| !self.is_taken(&scope, name));
+            let name = kept.unwrap_or_else(|| self.free_name(&scope, id, &tool));
             let tool = Arc::new(tool);
-            *self.exposed.entry(Arc::clone(&name)).or_default() += 1;
+            *self.exposed.entry(Arc::clone(&name)).or_default().of(&scope) += 1;
             let index = self.scopes.entry(scope.clone()).or_default();
             index.exposed.insert(Arc::clone(&name), Listed { member: id.clone(), tool: Arc::clone(&tool) });
             exposed.push(Arc::clone(&name));
@@ -252,8 +300,11 @@ impl Index {
             let index = self.scopes.entry(scope.clone()).or_default();
             let held = index.claims.entry(prefix.clone()).or_default();
             if !held.iter().any(|claim| claim.member == *id && claim.tool.is_none()) {
+                // A described tool of the same name is in the member's claims already.
+                if !held.iter().any(|claim| claim.member == *id) {
+                    claims.push(prefix.clone());
+                }
                 held.push(Claim { member: id.clone(), tool: None });
-                claims.push(prefix.clone());
             }
         }
         if let Some(member) = self.members.get_mut(id) {
@@ -277,34 +328,34 @@ impl Index {
     }
 
     fn is_taken(&self, scope: &Scope, name: &str) -> bool {
-        let in_scope = |scope| self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name));
-        match scope {
-            Scope::Everyone => self.exposed.contains_key(name),
-            _ => in_scope(scope) || in_scope(&Scope::Everyone),
-        }
+        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > 0)
+            || self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name))
     }
 
     fn remove(&mut self, id: &ProviderId) -> bool {
         self.withdraw_names(id);
         let Some(member) = self.members.remove(id) else { return false };
-        if let Presence::Online { slots, replaced, .. } = member.presence {
+        if let Presence::Online { slots, .. } = member.presence {
             slots.close();
-            replaced.cancel();
         }
         true
     }
 
-    fn withdraw_names(&mut self, id: &ProviderId) {
-        let Some(member) = self.members.get_mut(id) else { return };
+    /// Takes a member's names and claims out, and returns the names.
+    fn withdraw_names(&mut self, id: &ProviderId) -> Names {
+        let mut names = Names::new();
+        let Some(member) = self.members.get_mut(id) else { return names };
         let scope = member.scope.clone();
         let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
         member.prefixes.clear();
-        let Some(index) = self.scopes.get_mut(&scope) else { return };
+        let Some(index) = self.scopes.get_mut(&scope) else { return names };
         for name in exposed {
-            index.exposed.remove(&name);
-            if let Some(count) = self.exposed.get_mut(&name) {
-                *count -= 1;
-                if *count == 0 {
+            if let Some(listed) = index.exposed.remove(&name) {
+                names.insert(Arc::clone(&listed.tool.name), (listed.tool, Arc::clone(&name)));
+            }
+            if let Some(counts) = self.exposed.get_mut(&name) {
+                *counts.of(&scope) -= 1;
+                if counts.total() == 0 {
                     self.exposed.remove(&name);
                 }
             }
@@ -320,6 +371,7 @@ impl Index {
         if index.exposed.is_empty() && index.claims.is_empty() {
             self.scopes.remove(&scope);
         }
+        names
     }
 
     #[cfg(test)]

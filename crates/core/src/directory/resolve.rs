@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claim, Index, Member, Presence, ScopeIndex};
+use super::index::{Claim, Index, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::View;
@@ -61,21 +61,24 @@ fn excerpt(name: &str) -> String {
 }
 
 pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {
-    let mut absent: Option<Unresolved> = None;
-    for scope in view.scopes().filter_map(|scope| index.scopes.get(scope)) {
-        let found = match scope.exposed.get_key_value(name) {
-            Some((exposed, listed)) if blocker(index, scope, &listed.tool.name, &listed.member).is_none() => {
-                index.member(&listed.member).map(|member| route(member, Some(exposed), || Arc::clone(&listed.tool)))
-            }
-            _ => by_own_name(index, scope, name),
-        };
-        match found {
-            Some(Ok(route)) => return Ok(route),
-            Some(Err(offline)) => absent = absent.or(Some(offline)),
-            None => {}
-        }
+    let scopes = || view.scopes().filter_map(|scope| index.scopes.get(scope));
+    // What is listed comes first, in whatever scope: a provider in a narrower one must not take a listed name by
+    // having it as its own name.
+    let found = scopes()
+        .find_map(|scope| by_exposed_name(index, scope, name))
+        // Then the narrowest scope in which the name is held decides, though its holder be away: what was meant for
+        // a session's own machine must not run on the one that all share.
+        .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)));
+    found.unwrap_or_else(|| Err(Unresolved::Unknown { similar: similar(index, name, view) }))
+}
+
+fn by_exposed_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
+    let (exposed, listed) = scope.exposed.get_key_value(name)?;
+    if blocker_of(index, scope, listed).is_some() {
+        return None;
     }
-    Err(absent.unwrap_or_else(|| Unresolved::Unknown { similar: similar(index, name, view) }))
+    let member = index.member(&listed.member)?;
+    Some(route(member, Some(exposed), || Arc::clone(&listed.tool)))
 }
 
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
@@ -112,6 +115,13 @@ fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc
         }),
         Presence::Offline { at } => Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed() }),
     }
+}
+
+/// Who keeps a listed tool from being listed. Only a dotted name can be kept: it is the whole address of its tool,
+/// while a plain one (`Bash`) is exposed together with its provider's id, where it is in nobody's way.
+pub(super) fn blocker_of<'a>(index: &'a Index, scope: &'a ScopeIndex, listed: &Listed) -> Option<&'a ProviderId> {
+    let name = &listed.tool.name;
+    if name.contains('.') { blocker(index, scope, name, &listed.member) } else { None }
 }
 
 /// Who keeps `id` from what it claims at `name`: an older provider with another grant that holds the same name, or a
@@ -153,7 +163,7 @@ fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
         .take(2_000)
         .filter(|exposed| {
             let exposed = plain(exposed);
-            exposed.contains(&wanted) || wanted.contains(&exposed)
+            !exposed.is_empty() && (exposed.contains(&wanted) || wanted.contains(&exposed))
         })
         .take(3)
         .map(ToString::to_string)

@@ -1,12 +1,16 @@
 //! Calls with an idempotency key: at most one run for each key, and the same answer for every retry.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use super::running::{Finished, RunningCall};
-use crate::call::CallId;
+use crate::call::{CallId, Life};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::outcome::{CallError, CallErrorKind};
 
@@ -58,27 +62,36 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Entry::Retry(first) => return join(call, first).await,
         Entry::Different(id) => return call.finish(Err(different(id))),
     }
+    let id = call.id();
+    let _reader = Reader(Arc::clone(&call.life));
     // On its own from here: the caller may leave, the call goes on.
     let task = tokio::spawn(async move {
         let _vacate = Vacate { router: Arc::clone(&router), place };
-        let finished = claim_and_run(&mut call, &*ledger, &keyed).await;
+        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
+        let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
     });
     drop(task);
-    wait(waiting).await.unwrap_or_else(|| Finished {
-        id: CallId::new(),
-        outcome: Err(CallError::new(CallErrorKind::Failed, "the call failed inside the gateway")),
-        duration: std::time::Duration::ZERO,
-    })
+    wait(waiting).await.unwrap_or_else(|| Finished { id, outcome: Err(broken()), duration: Duration::ZERO })
+}
+
+/// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
+/// must not end the call.
+struct Reader(Arc<Life>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.unread.store(true, Ordering::Release);
+    }
 }
 
 async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &KeyedCall) -> Finished {
     let id = call.id();
     match ledger.claim(keyed, id).await {
-        Ok(Claim::Ours) => {}
+        Ok(Claim::Ours) => call.announce(),
         Ok(Claim::Ended { id, outcome }) => {
             call.leave();
-            return Finished { id, outcome, duration: std::time::Duration::ZERO };
+            return Finished { id, outcome, duration: Duration::ZERO };
         }
         Ok(Claim::Unknown { id }) => return call.finish(Err(unknown(id))),
         Ok(Claim::Different { id }) => return call.finish(Err(different(id))),
@@ -96,17 +109,33 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
 
 /// A retry while the first one runs: it gets the first one's outcome, and is no call of its own.
 async fn join(mut call: RunningCall, first: watch::Receiver<Option<Finished>>) -> Finished {
-    let cancelled = call.life.clone();
+    let life = Arc::clone(&call.life);
+    // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
+    let patience = async {
+        match call.request.timeout {
+            Some(_) => life.deadline.expired().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
+        biased;
         finished = wait(first) => {
             if let Some(finished) = finished {
                 call.leave();
                 return finished;
             }
         }
-        reason = cancelled.cancel.fired() => return call.finish(Err(super::cancelled(reason))),
+        reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason))),
+        () = patience => {
+            let limit = life.deadline.limit().as_millis();
+            let error = CallError::new(
+                CallErrorKind::Timeout,
+                format!("the first call with this key still ran after this one's {limit} ms"),
+            );
+            return call.finish(Err(error.hint("ask again with the same key, and wait longer")));
+        }
     }
-    call.finish(Err(CallError::new(CallErrorKind::Failed, "the call failed inside the gateway")))
+    call.finish(Err(broken()))
 }
 
 async fn wait(mut done: watch::Receiver<Option<Finished>>) -> Option<Finished> {
@@ -122,6 +151,10 @@ impl Drop for Vacate {
     fn drop(&mut self) {
         self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.place);
     }
+}
+
+fn broken() -> CallError {
+    CallError::new(CallErrorKind::Failed, "the call failed inside the gateway")
 }
 
 fn different(first: CallId) -> CallError {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Router, cancelled, now};
-use crate::audit::CallRecord;
+use crate::audit::{CallRecord, CallStarted};
 use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, UpdateSink};
 use crate::outcome::Outcome;
 use crate::principal::Principal;
@@ -52,6 +52,7 @@ pub struct RunningCall {
     pub(super) at_ms: i64,
     started: Instant,
     dispatched: Mutex<Option<(ProviderId, Instant)>>,
+    announced: bool,
     recorded: bool,
 }
 
@@ -67,6 +68,7 @@ impl RunningCall {
             deadline: Deadline::new(limit, router.options.max_duration),
             cancel: CancelSignal::default(),
             updates: 0.into(),
+            unread: false.into(),
         });
         let call = Self {
             id: CallId::new(),
@@ -78,6 +80,7 @@ impl RunningCall {
             at_ms,
             started,
             dispatched: Mutex::default(),
+            announced: false,
             recorded: false,
         };
         let live = LiveCall {
@@ -115,8 +118,25 @@ impl RunningCall {
         self.finish(outcome)
     }
 
-    /// Records the outcome and takes the call off the table.
+    /// Tells the journal that the call has begun, once.
+    pub(super) fn announce(&mut self) {
+        if std::mem::replace(&mut self.announced, true) {
+            return;
+        }
+        self.router.journal.started(&CallStarted {
+            id: self.id,
+            tool: Arc::clone(&self.tool),
+            principal: Arc::clone(&self.request.view.principal),
+            surface: self.request.surface,
+            at_ms: self.at_ms,
+        });
+    }
+
+    /// Records the outcome and takes the call off the table, in this order: whoever waits for the table to become
+    /// empty then finds every record in the journal.
     pub(super) fn finish(&mut self, outcome: Outcome) -> Finished {
+        self.announce();
+        self.recorded = true;
         let record = self.record(outcome.clone());
         let duration = record.duration;
         self.router.journal.finished(record);
@@ -127,6 +147,7 @@ impl RunningCall {
     /// Takes the call off the table without a record of its own: it turned out to be another one's retry.
     pub(super) fn leave(&mut self) {
         self.recorded = true;
+        self.life.unread.store(true, Ordering::Release);
         let last = self.router.live(|calls| {
             calls.remove(&self.id);
             calls.is_empty()
@@ -181,8 +202,7 @@ impl Drop for RunningCall {
         if !self.recorded {
             self.life.cancel.fire(CancelReason::Disconnected);
             let reason = self.life.cancel.reason().unwrap_or(CancelReason::Disconnected);
-            self.router.journal.finished(self.record(Err(cancelled(reason))));
-            self.leave();
+            self.finish(Err(cancelled(reason)));
         }
     }
 }
