@@ -269,6 +269,10 @@ impl Router {
         }
     }
 
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
     async fn until_idle(&self) {
         loop {
             let idle = self.idle.notified();

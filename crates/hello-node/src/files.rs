@@ -27,19 +27,12 @@ pub(crate) struct AllowedDir {
 const ENVELOPE: usize = 16 * 1024;
 
 /// A pipe that nobody writes to must not keep the reader waiting: hence `NONBLOCK`.
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl AllowedDir {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
-        let handle = rustix::fs::open(
-            &path,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let handle = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { handle, path })
     }
 
@@ -50,17 +43,10 @@ impl AllowedDir {
     /// Reads a text file: `{"path", "content"}`, and `_truncated` and `_original_bytes` when it did not fit.
     pub(crate) fn read_text(&self, path: &str) -> Result<Value, ToolResponseError> {
         let relative = self.relative(Path::new(path))?;
-        let file = self
-            .open_below(&relative)
-            .map_err(|errno| explain(path, errno))?;
-        let metadata = file
-            .metadata()
-            .map_err(|error| fail(ErrorKind::Failed, format!("`{path}`: {error}")))?;
+        let file = self.open_below(&relative).map_err(|errno| explain(path, errno))?;
+        let metadata = file.metadata().map_err(|error| fail(ErrorKind::Failed, format!("`{path}`: {error}")))?;
         if !metadata.is_file() {
-            return Err(fail(
-                ErrorKind::Failed,
-                format!("`{path}` is not a regular file"),
-            ));
+            return Err(fail(ErrorKind::Failed, format!("`{path}` is not a regular file")));
         }
         let shown = self.path.join(&relative).display().to_string();
         let (content, cut) = read_up_to_limit(file, path)?;
@@ -76,10 +62,7 @@ impl AllowedDir {
     /// The path as seen from the directory. An absolute one must begin with it.
     fn relative(&self, path: &Path) -> Result<PathBuf, ToolResponseError> {
         if path.as_os_str().is_empty() || path.as_os_str().len() > 4096 {
-            return Err(fail(
-                ErrorKind::InvalidArgs,
-                "'path' is empty or longer than 4096 bytes",
-            ));
+            return Err(fail(ErrorKind::InvalidArgs, "'path' is empty or longer than 4096 bytes"));
         }
         if !path.is_absolute() {
             return Ok(path.to_owned());
@@ -122,10 +105,7 @@ impl AllowedDir {
         let Some((file, directories)) = names.split_last() else {
             return Err(Errno::ISDIR);
         };
-        let mut at = self
-            .handle
-            .try_clone()
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let mut at = self.handle.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         for name in directories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             at = openat(&at, *name, flags, Mode::empty())?;
@@ -153,35 +133,21 @@ fn read_up_to_limit(file: File, path: &str) -> Result<(String, bool), ToolRespon
         }
         Err(error) => Err(fail(
             ErrorKind::Failed,
-            format!(
-                "`{path}` is not UTF-8 text (first wrong byte at {})",
-                error.utf8_error().valid_up_to()
-            ),
+            format!("`{path}` is not UTF-8 text (first wrong byte at {})", error.utf8_error().valid_up_to()),
         )),
     }
 }
 
 fn outside(path: &str) -> ToolResponseError {
-    fail(
-        ErrorKind::NotAllowed,
-        format!("`{path}` is outside of the allowed directory"),
-    )
+    fail(ErrorKind::NotAllowed, format!("`{path}` is outside of the allowed directory"))
 }
 
 fn explain(path: &str, errno: Errno) -> ToolResponseError {
     match errno {
         Errno::XDEV => outside(path),
-        Errno::LOOP => fail(
-            ErrorKind::NotAllowed,
-            format!("`{path}` leads through a link that is not followed"),
-        ),
-        Errno::ACCESS | Errno::PERM => fail(
-            ErrorKind::NotAllowed,
-            format!("`{path}`: permission denied"),
-        ),
-        Errno::NOENT | Errno::NOTDIR => {
-            fail(ErrorKind::NotFound, format!("there is no file `{path}`"))
-        }
+        Errno::LOOP => fail(ErrorKind::NotAllowed, format!("`{path}` leads through a link that is not followed")),
+        Errno::ACCESS | Errno::PERM => fail(ErrorKind::NotAllowed, format!("`{path}`: permission denied")),
+        Errno::NOENT | Errno::NOTDIR => fail(ErrorKind::NotFound, format!("there is no file `{path}`")),
         other => fail(ErrorKind::Failed, format!("cannot open `{path}`: {other}")),
     }
 }

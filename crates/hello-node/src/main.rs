@@ -38,8 +38,7 @@ use crate::files::AllowedDir;
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 const DEFAULT_URL: &str = "ws://localhost:3210/v1/nodes/ws";
-const USAGE: &str =
-    "usage: sa-hello-node [gateway's WebSocket URL, by default ws://localhost:3210/v1/nodes/ws]";
+const USAGE: &str = "usage: sa-hello-node [gateway's WebSocket URL, by default ws://localhost:3210/v1/nodes/ws]";
 const HEARTBEAT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -67,9 +66,8 @@ async fn main() -> ExitCode {
 async fn run(url: &str) -> Result<()> {
     let info = NodeInfo::from_env("reference", env!("CARGO_PKG_VERSION"));
     let allowed = std::env::var("SA_ALLOWED_DIR").unwrap_or_else(|_| ".".to_owned());
-    let allowed = AllowedDir::open(allowed.as_ref()).with_context(|| {
-        format!("cannot open SA_ALLOWED_DIR ({allowed}); set it to a directory that can be read")
-    })?;
+    let allowed = AllowedDir::open(allowed.as_ref())
+        .with_context(|| format!("cannot open SA_ALLOWED_DIR ({allowed}); set it to a directory that can be read"))?;
     let token = std::env::var("SA_NODE_TOKEN").unwrap_or_default();
 
     let mut stop = pin!(stop_signal()?);
@@ -79,10 +77,7 @@ async fn run(url: &str) -> Result<()> {
         socket = connecting => socket?,
         () = &mut stop => return Ok(()),
     };
-    eprintln!(
-        "sa-hello-node: connected; serving {}",
-        allowed.path().display()
-    );
+    eprintln!("sa-hello-node: connected; serving {}", allowed.path().display());
     tokio::select! {
         Err(error) = serve(&mut socket, Arc::new(allowed)) => Err(error),
         () = &mut stop => {
@@ -118,13 +113,8 @@ async fn connect_and_shake_hands(url: &str, token: &str, info: NodeInfo) -> Resu
 
 /// Step 1: the token and the id are query parameters, percent-encoded.
 async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
-    const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~');
-    let mut address =
-        Url::parse(url).with_context(|| format!("`{url}` is not a URL; try {DEFAULT_URL}"))?;
+    const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    let mut address = Url::parse(url).with_context(|| format!("`{url}` is not a URL; try {DEFAULT_URL}"))?;
     let mut query: Vec<String> = address.query().map(str::to_owned).into_iter().collect();
     if !token.is_empty() {
         query.push(format!("token={}", utf8_percent_encode(token, QUERY)));
@@ -134,14 +124,8 @@ async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
 
     // TLS needs a cryptography provider for the process; this can only fail when there is one already.
     let _ = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let host = address
-        .host_str()
-        .unwrap_or_default()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
-    let port = address
-        .port_or_known_default()
-        .context("the URL must begin with ws:// or wss://")?;
+    let host = address.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let port = address.port_or_known_default().context("the URL must begin with ws:// or wss://")?;
     let hint = || format!("cannot connect to {host}:{port}; is the gateway running there?");
     let stream = TcpStream::connect((host, port)).await.with_context(hint)?;
     // Frames are small, and each is waited for.
@@ -223,26 +207,16 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
                 ping
             }
         };
-        socket
-            .send(Message::text(outgoing))
-            .await
-            .context("the connection was lost")?;
+        socket.send(Message::text(outgoing)).await.context("the connection was lost")?;
     }
 }
 
 /// The text of the next frame; empty for those that are none.
 fn receive(frame: Option<Result<Message, Error>>) -> Result<String> {
-    match frame
-        .context("the gateway closed the connection")?
-        .context("the connection was lost")?
-    {
+    match frame.context("the gateway closed the connection")?.context("the connection was lost")? {
         Message::Text(text) => Ok(text.to_string()),
         Message::Close(Some(frame)) => {
-            bail!(
-                "the gateway closed the connection (code {}): {}",
-                frame.code,
-                frame.reason
-            )
+            bail!("the gateway closed the connection (code {}): {}", frame.code, frame.reason)
         }
         _ => Ok(String::from(r#"{"type":"none"}"#)),
     }
@@ -250,8 +224,6 @@ fn receive(frame: Option<Result<Message, Error>>) -> Result<String> {
 
 /// Milliseconds since 1970.
 fn now_ms() -> i64 {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }

@@ -16,17 +16,9 @@ pub(crate) fn descriptions() -> Vec<ToolSpec> {
         "required": ["path"],
     });
     [
-        (
-            "node.ping",
-            "Answers with the node's time, in milliseconds since 1970.",
-            nothing,
-        ),
+        ("node.ping", "Answers with the node's time, in milliseconds since 1970.", nothing),
         ("node.echo", "Returns its arguments unchanged.", json!({})),
-        (
-            "node.fs.read_text",
-            "Reads a UTF-8 text file below the directory that this node allows.",
-            path,
-        ),
+        ("node.fs.read_text", "Reads a UTF-8 text file below the directory that this node allows.", path),
     ]
     .map(|(name, description, schema)| ToolSpec {
         name: name.to_owned(),
@@ -71,8 +63,9 @@ impl Job {
 
     fn call(&self, allowed: &AllowedDir) -> Result<Value, ToolResponseError> {
         let args: Value = match &self.args {
-            Some(text) => serde_json::from_str(text)
-                .map_err(|error| fail(ErrorKind::InvalidArgs, error.to_string()))?,
+            Some(text) => {
+                serde_json::from_str(text).map_err(|error| fail(ErrorKind::InvalidArgs, error.to_string()))?
+            }
             None => Value::Null,
         };
         match self.tool.to_ascii_lowercase().as_str() {
@@ -80,25 +73,17 @@ impl Job {
             "node.echo" => Ok(args),
             "node.fs.read_text" => {
                 let path = args.get("path").and_then(Value::as_str);
-                let path =
-                    path.ok_or_else(|| fail(ErrorKind::InvalidArgs, "missing 'path': a string"))?;
+                let path = path.ok_or_else(|| fail(ErrorKind::InvalidArgs, "missing 'path': a string"))?;
                 allowed.read_text(path)
             }
-            other => Err(fail(
-                ErrorKind::NotFound,
-                format!("this node has no tool `{other}`"),
-            )),
+            other => Err(fail(ErrorKind::NotFound, format!("this node has no tool `{other}`"))),
         }
     }
 }
 
 /// A response with this result; one that is too large is cut, and says so.
 fn success(request_id: &str, result: &str) -> String {
-    let mut frame = ToolResponse {
-        request_id: request_id.into(),
-        outcome: Ok(Some(result)),
-        attachments: Vec::new(),
-    };
+    let mut frame = ToolResponse { request_id: request_id.into(), outcome: Ok(Some(result)), attachments: Vec::new() };
     let text = encoded(&frame);
     if text.len() <= MAX_TOOL_RESPONSE_BYTES {
         return text;
@@ -116,10 +101,7 @@ fn encoded(frame: &ToolResponse<'_>) -> String {
 }
 
 pub(crate) fn fail(kind: ErrorKind, message: impl Into<String>) -> ToolResponseError {
-    ToolResponseError {
-        kind,
-        message: message.into(),
-    }
+    ToolResponseError { kind, message: message.into() }
 }
 
 #[cfg(test)]
@@ -129,13 +111,8 @@ mod tests {
     #[track_caller]
     fn check(tool: &str, args: Value, expected: Value) {
         let dir = tempfile::tempdir().unwrap();
-        let job = Job {
-            request_id: "r".into(),
-            tool: tool.into(),
-            args: Some(args.to_string()),
-        };
-        let answer: Value =
-            serde_json::from_str(&job.run(&AllowedDir::open(dir.path()).unwrap())).unwrap();
+        let job = Job { request_id: "r".into(), tool: tool.into(), args: Some(args.to_string()) };
+        let answer: Value = serde_json::from_str(&job.run(&AllowedDir::open(dir.path()).unwrap())).unwrap();
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(&answer[key], value, "{answer}");
         }
@@ -165,11 +142,7 @@ mod tests {
     fn a_large_echo_is_cut() {
         let args = json!("\"é".repeat(MAX_TOOL_RESPONSE_BYTES / 3));
         let dir = tempfile::tempdir().unwrap();
-        let job = Job {
-            request_id: "r".into(),
-            tool: "node.echo".into(),
-            args: Some(args.to_string()),
-        };
+        let job = Job { request_id: "r".into(), tool: "node.echo".into(), args: Some(args.to_string()) };
         let text = job.run(&AllowedDir::open(dir.path()).unwrap());
         assert!(text.len() <= MAX_TOOL_RESPONSE_BYTES);
         let answer: Value = serde_json::from_str(&text).unwrap();

@@ -13,18 +13,13 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
 /// The limit only keeps a broken test from hanging for ever.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what)
-        .await
-        .expect("this never happened")
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
 
 async fn start(dir: &std::path::Path) -> (Child, WebSocketStream<TcpStream>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"))
-        .arg(format!(
-            "ws://{}/v1/nodes/ws",
-            listener.local_addr().unwrap()
-        ))
+        .arg(format!("ws://{}/v1/nodes/ws", listener.local_addr().unwrap()))
         .env("SA_NODE_TOKEN", "s&cret")
         .env("SA_NODE_ID", "hello:1")
         .env("SA_NODE_TAGS", "a,b")
@@ -71,44 +66,24 @@ async fn serves_until_it_is_told_to_stop() {
     assert_eq!(uri, "/v1/nodes/ws?token=s%26cret&node_id=hello%3A1");
 
     let hello = next(&mut socket).await;
-    assert_eq!(
-        (&hello["type"], &hello["protocol_version"]),
-        (&json!("node_hello"), &json!(1))
-    );
+    assert_eq!((&hello["type"], &hello["protocol_version"]), (&json!("node_hello"), &json!(1)));
     assert_eq!(hello["node"]["tags"], json!(["a", "b"]));
     assert_eq!(hello["capabilities"], json!(["node"]));
     assert_eq!(hello["tools"].as_array().unwrap().len(), 3);
-    send(
-        &mut socket,
-        json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"}),
-    )
-    .await;
+    send(&mut socket, json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"})).await;
 
-    let request = |id: &str, tool: &str, args: Value| json!({"type":"tool_request","request_id":id,"tool":tool,"args":args});
-    send(
-        &mut socket,
-        request("1", "node.fs.read_text", json!({"path":"a.txt"})),
-    )
-    .await;
+    let request =
+        |id: &str, tool: &str, args: Value| json!({"type":"tool_request","request_id":id,"tool":tool,"args":args});
+    send(&mut socket, request("1", "node.fs.read_text", json!({"path":"a.txt"}))).await;
     assert_eq!(next(&mut socket).await["result"]["content"], "text");
-    send(
-        &mut socket,
-        request("2", "node.fs.read_text", json!({"path":"/etc/passwd"})),
-    )
-    .await;
+    send(&mut socket, request("2", "node.fs.read_text", json!({"path":"/etc/passwd"}))).await;
     assert_eq!(next(&mut socket).await["error"]["kind"], "not_allowed");
     send(&mut socket, json!({"type":"ping","timestamp":5})).await;
-    assert_eq!(
-        next(&mut socket).await,
-        json!({"type":"pong","timestamp":5})
-    );
+    assert_eq!(next(&mut socket).await, json!({"type":"pong","timestamp":5}));
 
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(matches!(
-        soon(socket.next()).await,
-        Some(Ok(Message::Close(_)))
-    ));
+    assert!(matches!(soon(socket.next()).await, Some(Ok(Message::Close(_)))));
     assert_eq!(soon(child.wait()).await.unwrap().code(), Some(0));
 }
 
@@ -122,8 +97,5 @@ async fn ends_with_an_error_when_the_gateway_is_gone() {
     let output = soon(child.wait_with_output()).await.unwrap();
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        words.contains("connection") && !words.contains("s&cret"),
-        "{words}"
-    );
+    assert!(words.contains("connection") && !words.contains("s&cret"), "{words}");
 }

@@ -7,9 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sa_node_sdk::{
-    NodeClient, NodeInfo, NodeSdkError, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult,
-};
+use sa_node_sdk::{NodeClient, NodeInfo, NodeSdkError, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -37,14 +35,10 @@ struct WordCount {
 #[async_trait::async_trait]
 impl NodeTool for WordCount {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let path = args["path"]
-            .as_str()
-            .ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
+        let path = args["path"].as_str().ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
         let file = tokio::fs::canonicalize(self.allowed_dir.join(path)).await?;
         if !file.starts_with(tokio::fs::canonicalize(&self.allowed_dir).await?) {
-            return Err(ToolError::NotAllowed(format!(
-                "`{path}` is outside of the allowed directory"
-            )));
+            return Err(ToolError::NotAllowed(format!("`{path}` is outside of the allowed directory")));
         }
         let text = tokio::fs::read_to_string(&file).await?;
 
@@ -52,9 +46,7 @@ impl NodeTool for WordCount {
         let mut words = 0;
         for (number, line) in lines.iter().enumerate() {
             if ctx.cancel.is_cancelled() {
-                return Err(ToolError::Cancelled(format!(
-                    "stopped after {number} lines"
-                )));
+                return Err(ToolError::Cancelled(format!("stopped after {number} lines")));
             }
             words += line.split_whitespace().count();
             if number % 10_000 == 0 {

@@ -191,23 +191,15 @@ impl NodeClientBuilder {
         self.config.url = parse(&self.url)?;
         let invalid = |why: &str| Err(NodeSdkError::InvalidConfig(why.to_owned()));
         if self.config.max_concurrent_tools == 0 {
-            return invalid(
-                "max_concurrent_tools is 0, so that no tool could ever run; allow at least 1",
-            );
+            return invalid("max_concurrent_tools is 0, so that no tool could ever run; allow at least 1");
         }
         if self.config.heartbeat.is_zero() {
             return invalid("heartbeat_interval is zero; give it at least some milliseconds");
         }
-        if self
-            .config
-            .host
-            .as_ref()
-            .is_some_and(|host| !host.starts_with('{'))
-        {
+        if self.config.host.as_ref().is_some_and(|host| !host.starts_with('{')) {
             return invalid("host is not a JSON object");
         }
-        self.config.max_response_bytes =
-            self.config.max_response_bytes.min(MAX_TOOL_RESPONSE_BYTES);
+        self.config.max_response_bytes = self.config.max_response_bytes.min(MAX_TOOL_RESPONSE_BYTES);
         Ok(NodeClient::new(self.config))
     }
 }
@@ -215,9 +207,7 @@ impl NodeClientBuilder {
 impl fmt::Debug for NodeClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The address is still as it was typed, and may have a token in its query.
-        f.debug_struct("NodeClientBuilder")
-            .field("node", &self.config.node)
-            .finish_non_exhaustive()
+        f.debug_struct("NodeClientBuilder").field("node", &self.config.node).finish_non_exhaustive()
     }
 }
 

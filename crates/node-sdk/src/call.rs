@@ -89,11 +89,7 @@ impl CallState {
 
     /// Sends a frame if there is room for it now.
     pub(crate) fn offer(&self, text: String) {
-        let _ = self.shared.outgoing.try_send(Outgoing {
-            call: self.number,
-            text,
-            last: false,
-        });
+        let _ = self.shared.outgoing.try_send(Outgoing { call: self.number, text, last: false });
     }
 
     /// Sends a part of the result, when there is room for it.
@@ -105,31 +101,15 @@ impl CallState {
                 text.len()
             )));
         }
-        let frame = Outgoing {
-            call: self.number,
-            text,
-            last: false,
-        };
+        let frame = Outgoing { call: self.number, text, last: false };
         let sent = self.shared.outgoing.send(frame).await;
         sent.map_err(|_| ToolError::Cancelled("the connection to the gateway was lost".to_owned()))
     }
 
-    pub(crate) fn attach(
-        &self,
-        mime_type: String,
-        name: Option<&str>,
-        bytes: &[u8],
-    ) -> Result<(), ToolError> {
+    pub(crate) fn attach(&self, mime_type: String, name: Option<&str>, bytes: &[u8]) -> Result<(), ToolError> {
         let new = Attachment::from_bytes(mime_type, name, bytes);
-        let mut all = self
-            .attachments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let size = all
-            .iter()
-            .chain([&new])
-            .map(Attachment::encoded_len)
-            .sum::<usize>();
+        let mut all = self.attachments.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = all.iter().chain([&new]).map(Attachment::encoded_len).sum::<usize>();
         // The rest is for the result, or for the note that it was cut.
         if size + self.request_id.len() + 1024 > self.shared.max_frame {
             return Err(ToolError::Failed(format!(
@@ -142,55 +122,28 @@ impl CallState {
     }
 
     fn take_attachments(&self) -> Vec<Attachment<'static>> {
-        std::mem::take(
-            &mut *self
-                .attachments
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        std::mem::take(&mut *self.attachments.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Runs a call to its end and sends the response. Whatever the tool does, there is exactly one.
-pub(crate) async fn run(
-    call: Arc<CallState>,
-    tool: Arc<dyn NodeTool>,
-    ctx: ToolContext,
-    args: Option<String>,
-) {
-    let outcome = AssertUnwindSafe(execute(&call, tool, ctx, args))
-        .catch_unwind()
-        .await;
+pub(crate) async fn run(call: Arc<CallState>, tool: Arc<dyn NodeTool>, ctx: ToolContext, args: Option<String>) {
+    let outcome = AssertUnwindSafe(execute(&call, tool, ctx, args)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let text = catch_unwind(AssertUnwindSafe(|| respond(&call, outcome)))
         .unwrap_or_else(|panic| respond(&call, Err(panicked(panic.as_ref()))));
     // Nobody to send it to any more is nobody waiting for it any more.
-    let _ = call
-        .shared
-        .outgoing
-        .send(Outgoing {
-            call: call.number,
-            text,
-            last: true,
-        })
-        .await;
+    let _ = call.shared.outgoing.send(Outgoing { call: call.number, text, last: true }).await;
 }
 
-async fn execute(
-    call: &CallState,
-    tool: Arc<dyn NodeTool>,
-    ctx: ToolContext,
-    args: Option<String>,
-) -> ToolResult {
+async fn execute(call: &CallState, tool: Arc<dyn NodeTool>, ctx: ToolContext, args: Option<String>) -> ToolResult {
     let cancel = ctx.cancel.clone();
     let _permit = turn(call, &cancel).await?;
     let args = match args {
         Some(text) => serde_json::from_str(&text)?,
         None => Value::Null,
     };
-    let own = tool
-        .timeout()
-        .and_then(|timeout| Instant::now().checked_add(timeout));
+    let own = tool.timeout().and_then(|timeout| Instant::now().checked_add(timeout));
     let deadline = [own, call.deadline].into_iter().flatten().min();
 
     let mut running = pin!(tool.call(ctx, args));
@@ -203,16 +156,11 @@ async fn execute(
     };
     cancel.cancel();
     // The tool's own last word is better than ours, if it comes soon.
-    tokio::time::timeout(call.shared.grace, running)
-        .await
-        .unwrap_or(Err(late))
+    tokio::time::timeout(call.shared.grace, running).await.unwrap_or(Err(late))
 }
 
 /// Waits until there is room for one more running tool.
-async fn turn<'a>(
-    call: &'a CallState,
-    cancel: &CancellationToken,
-) -> Result<SemaphorePermit<'a>, ToolError> {
+async fn turn<'a>(call: &'a CallState, cancel: &CancellationToken) -> Result<SemaphorePermit<'a>, ToolError> {
     // The usual case needs no place in a queue.
     if let Ok(permit) = call.shared.permits.try_acquire() {
         return Ok(permit);
@@ -248,28 +196,14 @@ fn respond(call: &CallState, outcome: ToolResult) -> String {
     let attachments = call.take_attachments();
     match outcome {
         Ok(value) => success(&call.request_id, &value, attachments, call.shared.max_frame),
-        Err(error) => failure(
-            &call.request_id,
-            error.kind(),
-            error.message(),
-            call.shared.max_frame,
-        ),
+        Err(error) => failure(&call.request_id, error.kind(), error.message(), call.shared.max_frame),
     }
 }
 
 /// A response with a result. One that would be too large is cut, and says so.
-fn success(
-    request_id: &str,
-    value: &Value,
-    attachments: Vec<Attachment<'_>>,
-    max_frame: usize,
-) -> String {
+fn success(request_id: &str, value: &Value, attachments: Vec<Attachment<'_>>, max_frame: usize) -> String {
     let result = value.to_string();
-    let mut frame = ToolResponse {
-        request_id: Cow::Borrowed(request_id),
-        outcome: Ok(Some(&result)),
-        attachments,
-    };
+    let mut frame = ToolResponse { request_id: Cow::Borrowed(request_id), outcome: Ok(Some(&result)), attachments };
     let mut text = String::new();
     encode_response(&mut text, &frame);
     if text.len() <= max_frame {
@@ -284,20 +218,12 @@ fn success(
 }
 
 /// A response with an error. A message that would make it too large is cut.
-pub(crate) fn failure(
-    request_id: &str,
-    kind: ErrorKind,
-    message: &str,
-    max_frame: usize,
-) -> String {
+pub(crate) fn failure(request_id: &str, kind: ErrorKind, message: &str, max_frame: usize) -> String {
     let envelope = request_id.len() * 2 + 128;
     let message = escaped_prefix(message, max_frame.saturating_sub(envelope).max(64));
     let frame = ToolResponse {
         request_id: Cow::Borrowed(request_id),
-        outcome: Err(Failure {
-            kind,
-            message: Cow::Borrowed(message),
-        }),
+        outcome: Err(Failure { kind, message: Cow::Borrowed(message) }),
         attachments: Vec::new(),
     };
     let mut text = String::new();

@@ -23,9 +23,7 @@ impl NodeClient {
     }
 
     pub(crate) fn new(config: Config) -> Self {
-        Self {
-            config: Arc::new(config),
-        }
+        Self { config: Arc::new(config) }
     }
 
     /// Connects and answers calls, and connects again whenever the connection is lost.
@@ -41,20 +39,12 @@ impl NodeClient {
     }
 
     /// As [`run`](Self::run), on a task of its own. Call it within a Tokio runtime.
-    pub fn spawn(
-        &self,
-        registry: ToolRegistry,
-        shutdown: CancellationToken,
-    ) -> JoinHandle<Result<(), NodeSdkError>> {
+    pub fn spawn(&self, registry: ToolRegistry, shutdown: CancellationToken) -> JoinHandle<Result<(), NodeSdkError>> {
         tokio::spawn(self.run(registry, shutdown))
     }
 }
 
-async fn run(
-    config: Arc<Config>,
-    registry: ToolRegistry,
-    shutdown: CancellationToken,
-) -> Result<(), NodeSdkError> {
+async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: CancellationToken) -> Result<(), NodeSdkError> {
     if registry.capabilities().is_empty() {
         tracing::warn!(
             "the registry advertises no capability, so no call may ever reach this node; \
@@ -62,9 +52,7 @@ async fn run(
         );
     }
     let registry = Arc::new(registry);
-    let permits = Arc::new(Semaphore::new(
-        config.max_concurrent_tools.min(Semaphore::MAX_PERMITS),
-    ));
+    let permits = Arc::new(Semaphore::new(config.max_concurrent_tools.min(Semaphore::MAX_PERMITS)));
     let mut failures = 0;
     loop {
         let opened = Box::pin(connect::open(&config, &registry));
@@ -75,14 +63,8 @@ async fn run(
                 let session = Session::new(&config, &registry, Arc::clone(&permits), welcomed);
                 match session.run(&shutdown).await {
                     End::Shutdown => return Err(NodeSdkError::Shutdown),
-                    End::Lost {
-                        error,
-                        replaced: true,
-                    } => (error, longest_delay(&config.backoff)),
-                    End::Lost {
-                        error,
-                        replaced: false,
-                    } => (error, delay(&config.backoff, 0)),
+                    End::Lost { error, replaced: true } => (error, longest_delay(&config.backoff)),
+                    End::Lost { error, replaced: false } => (error, delay(&config.backoff, 0)),
                 }
             }
             Err(error) => {
@@ -94,15 +76,10 @@ async fn run(
             return Err(error);
         }
         if failures > 0 && failures == config.backoff.max_attempts {
-            return Err(NodeSdkError::GaveUp {
-                attempts: failures,
-                last: Box::new(error),
-            });
+            return Err(NodeSdkError::GaveUp { attempts: failures, last: Box::new(error) });
         }
         tracing::warn!(%error, ?delay, "not connected to the gateway; trying again");
-        let slept = shutdown
-            .run_until_cancelled(tokio::time::sleep(delay))
-            .await;
+        let slept = shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
         slept.ok_or(NodeSdkError::Shutdown)?;
     }
 }
@@ -115,13 +92,7 @@ fn delay(backoff: &ReconnectBackoff, attempt: u32) -> Duration {
 /// For a node that was replaced: two with one id would otherwise replace each other for ever, as fast as they can
 /// connect.
 fn longest_delay(backoff: &ReconnectBackoff) -> Duration {
-    delay(
-        &ReconnectBackoff {
-            initial_delay: backoff.max_delay,
-            ..backoff.clone()
-        },
-        0,
-    )
+    delay(&ReconnectBackoff { initial_delay: backoff.max_delay, ..backoff.clone() }, 0)
 }
 
 #[cfg(test)]

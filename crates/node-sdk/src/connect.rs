@@ -28,43 +28,23 @@ pub(crate) struct Welcomed {
 /// Opening the connection and the welcome may take this long each.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) async fn open(
-    config: &Config,
-    registry: &ToolRegistry,
-) -> Result<Welcomed, NodeSdkError> {
+pub(crate) async fn open(config: &Config, registry: &ToolRegistry) -> Result<Welcomed, NodeSdkError> {
     let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(config))
         .await
         .unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))?;
     let features = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
         .await
-        .unwrap_or_else(|_| {
-            Err(NodeSdkError::Handshake(
-                "no gateway_welcome within 10 seconds".to_owned(),
-            ))
-        })?;
-    tracing::info!(
-        url = shown(&config.url),
-        node = config.node.id,
-        "connected to the gateway"
-    );
+        .unwrap_or_else(|_| Err(NodeSdkError::Handshake("no gateway_welcome within 10 seconds".to_owned())))?;
+    tracing::info!(url = shown(&config.url), node = config.node.id, "connected to the gateway");
     Ok(Welcomed { socket, features })
 }
 
 async fn upgrade(config: &Config) -> Result<Socket, NodeSdkError> {
     let url = with_credentials(&config.url, &config.token, &config.node.id);
-    let request = url
-        .as_str()
-        .into_client_request()
-        .map_err(|error| upgrade_error(config, error))?;
-    let host = url
-        .host_str()
-        .unwrap_or_default()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
+    let request = url.as_str().into_client_request().map_err(|error| upgrade_error(config, error))?;
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);
-    let stream = TcpStream::connect((host, port))
-        .await
-        .map_err(|error| connect_error(config, &error.to_string()))?;
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| connect_error(config, &error.to_string()))?;
     // Frames are small and each is waited for.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
@@ -74,9 +54,7 @@ async fn upgrade(config: &Config) -> Result<Socket, NodeSdkError> {
     }
     // Requests above the node's limit are still read, so that they can be answered. Those above this cap are not: the
     // connection ends with them.
-    let cap = config
-        .max_request_bytes
-        .saturating_add(MAX_TOOL_RESPONSE_BYTES);
+    let cap = config.max_request_bytes.saturating_add(MAX_TOOL_RESPONSE_BYTES);
     let limits = WebSocketConfig::default()
         .read_buffer_size(16 * 1024)
         .write_buffer_size(64 * 1024)
@@ -97,23 +75,14 @@ fn use_some_crypto() {
     }
 }
 
-async fn handshake(
-    socket: &mut Socket,
-    config: &Config,
-    registry: &ToolRegistry,
-) -> Result<Features, NodeSdkError> {
+async fn handshake(socket: &mut Socket, config: &Config, registry: &ToolRegistry) -> Result<Features, NodeSdkError> {
     let lost = |error: Error| NodeSdkError::Handshake(config.token.redact(&error.to_string()));
-    socket
-        .send(Message::text(hello(config, registry)))
-        .await
-        .map_err(lost)?;
+    socket.send(Message::text(hello(config, registry))).await.map_err(lost)?;
     while let Some(message) = socket.next().await {
         let text = match message.map_err(lost)? {
             Message::Text(text) => text,
             Message::Close(frame) => {
-                let (code, reason) = frame.map_or((1005, String::new()), |f| {
-                    (f.code.into(), f.reason.to_string())
-                });
+                let (code, reason) = frame.map_or((1005, String::new()), |f| (f.code.into(), f.reason.to_string()));
                 // Answers the close; whether that arrives changes nothing.
                 let _ = socket.flush().await;
                 return Err(NodeSdkError::from_close(code, &reason, &config.token));
@@ -138,9 +107,7 @@ async fn handshake(
             Err(error) => tracing::warn!(%error, "ignored a frame"),
         }
     }
-    Err(NodeSdkError::Handshake(
-        "the gateway closed the connection".to_owned(),
-    ))
+    Err(NodeSdkError::Handshake("the gateway closed the connection".to_owned()))
 }
 
 fn hello(config: &Config, registry: &ToolRegistry) -> String {
@@ -162,10 +129,7 @@ fn hello(config: &Config, registry: &ToolRegistry) -> String {
 }
 
 fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
-    NodeSdkError::Connect {
-        url: shown(&config.url),
-        reason: config.token.redact(reason),
-    }
+    NodeSdkError::Connect { url: shown(&config.url), reason: config.token.redact(reason) }
 }
 
 fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
@@ -173,15 +137,9 @@ fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
         return connect_error(config, &error.to_string());
     };
     let status = response.status();
-    let body = response
-        .body()
-        .as_deref()
-        .map_or(Cow::Borrowed(""), String::from_utf8_lossy);
+    let body = response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);
     let reason = match config.token.redact(&body) {
-        empty if empty.is_empty() => status
-            .canonical_reason()
-            .unwrap_or("no reason given")
-            .to_owned(),
+        empty if empty.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         body => body,
     };
     match status.as_u16() {

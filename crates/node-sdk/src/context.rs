@@ -46,18 +46,9 @@ impl ToolContext {
             return;
         };
         let mut text = String::new();
-        let message =
-            message.map(|message| Cow::Borrowed(sa_protocol::escaped_prefix(message, 4096)));
+        let message = message.map(|message| Cow::Borrowed(sa_protocol::escaped_prefix(message, 4096)));
         let request_id = Cow::Borrowed(call.request_id());
-        encode_progress(
-            &mut text,
-            &ToolProgress {
-                request_id,
-                progress,
-                total,
-                message,
-            },
-        );
+        encode_progress(&mut text, &ToolProgress { request_id, progress, total, message });
         call.offer(text);
     }
 
@@ -70,47 +61,23 @@ impl ToolContext {
     }
 
     /// As [`chunk`](Self::chunk), with files beside it. A gateway that takes chunks but no attachments gets the content.
-    pub async fn chunk_with(
-        &self,
-        content: Value,
-        attachments: Vec<Attachment<'_>>,
-    ) -> Result<(), ToolError> {
+    pub async fn chunk_with(&self, content: Value, attachments: Vec<Attachment<'_>>) -> Result<(), ToolError> {
         let Some(call) = self.call.as_ref().filter(|call| call.features().chunk) else {
             return Ok(());
         };
-        let attachments = if call.features().attachments {
-            attachments
-        } else {
-            Vec::new()
-        };
+        let attachments = if call.features().attachments { attachments } else { Vec::new() };
         let content = content.to_string();
         let mut text = String::new();
         let request_id = Cow::Borrowed(call.request_id());
-        encode_chunk(
-            &mut text,
-            &ToolChunk {
-                request_id,
-                content: &content,
-                attachments,
-            },
-        );
+        encode_chunk(&mut text, &ToolChunk { request_id, content: &content, attachments });
         call.send_part(text).await
     }
 
     /// Puts a file beside the result. It travels with the response.
     ///
     /// Nothing happens when the gateway does not take attachments. Fails when it would make the response too large.
-    pub fn attach(
-        &self,
-        mime_type: impl Into<String>,
-        name: Option<&str>,
-        bytes: &[u8],
-    ) -> Result<(), ToolError> {
-        match self
-            .call
-            .as_ref()
-            .filter(|call| call.features().attachments)
-        {
+    pub fn attach(&self, mime_type: impl Into<String>, name: Option<&str>, bytes: &[u8]) -> Result<(), ToolError> {
+        match self.call.as_ref().filter(|call| call.features().attachments) {
             Some(call) => call.attach(mime_type.into(), name, bytes),
             None => Ok(()),
         }

@@ -77,16 +77,9 @@ impl NodeSdkError {
     /// What a close of the gateway's means, by its code.
     pub(crate) fn from_close(code: u16, reason: &str, token: &Token) -> Self {
         use sa_protocol::close;
-        let reason = if reason.is_empty() {
-            "no reason given".to_owned()
-        } else {
-            token.redact(reason)
-        };
+        let reason = if reason.is_empty() { "no reason given".to_owned() } else { token.redact(reason) };
         match code {
-            close::UNAUTHORIZED => Self::Unauthorized {
-                status: code,
-                reason,
-            },
+            close::UNAUTHORIZED => Self::Unauthorized { status: code, reason },
             close::VERSION_NOT_SUPPORTED => Self::ProtocolMismatch { reason },
             _ if close::is_final(code) => Self::Refused { code, reason },
             _ => Self::Disconnected(format!("the gateway closed it with code {code}: {reason}")),

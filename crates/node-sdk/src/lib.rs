@@ -69,6 +69,5 @@ pub use tool::{NodeTool, ToolError, ToolResult};
 /// The whole protocol, so that a node needs no other crate for it.
 pub use sa_protocol as protocol;
 pub use sa_protocol::{
-    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeInfo, PROTOCOL_VERSION, ReconnectBackoff,
-    ToolResponseError, WsMessage,
+    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeInfo, PROTOCOL_VERSION, ReconnectBackoff, ToolResponseError, WsMessage,
 };

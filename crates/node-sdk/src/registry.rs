@@ -86,10 +86,7 @@ impl ToolRegistry {
     /// Advertises the prefix of every registered tool: its name without the last word. A name of one word is its own
     /// prefix.
     pub fn derive_capabilities_from_tools(&mut self) -> &mut Self {
-        let prefixes = self.tools.keys().map(|name| {
-            name.rsplit_once('.')
-                .map_or(name.as_str(), |(prefix, _)| prefix)
-        });
+        let prefixes = self.tools.keys().map(|name| name.rsplit_once('.').map_or(name.as_str(), |(prefix, _)| prefix));
         self.capabilities.extend(prefixes.map(str::to_owned));
         self
     }
@@ -114,10 +111,7 @@ impl ToolRegistry {
 
     /// The tools as the hello describes them.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
-        self.tools
-            .iter()
-            .map(|(name, tool)| spec(name, tool.as_ref()))
-            .collect()
+        self.tools.iter().map(|(name, tool)| spec(name, tool.as_ref())).collect()
     }
 }
 
@@ -130,16 +124,12 @@ fn spec(name: &str, tool: &dyn NodeTool) -> ToolSpec {
         output_schema: raw(tool.output_schema()),
         annotations: raw(tool.annotations()),
         capabilities: Vec::new(),
-        timeout_ms: tool
-            .timeout()
-            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+        timeout_ms: tool.timeout().map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
     }
 }
 
 fn raw(value: Option<Value>) -> Option<Box<RawValue>> {
-    value
-        .filter(|value| !value.is_null())
-        .and_then(|value| to_raw_value(&value).ok())
+    value.filter(|value| !value.is_null()).and_then(|value| to_raw_value(&value).ok())
 }
 
 #[track_caller]
@@ -177,13 +167,8 @@ mod tests {
     #[test]
     fn names_are_lowered_sorted_and_found_in_any_case() {
         let mut registry = ToolRegistry::new();
-        registry
-            .register("Macos.Notes.Search", Nothing)
-            .register("macos.clipboard.get", Nothing);
-        assert_eq!(
-            registry.tool_names(),
-            ["macos.clipboard.get", "macos.notes.search"]
-        );
+        registry.register("Macos.Notes.Search", Nothing).register("macos.clipboard.get", Nothing);
+        assert_eq!(registry.tool_names(), ["macos.clipboard.get", "macos.notes.search"]);
         assert!(registry.get("MACOS.notes.search").is_some());
         assert!(registry.get("macos.notes").is_none());
     }
@@ -191,32 +176,19 @@ mod tests {
     #[test]
     fn prefixes_are_derived_and_kept_once() {
         let mut registry = ToolRegistry::with_defaults("macos");
-        registry
-            .register("macos.notes.search", Nothing)
-            .register("macos.notes.add", Nothing);
-        registry
-            .register("ping", Nothing)
-            .add_capability_prefix("Macos.Clipboard");
+        registry.register("macos.notes.search", Nothing).register("macos.notes.add", Nothing);
+        registry.register("ping", Nothing).add_capability_prefix("Macos.Clipboard");
         registry.derive_capabilities_from_tools();
-        assert_eq!(
-            registry.capabilities(),
-            ["macos", "macos.clipboard", "macos.notes", "ping"]
-        );
+        assert_eq!(registry.capabilities(), ["macos", "macos.clipboard", "macos.notes", "ping"]);
     }
 
     #[test]
     fn host_tools_keep_their_names() {
         let mut registry = ToolRegistry::new();
-        registry
-            .register_host_tool("Bash", Nothing)
-            .derive_capabilities_from_tools();
+        registry.register_host_tool("Bash", Nothing).derive_capabilities_from_tools();
         assert_eq!(registry.tool_names(), ["Bash"]);
         assert_eq!(registry.capabilities(), ["Bash"]);
-        assert!(
-            registry.get("Bash").is_some()
-                && registry.get("bash").is_some()
-                && registry.get("BASH").is_some()
-        );
+        assert!(registry.get("Bash").is_some() && registry.get("bash").is_some() && registry.get("BASH").is_some());
     }
 
     #[test]

@@ -14,8 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{Sink as _, SinkExt as _, Stream as _};
 use sa_protocol::node::{
-    BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping,
-    encode_pong,
+    BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping, encode_pong,
 };
 use sa_protocol::{ErrorKind, FrameError, close};
 use tokio::sync::{Semaphore, mpsc};
@@ -140,11 +139,7 @@ impl<'a> Session<'a> {
         error
     }
 
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        shutdown: Pin<&mut impl Future<Output = ()>>,
-    ) -> Poll<Event> {
+    fn poll(&mut self, cx: &mut Context<'_>, shutdown: Pin<&mut impl Future<Output = ()>>) -> Poll<Event> {
         let may_read = self.reads < READ_BATCH && self.own.len() < MAX_OWN;
         if may_read && let Poll::Ready(frame) = Pin::new(&mut self.socket).poll_next(cx) {
             self.reads += 1;
@@ -217,14 +212,9 @@ impl<'a> Session<'a> {
     }
 
     fn ping(&mut self) {
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut text = String::new();
-        encode_ping(
-            &mut text,
-            i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
-        );
+        encode_ping(&mut text, i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
         self.own.push_back(text);
     }
 
@@ -242,8 +232,7 @@ impl<'a> Session<'a> {
             }
             Ok(Incoming::Request(request)) => self.start(request),
             Ok(Incoming::Cancel(cancel)) => {
-                let wanted =
-                    |(call, _): &&(Arc<CallState>, _)| call.request_id() == cancel.request_id;
+                let wanted = |(call, _): &&(Arc<CallState>, _)| call.request_id() == cancel.request_id;
                 if let Some((_, token)) = self.running.values().find(wanted) {
                     token.cancel();
                 }
@@ -272,12 +261,7 @@ impl<'a> Session<'a> {
     }
 
     fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
-        self.own.push_back(call::failure(
-            request_id,
-            kind,
-            message,
-            self.shared.max_frame,
-        ));
+        self.own.push_back(call::failure(request_id, kind, message, self.shared.max_frame));
     }
 
     fn start(&mut self, request: ToolRequest<'_>) {
@@ -286,8 +270,7 @@ impl<'a> Session<'a> {
             return self.refuse(&request.request_id, ErrorKind::NotFound, &message);
         };
         if self.running.len() >= self.config.max_concurrent_tools.saturating_add(MAX_WAITING) {
-            let message =
-                format!("this node is busy: {MAX_WAITING} calls wait already; try again later");
+            let message = format!("this node is busy: {MAX_WAITING} calls wait already; try again later");
             return self.refuse(&request.request_id, ErrorKind::Failed, &message);
         }
         let number = self.next_call;
@@ -297,18 +280,11 @@ impl<'a> Session<'a> {
             number,
             &request.request_id,
             request.traceparent.as_deref(),
-            request
-                .deadline_ms
-                .and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
+            request.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
         ));
         let cancel = self.calls.child_token();
-        self.running
-            .insert(number, (Arc::clone(&call), cancel.clone()));
-        tracing::trace!(
-            tool = &*request.tool,
-            request = &*request.request_id,
-            "call"
-        );
+        self.running.insert(number, (Arc::clone(&call), cancel.clone()));
+        tracing::trace!(tool = &*request.tool, request = &*request.request_id, "call");
         let ctx = ToolContext {
             request_id: request.request_id.into_owned(),
             tool_name: request.tool.into_owned(),
@@ -327,72 +303,39 @@ impl<'a> Session<'a> {
         let (id, bins) = (probe.probe_id.into_owned(), probe.bins);
         let number = self.next_call;
         self.next_call += 1;
-        let call = Arc::new(CallState::new(
-            Arc::clone(&self.shared),
-            number,
-            &id,
-            None,
-            None,
-        ));
-        self.running
-            .insert(number, (call, self.calls.child_token()));
+        let call = Arc::new(CallState::new(Arc::clone(&self.shared), number, &id, None, None));
+        self.running.insert(number, (call, self.calls.child_token()));
         let outgoing = self.shared.outgoing.clone();
         tokio::task::spawn_blocking(move || {
-            let bins = bins
-                .into_iter()
-                .map(|bin| (handler(&bin), bin))
-                .map(|(has, bin)| (bin, has))
-                .collect();
+            let bins = bins.into_iter().map(|bin| (handler(&bin), bin)).map(|(has, bin)| (bin, has)).collect();
             let mut text = String::new();
-            encode_bin_probe_result(
-                &mut text,
-                &BinProbeResult {
-                    probe_id: id.into(),
-                    bins,
-                },
-            );
+            encode_bin_probe_result(&mut text, &BinProbeResult { probe_id: id.into(), bins });
             // A connection that is gone needs no answer.
-            let _ = outgoing.blocking_send(Outgoing {
-                call: number,
-                text,
-                last: true,
-            });
+            let _ = outgoing.blocking_send(Outgoing { call: number, text, last: true });
         });
     }
 
     async fn closed(&mut self, frame: Option<CloseFrame>) -> End {
         // The library has queued the answer to the close.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.flush()).await;
-        let (code, reason) = frame.map_or((1005, String::new()), |frame| {
-            (frame.code.into(), frame.reason.to_string())
-        });
+        let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let error = NodeSdkError::from_close(code, &reason, &self.config.token);
-        End::Lost {
-            error,
-            replaced: code == close::REPLACED,
-        }
+        End::Lost { error, replaced: code == close::REPLACED }
     }
 
     async fn failed(&mut self, error: Error) -> End {
         if let Error::Capacity(_) = error {
-            self.say_goodbye(1009, "the frame is too large for this node")
-                .await;
+            self.say_goodbye(1009, "the frame is too large for this node").await;
         }
         lost(self.config.token.redact(&error.to_string()))
     }
 
     async fn say_goodbye(&mut self, code: u16, reason: &'static str) {
-        let frame = CloseFrame {
-            code: code.into(),
-            reason: reason.into(),
-        };
+        let frame = CloseFrame { code: code.into(), reason: reason.into() };
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.close(Some(frame))).await;
     }
 }
 
 fn lost(reason: String) -> End {
-    End::Lost {
-        error: NodeSdkError::Disconnected(reason),
-        replaced: false,
-    }
+    End::Lost { error: NodeSdkError::Disconnected(reason), replaced: false }
 }

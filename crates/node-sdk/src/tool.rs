@@ -100,10 +100,7 @@ impl ToolError {
 
 impl From<ToolError> for ToolResponseError {
     fn from(error: ToolError) -> Self {
-        Self {
-            kind: error.kind(),
-            message: error.message().to_owned(),
-        }
+        Self { kind: error.kind(), message: error.message().to_owned() }
     }
 }
 
@@ -172,17 +169,8 @@ mod tests {
         check(std::io::Error::other("disk"), ErrorKind::Failed);
         check("text", ErrorKind::Failed);
         check(anyhow::anyhow!("any"), ErrorKind::Failed);
-        check(
-            anyhow::Error::from(ToolError::NotFound("x".into())),
-            ErrorKind::NotFound,
-        );
-        check(
-            Box::<dyn std::error::Error + Send + Sync>::from("boxed"),
-            ErrorKind::Failed,
-        );
-        check(
-            serde_json::from_str::<u8>("x").unwrap_err(),
-            ErrorKind::InvalidArgs,
-        );
+        check(anyhow::Error::from(ToolError::NotFound("x".into())), ErrorKind::NotFound);
+        check(Box::<dyn std::error::Error + Send + Sync>::from("boxed"), ErrorKind::Failed);
+        check(serde_json::from_str::<u8>("x").unwrap_err(), ErrorKind::InvalidArgs);
     }
 }

@@ -6,36 +6,26 @@ use url::Url;
 use crate::NodeSdkError;
 
 /// What RFC 3986 calls unreserved stays readable; all else is encoded, so that `+` and `&` in a token survive.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Reads the gateway's address. `http` and `https` are taken for what was meant.
 pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     let invalid = |why: &str| {
-        NodeSdkError::InvalidConfig(format!(
-            "gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"
-        ))
+        NodeSdkError::InvalidConfig(format!("gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"))
     };
     if url.trim().is_empty() {
         return Err(invalid("is empty"));
     }
-    let mut url =
-        Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
+    let mut url = Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
     let scheme = match url.scheme() {
         "ws" | "http" => "ws",
         "wss" | "https" => "wss",
         other => {
-            return Err(invalid(&format!(
-                "has the scheme `{other}` instead of ws or wss"
-            )));
+            return Err(invalid(&format!("has the scheme `{other}` instead of ws or wss")));
         }
     };
     // Both pairs are "special" schemes with a host, between which the crate always allows a change.
-    url.set_scheme(scheme)
-        .map_err(|()| invalid("cannot be a WebSocket address"))?;
+    url.set_scheme(scheme).map_err(|()| invalid("cannot be a WebSocket address"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("has no host"));
     }
@@ -49,13 +39,7 @@ pub(crate) fn with_credentials(url: &Url, token: &Token, node_id: &str) -> Url {
         let key = pair.split('=').next().unwrap_or_default();
         !pair.is_empty() && key != "node_id" && !(key == "token" && token.0.is_some())
     };
-    let mut parts: Vec<String> = url
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(ours)
-        .map(str::to_owned)
-        .collect();
+    let mut parts: Vec<String> = url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
     if let Some(token) = &token.0 {
         parts.push(format!("token={}", utf8_percent_encode(token, QUERY)));
     }
@@ -67,16 +51,8 @@ pub(crate) fn with_credentials(url: &Url, token: &Token, node_id: &str) -> Url {
 
 /// The address as it may be shown: queries carry tokens, and user information carries passwords.
 pub(crate) fn shown(url: &Url) -> String {
-    let port = url
-        .port()
-        .map(|port| format!(":{port}"))
-        .unwrap_or_default();
-    format!(
-        "{}://{}{port}{}",
-        url.scheme(),
-        url.host_str().unwrap_or_default(),
-        url.path()
-    )
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
 /// The node's token. It has no readable `Debug`.
@@ -94,9 +70,7 @@ impl Token {
         let mut text = sa_protocol::escaped_prefix(text.trim(), 512).to_owned();
         if let Some(token) = &self.0 {
             let encoded = utf8_percent_encode(token, QUERY).to_string();
-            text = text
-                .replace(&encoded, "[redacted]")
-                .replace(token.as_str(), "[redacted]");
+            text = text.replace(&encoded, "[redacted]").replace(token.as_str(), "[redacted]");
         }
         text
     }
@@ -104,11 +78,7 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "[redacted]"
-        } else {
-            "none"
-        })
+        f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
     }
 }
 
@@ -124,19 +94,9 @@ mod tests {
 
     #[test]
     fn credentials_join_the_query() {
-        check(
-            "ws://gw:3210/v1/nodes/ws",
-            "secret",
-            "mac-01",
-            "ws://gw:3210/v1/nodes/ws?token=secret&node_id=mac-01",
-        );
+        check("ws://gw:3210/v1/nodes/ws", "secret", "mac-01", "ws://gw:3210/v1/nodes/ws?token=secret&node_id=mac-01");
         check("ws://gw/ws", "", "n", "ws://gw/ws?node_id=n");
-        check(
-            "ws://gw/ws?a=1&b=%20",
-            "t",
-            "n",
-            "ws://gw/ws?a=1&b=%20&token=t&node_id=n",
-        );
+        check("ws://gw/ws?a=1&b=%20", "t", "n", "ws://gw/ws?a=1&b=%20&token=t&node_id=n");
         check(
             "ws://gw/ws",
             "a&b=c d+/%é",
@@ -147,18 +107,8 @@ mod tests {
 
     #[test]
     fn a_token_in_the_url_stays_unless_there_is_another() {
-        check(
-            "ws://gw/ws?token=old",
-            "",
-            "n",
-            "ws://gw/ws?token=old&node_id=n",
-        );
-        check(
-            "ws://gw/ws?token=old&x=1",
-            "new",
-            "n",
-            "ws://gw/ws?x=1&token=new&node_id=n",
-        );
+        check("ws://gw/ws?token=old", "", "n", "ws://gw/ws?token=old&node_id=n");
+        check("ws://gw/ws?token=old&x=1", "new", "n", "ws://gw/ws?x=1&token=new&node_id=n");
     }
 
     #[test]
@@ -170,10 +120,7 @@ mod tests {
     #[test]
     fn unusable_addresses() {
         for url in ["", "  ", "gateway", "ftp://gw/ws", "ws://"] {
-            assert!(
-                matches!(parse(url), Err(NodeSdkError::InvalidConfig(_))),
-                "{url:?}"
-            );
+            assert!(matches!(parse(url), Err(NodeSdkError::InvalidConfig(_))), "{url:?}");
         }
     }
 
@@ -181,10 +128,7 @@ mod tests {
     fn secrets_are_not_shown() {
         let token = Token::new("s3cret&".into());
         assert_eq!(format!("{token:?}"), "[redacted]");
-        assert_eq!(
-            token.redact("no s3cret& or s3cret%26 here"),
-            "no [redacted] or [redacted] here"
-        );
+        assert_eq!(token.redact("no s3cret& or s3cret%26 here"), "no [redacted] or [redacted] here");
         let url = with_credentials(&parse("ws://me:pw@gw:1/ws").unwrap(), &token, "n");
         assert_eq!(shown(&url), "ws://gw:1/ws");
     }

@@ -14,12 +14,7 @@ pub struct Attachment<'a> {
     #[serde(borrow, deserialize_with = "json::cow")]
     pub mime_type: Cow<'a, str>,
     /// The file's name, when it has one.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "json::opt_cow",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "json::opt_cow", skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
     /// The bytes in standard base64 with padding.
     #[serde(borrow, deserialize_with = "json::cow")]
@@ -54,10 +49,7 @@ impl Attachment<'_> {
 
     /// About how many bytes it takes in a frame; never less than it does, escapes in its names aside.
     pub fn encoded_len(&self) -> usize {
-        self.mime_type.len()
-            + self.name.as_ref().map_or(0, |name| name.len())
-            + self.data.len()
-            + 48
+        self.mime_type.len() + self.name.as_ref().map_or(0, |name| name.len()) + self.data.len() + 48
     }
 }
 

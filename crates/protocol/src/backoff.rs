@@ -45,23 +45,13 @@ impl ReconnectBackoff {
     /// it is given, and so that the source of chance is the caller's choice. Numbers out of range are brought into
     /// it: a factor that is no number counts as 1.
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
-        let factor = if self.backoff_factor.is_finite() {
-            self.backoff_factor.max(0.0)
-        } else {
-            1.0
-        };
+        let factor = if self.backoff_factor.is_finite() { self.backoff_factor.max(0.0) } else { 1.0 };
         let max = self.max_delay.as_secs_f64();
-        let grown = self.initial_delay.as_secs_f64()
-            * factor.powi(i32::try_from(attempt).unwrap_or(i32::MAX));
+        let grown = self.initial_delay.as_secs_f64() * factor.powi(i32::try_from(attempt).unwrap_or(i32::MAX));
         // 0 · ∞ is not a number, and `min` then takes the other side.
         let base = grown.min(max);
-        let jitter = if jitter.is_finite() {
-            jitter.clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        Duration::try_from_secs_f64(base * Self::JITTER.mul_add(jitter, 1.0))
-            .unwrap_or(self.max_delay)
+        let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
+        Duration::try_from_secs_f64(base * Self::JITTER.mul_add(jitter, 1.0)).unwrap_or(self.max_delay)
     }
 }
 

@@ -31,8 +31,5 @@ pub const TOO_SLOW: u16 = 4429;
 
 /// Whether a node that was closed with this code must not connect again by itself.
 pub const fn is_final(code: u16) -> bool {
-    matches!(
-        code,
-        BAD_HELLO | UNAUTHORIZED | VERSION_NOT_SUPPORTED | ID_HELD
-    )
+    matches!(code, BAD_HELLO | UNAUTHORIZED | VERSION_NOT_SUPPORTED | ID_HELD)
 }

@@ -25,12 +25,7 @@ pub enum FrameErrorKind {
 
 impl FrameError {
     pub(crate) fn new(kind: FrameErrorKind, detail: impl fmt::Display) -> Self {
-        Self {
-            kind,
-            frame: None,
-            id: None,
-            detail: detail.to_string().into(),
-        }
+        Self { kind, frame: None, id: None, detail: detail.to_string().into() }
     }
 
     pub(crate) fn in_frame(mut self, frame: &str, id: Option<&str>) -> Self {
@@ -65,11 +60,7 @@ impl fmt::Display for FrameError {
         match self.kind {
             FrameErrorKind::Malformed => write!(f, "{}", self.detail),
             FrameErrorKind::TooDeep => {
-                write!(
-                    f,
-                    "it is nested deeper than {} levels; flatten it",
-                    crate::MAX_NESTING
-                )
+                write!(f, "it is nested deeper than {} levels; flatten it", crate::MAX_NESTING)
             }
             FrameErrorKind::MissingField(field) => write!(f, "it needs the field `{field}`"),
             FrameErrorKind::InvalidField(field) => {

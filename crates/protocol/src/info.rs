@@ -17,11 +17,7 @@ pub struct NodeInfo {
     #[serde(default, deserialize_with = "json::null_as_default")]
     pub version: String,
     /// Free words to group and filter nodes by.
-    #[serde(
-        default,
-        deserialize_with = "json::null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "json::null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
 
@@ -31,12 +27,7 @@ impl NodeInfo {
     /// Without them the id is `{node_type}:{hostname}`, the name `sa-node-{node_type}`, and there are no tags. A
     /// variable that is set to nothing counts as not set.
     pub fn from_env(node_type: &str, version: &str) -> Self {
-        Self::from_lookup(
-            node_type,
-            version,
-            |name| std::env::var(name).ok(),
-            host_name,
-        )
+        Self::from_lookup(node_type, version, |name| std::env::var(name).ok(), host_name)
     }
 
     /// The rules of [`NodeInfo::from_env`] without the environment, so that they can be tested in parallel.
@@ -47,29 +38,20 @@ impl NodeInfo {
         host_name: impl Fn() -> Option<String>,
     ) -> Self {
         let set = |name| variable(name).filter(|value| !value.trim().is_empty());
-        let host = || {
-            set("HOSTNAME")
-                .or_else(&host_name)
-                .map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned())
-        };
+        let host =
+            || set("HOSTNAME").or_else(&host_name).map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned());
         Self {
             id: set("SA_NODE_ID").unwrap_or_else(|| format!("{node_type}:{}", host())),
             name: set("SA_NODE_NAME").unwrap_or_else(|| format!("sa-node-{node_type}")),
             node_type: node_type.to_owned(),
             version: version.to_owned(),
-            tags: set("SA_NODE_TAGS")
-                .map(|list| split_tags(&list))
-                .unwrap_or_default(),
+            tags: set("SA_NODE_TAGS").map(|list| split_tags(&list)).unwrap_or_default(),
         }
     }
 }
 
 fn split_tags(list: &str) -> Vec<String> {
-    list.split(',')
-        .map(str::trim)
-        .filter(|tag| !tag.is_empty())
-        .map(str::to_owned)
-        .collect()
+    list.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }
 
 /// Shells know `HOSTNAME`, but rarely export it; services never have it.
@@ -88,58 +70,31 @@ mod tests {
 
     #[track_caller]
     fn check(variables: &[(&str, &str)], host: Option<&str>, id: &str, name: &str, tags: &[&str]) {
-        let lookup = |wanted: &str| {
-            variables
-                .iter()
-                .find(|(name, _)| *name == wanted)
-                .map(|(_, value)| (*value).to_owned())
-        };
+        let lookup =
+            |wanted: &str| variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned());
         let info = NodeInfo::from_lookup("macos", "1.2.3", lookup, || host.map(str::to_owned));
         assert_eq!((info.id.as_str(), info.name.as_str()), (id, name));
         assert_eq!(info.tags, tags);
-        assert_eq!(
-            (info.node_type.as_str(), info.version.as_str()),
-            ("macos", "1.2.3")
-        );
+        assert_eq!((info.node_type.as_str(), info.version.as_str()), ("macos", "1.2.3"));
     }
 
     #[test]
     fn defaults() {
         check(&[], None, "macos:unknown", "sa-node-macos", &[]);
         check(&[], Some("studio\n"), "macos:studio", "sa-node-macos", &[]);
-        check(
-            &[("HOSTNAME", "desk")],
-            Some("studio"),
-            "macos:desk",
-            "sa-node-macos",
-            &[],
-        );
+        check(&[("HOSTNAME", "desk")], Some("studio"), "macos:desk", "sa-node-macos", &[]);
     }
 
     #[test]
     fn variables_win() {
-        let variables = [
-            ("SA_NODE_ID", "m1"),
-            ("SA_NODE_NAME", "Mine"),
-            ("SA_NODE_TAGS", "home, desk,,"),
-        ];
+        let variables = [("SA_NODE_ID", "m1"), ("SA_NODE_NAME", "Mine"), ("SA_NODE_TAGS", "home, desk,,")];
         check(&variables, Some("studio"), "m1", "Mine", &["home", "desk"]);
     }
 
     #[test]
     fn empty_variables_count_as_absent() {
-        let variables = [
-            ("SA_NODE_ID", ""),
-            ("SA_NODE_NAME", " "),
-            ("SA_NODE_TAGS", ""),
-        ];
-        check(
-            &variables,
-            Some("studio"),
-            "macos:studio",
-            "sa-node-macos",
-            &[],
-        );
+        let variables = [("SA_NODE_ID", ""), ("SA_NODE_NAME", " "), ("SA_NODE_TAGS", "")];
+        check(&variables, Some("studio"), "macos:studio", "sa-node-macos", &[]);
     }
 
     #[test]

@@ -34,9 +34,7 @@ pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
         }
     };
     match serde_json::from_str::<Label<'a>>(text) {
-        Ok(label)
-            if !known.contains(&&*label.kind) && error.kind() == FrameErrorKind::Malformed =>
-        {
+        Ok(label) if !known.contains(&&*label.kind) && error.kind() == FrameErrorKind::Malformed => {
             Ok(unknown(label.kind))
         }
         Ok(label) => {
@@ -72,9 +70,7 @@ pub(crate) fn explained<T>(
 fn too_deep(text: &str) -> bool {
     // A frame with few brackets cannot be deep. Counting is vectorised, so that all usual frames pass here.
     let bytes = text.as_bytes();
-    if bytes.len() <= 2 * MAX_NESTING
-        || bytes.iter().filter(|&&byte| opens(byte)).count() <= MAX_NESTING
-    {
+    if bytes.len() <= 2 * MAX_NESTING || bytes.iter().filter(|&&byte| opens(byte)).count() <= MAX_NESTING {
         return false;
     }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -124,21 +120,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-pub(crate) fn cow<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Cow<'a, str>, D::Error> {
+pub(crate) fn cow<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
     Ok(Text::deserialize(deserializer)?.0)
 }
 
-pub(crate) fn opt_cow<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Cow<'a, str>>, D::Error> {
+pub(crate) fn opt_cow<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'a, str>>, D::Error> {
     Ok(Option::<Text<'a>>::deserialize(deserializer)?.map(|text| text.0))
 }
 
-pub(crate) fn cow_or_empty<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Cow<'a, str>, D::Error> {
+pub(crate) fn cow_or_empty<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
     Ok(opt_cow(deserializer)?.unwrap_or_default())
 }
 
@@ -174,10 +164,7 @@ pub(crate) fn timestamp(raw: Option<&RawValue>) -> Result<&str, FrameError> {
     if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         Ok(text)
     } else {
-        Err(FrameError::new(
-            FrameErrorKind::InvalidField("timestamp"),
-            "expected a number",
-        ))
+        Err(FrameError::new(FrameErrorKind::InvalidField("timestamp"), "expected a number"))
     }
 }
 
@@ -223,10 +210,7 @@ impl<'b> FrameWriter<'b> {
 
     /// Copies JSON text. The caller vouches for it being one JSON value; debug builds check.
     pub(crate) fn raw(mut self, key: &'static str, value: &str) -> Self {
-        debug_assert!(
-            serde_json::from_str::<&RawValue>(value).is_ok(),
-            "`{key}` is not JSON: {value}"
-        );
+        debug_assert!(serde_json::from_str::<&RawValue>(value).is_ok(), "`{key}` is not JSON: {value}");
         self.key(key);
         self.out.push_str(value);
         self
@@ -267,17 +251,12 @@ impl<'b> FrameWriter<'b> {
     pub(crate) fn value(mut self, key: &'static str, value: &impl Serialize) -> Self {
         self.key(key);
         // Our own types have text keys and no custom `Serialize` that could fail.
-        self.out
-            .push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
+        self.out.push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
         self
     }
 
     pub(crate) fn list<T: Serialize>(self, key: &'static str, items: &[T]) -> Self {
-        if items.is_empty() {
-            self
-        } else {
-            self.value(key, &items)
-        }
+        if items.is_empty() { self } else { self.value(key, &items) }
     }
 
     pub(crate) fn attachments(mut self, attachments: &[Attachment<'_>]) -> Self {
@@ -286,15 +265,9 @@ impl<'b> FrameWriter<'b> {
         }
         self.key("attachments");
         for (index, attachment) in attachments.iter().enumerate() {
-            self.out.push_str(if index == 0 {
-                "[{\"mime_type\":"
-            } else {
-                ",{\"mime_type\":"
-            });
+            self.out.push_str(if index == 0 { "[{\"mime_type\":" } else { ",{\"mime_type\":" });
             push_string(self.out, &attachment.mime_type);
-            let rest = self
-                .opt_text("name", attachment.name.as_deref())
-                .text("data", &attachment.data);
+            let rest = self.opt_text("name", attachment.name.as_deref()).text("data", &attachment.data);
             rest.out.push('}');
             self = rest;
         }

@@ -84,11 +84,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(
-        name: &str,
-        capability: Result<(), CapabilityError>,
-        tool: Result<(), CapabilityError>,
-    ) {
+    fn check(name: &str, capability: Result<(), CapabilityError>, tool: Result<(), CapabilityError>) {
         assert_eq!(validate_capability(name), capability, "capability {name:?}");
         assert_eq!(validate_tool_name(name), tool, "tool {name:?}");
     }

@@ -10,11 +10,7 @@ use crate::json;
 pub fn truncated_result(result: &str, budget: usize) -> String {
     let mut out = String::with_capacity(budget.min(result.len() * 2 + 80));
     // Writing to a `String` cannot fail.
-    let _ = write!(
-        out,
-        r#"{{"_truncated":true,"_original_bytes":{},"partial":"#,
-        result.len()
-    );
+    let _ = write!(out, r#"{{"_truncated":true,"_original_bytes":{},"partial":"#, result.len());
     // The two quotes of the text and the closing brace.
     let room = budget.saturating_sub(out.len() + 3);
     json::push_string(&mut out, escaped_prefix(result, room));

@@ -105,22 +105,15 @@ fn deep_nesting_is_refused() {
         let bomb = part.repeat(100_000);
         decode_with_all(&bomb);
         for field in ["args", "result", "content", "host", "unknown"] {
-            let text = format!(
-                "{{\"type\":\"tool_request\",\"request_id\":\"r\",\"tool\":\"t\",\"{field}\":{bomb}"
-            );
+            let text = format!("{{\"type\":\"tool_request\",\"request_id\":\"r\",\"tool\":\"t\",\"{field}\":{bomb}");
             let error = Incoming::decode(&text).unwrap_err();
             assert_eq!(error.kind(), FrameErrorKind::TooDeep);
             decode_with_all(&text);
         }
     }
     let closed = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let text = format!(
-        "{{\"type\":\"tool_response\",\"request_id\":\"r\",\"ok\":true,\"result\":{closed}}}"
-    );
-    assert_eq!(
-        Incoming::decode(&text).unwrap_err().kind(),
-        FrameErrorKind::TooDeep
-    );
+    let text = format!("{{\"type\":\"tool_response\",\"request_id\":\"r\",\"ok\":true,\"result\":{closed}}}");
+    assert_eq!(Incoming::decode(&text).unwrap_err().kind(), FrameErrorKind::TooDeep);
     assert!(serde_json::from_str::<WsMessage>(&text).is_err());
 }
 
@@ -137,22 +130,13 @@ fn a_repeated_field_makes_a_frame_invalid() {
 fn an_unknown_type_may_use_our_field_names_otherwise() {
     let text = r#"{"type":"teleport","request_id":{"x":1},"ok":"maybe"}"#;
     assert!(matches!(Incoming::decode(text), Ok(Incoming::Unknown(kind)) if kind == "teleport"));
-    assert!(matches!(
-        AgentFrame::decode(r#"{"type":"x","id":[]}"#),
-        Ok(AgentFrame::Unknown(_))
-    ));
+    assert!(matches!(AgentFrame::decode(r#"{"type":"x","id":[]}"#), Ok(AgentFrame::Unknown(_))));
 }
 
 #[test]
 fn an_error_names_the_frame_the_call_and_the_field() {
     let error = Incoming::decode(r#"{"type":"tool_response","request_id":"r-7"}"#).unwrap_err();
     assert_eq!(error.kind(), FrameErrorKind::MissingField("ok"));
-    assert_eq!(
-        (error.frame_type(), error.id()),
-        (Some("tool_response"), Some("r-7"))
-    );
-    assert_eq!(
-        error.to_string(),
-        "the frame `tool_response` is not usable: it needs the field `ok`"
-    );
+    assert_eq!((error.frame_type(), error.id()), (Some("tool_response"), Some("r-7")));
+    assert_eq!(error.to_string(), "the frame `tool_response` is not usable: it needs the field `ok`");
 }

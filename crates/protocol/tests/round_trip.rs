@@ -27,61 +27,22 @@ fn json() -> impl Strategy<Value = Value> {
 
 fn kind() -> impl Strategy<Value = ErrorKind> {
     use ErrorKind::*;
-    prop::sample::select(vec![
-        InvalidArgs,
-        NotAllowed,
-        Timeout,
-        Failed,
-        Cancelled,
-        NotFound,
-    ])
+    prop::sample::select(vec![InvalidArgs, NotAllowed, Timeout, Failed, Cancelled, NotFound])
 }
 
 fn message() -> impl Strategy<Value = WsMessage> {
-    let info = (
-        any::<[String; 4]>(),
-        prop::collection::vec(any::<String>(), 0..3),
-    )
-        .prop_map(|([id, name, node_type, version], tags)| NodeInfo {
-            id,
-            name,
-            node_type,
-            version,
-            tags,
-        });
+    let info = (any::<[String; 4]>(), prop::collection::vec(any::<String>(), 0..3))
+        .prop_map(|([id, name, node_type, version], tags)| NodeInfo { id, name, node_type, version, tags });
     prop_oneof![
-        (
-            any::<u32>(),
-            info,
-            prop::collection::vec(any::<String>(), 0..3)
-        )
-            .prop_map(
-                |(protocol_version, node, capabilities)| WsMessage::NodeHello {
-                    protocol_version,
-                    node,
-                    capabilities
-                }
-            ),
+        (any::<u32>(), info, prop::collection::vec(any::<String>(), 0..3)).prop_map(
+            |(protocol_version, node, capabilities)| WsMessage::NodeHello { protocol_version, node, capabilities }
+        ),
         (any::<u32>(), any::<String>()).prop_map(|(protocol_version, gateway_version)| {
-            WsMessage::GatewayWelcome {
-                protocol_version,
-                gateway_version,
-            }
+            WsMessage::GatewayWelcome { protocol_version, gateway_version }
         }),
-        (
-            any::<String>(),
-            any::<String>(),
-            json(),
-            any::<Option<String>>()
-        )
-            .prop_map(
-                |(request_id, tool, args, session_key)| WsMessage::ToolRequest {
-                    request_id,
-                    tool,
-                    args,
-                    session_key
-                }
-            ),
+        (any::<String>(), any::<String>(), json(), any::<Option<String>>()).prop_map(
+            |(request_id, tool, args, session_key)| WsMessage::ToolRequest { request_id, tool, args, session_key }
+        ),
         (any::<String>(), json()).prop_map(|(request_id, result)| WsMessage::ToolResponse {
             request_id,
             ok: true,
@@ -90,12 +51,7 @@ fn message() -> impl Strategy<Value = WsMessage> {
         }),
         (any::<String>(), kind(), any::<String>()).prop_map(|(request_id, kind, message)| {
             let error = Some(ToolResponseError { kind, message });
-            WsMessage::ToolResponse {
-                request_id,
-                ok: false,
-                result: None,
-                error,
-            }
+            WsMessage::ToolResponse { request_id, ok: false, result: None, error }
         }),
         any::<i64>().prop_map(|timestamp| WsMessage::Ping { timestamp }),
         any::<i64>().prop_map(|timestamp| WsMessage::Pong { timestamp }),
@@ -208,36 +164,19 @@ fn top_level_null(text: &str) -> bool {
 
 #[test]
 fn a_pong_echoes_any_number() {
-    for number in [
-        "0",
-        "-1",
-        "9223372036854775808",
-        "18446744073709551615",
-        "1.7080992e12",
-    ] {
+    for number in ["0", "-1", "9223372036854775808", "18446744073709551615", "1.7080992e12"] {
         let ping = format!("{{\"type\":\"ping\",\"timestamp\":{number}}}");
-        let Incoming::Ping(timestamp) = Incoming::decode(&ping).unwrap() else {
-            panic!("{ping}")
-        };
+        let Incoming::Ping(timestamp) = Incoming::decode(&ping).unwrap() else { panic!("{ping}") };
         let mut pong = String::new();
         node::encode_pong(&mut pong, timestamp);
-        assert_eq!(
-            pong,
-            format!("{{\"type\":\"pong\",\"timestamp\":{number}}}")
-        );
+        assert_eq!(pong, format!("{{\"type\":\"pong\",\"timestamp\":{number}}}"));
     }
 }
 
 #[test]
 fn raw_parts_are_borrowed_and_kept_to_the_letter() {
-    let text =
-        r#"{"type":"tool_request","request_id":"r","tool":"t","args":{ "b" : 1.0, "a":[ 1e2 ] }}"#;
-    let Incoming::Request(request) = Incoming::decode(text).unwrap() else {
-        panic!("{text}")
-    };
+    let text = r#"{"type":"tool_request","request_id":"r","tool":"t","args":{ "b" : 1.0, "a":[ 1e2 ] }}"#;
+    let Incoming::Request(request) = Incoming::decode(text).unwrap() else { panic!("{text}") };
     assert_eq!(request.args, Some(r#"{ "b" : 1.0, "a":[ 1e2 ] }"#));
-    assert!(matches!(
-        (request.request_id, request.tool),
-        (Cow::Borrowed(_), Cow::Borrowed(_))
-    ));
+    assert!(matches!((request.request_id, request.tool), (Cow::Borrowed(_), Cow::Borrowed(_))));
 }

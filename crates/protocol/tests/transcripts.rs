@@ -41,8 +41,7 @@ fn check(place: &str, line: &Value) {
         }
         other => panic!("{place}: unknown direction {other}"),
     }
-    let again: Value =
-        serde_json::from_str(&again).unwrap_or_else(|e| panic!("{place}: {e}: {again}"));
+    let again: Value = serde_json::from_str(&again).unwrap_or_else(|e| panic!("{place}: {e}: {again}"));
     assert_eq!(&again, expected, "{place}");
 }
 
@@ -50,54 +49,19 @@ fn agrees_with_the_plain_view(place: &str, text: &str, incoming: &Incoming<'_>) 
     let plain = serde_json::from_str::<WsMessage>(text);
     let parse = |raw: &str| serde_json::from_str::<Value>(raw).unwrap();
     let same = match (plain, incoming) {
-        (
-            Ok(WsMessage::NodeHello {
-                protocol_version,
-                node,
-                capabilities,
-            }),
-            Incoming::Hello(hello),
-        ) => {
+        (Ok(WsMessage::NodeHello { protocol_version, node, capabilities }), Incoming::Hello(hello)) => {
             let node: NodeInfo = node;
-            (protocol_version, &node, &capabilities)
-                == (hello.protocol_version, &hello.node, &hello.capabilities)
+            (protocol_version, &node, &capabilities) == (hello.protocol_version, &hello.node, &hello.capabilities)
         }
-        (
-            Ok(WsMessage::GatewayWelcome {
-                protocol_version,
-                gateway_version,
-            }),
-            Incoming::Welcome(welcome),
-        ) => {
-            (protocol_version, &*gateway_version)
-                == (welcome.protocol_version, &*welcome.gateway_version)
+        (Ok(WsMessage::GatewayWelcome { protocol_version, gateway_version }), Incoming::Welcome(welcome)) => {
+            (protocol_version, &*gateway_version) == (welcome.protocol_version, &*welcome.gateway_version)
         }
-        (
-            Ok(WsMessage::ToolRequest {
-                request_id,
-                tool,
-                args,
-                session_key,
-            }),
-            Incoming::Request(request),
-        ) => {
+        (Ok(WsMessage::ToolRequest { request_id, tool, args, session_key }), Incoming::Request(request)) => {
             (&*request_id, &*tool, args)
-                == (
-                    &*request.request_id,
-                    &*request.tool,
-                    parse(request.args.unwrap_or("null")),
-                )
+                == (&*request.request_id, &*request.tool, parse(request.args.unwrap_or("null")))
                 && session_key.as_deref() == request.session_key.as_deref()
         }
-        (
-            Ok(WsMessage::ToolResponse {
-                request_id,
-                ok,
-                result,
-                error,
-            }),
-            Incoming::Response(response),
-        ) => {
+        (Ok(WsMessage::ToolResponse { request_id, ok, result, error }), Incoming::Response(response)) => {
             let outcome = match response.outcome.clone() {
                 Ok(raw) => (true, raw.map(parse), None),
                 Err(failure) => (false, None, Some(ToolResponseError::from(failure))),

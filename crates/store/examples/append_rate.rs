@@ -18,26 +18,15 @@ const SECONDS: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let base = std::env::args()
-        .nth(1)
-        .map_or_else(std::env::temp_dir, Into::into);
+    let base = std::env::args().nth(1).map_or_else(std::env::temp_dir, Into::into);
     let dir = tempfile::tempdir_in(base).expect("a directory to measure in");
     let plain = plain_log(dir.path());
-    println!(
-        "{:<44} {:>10} {:>8} {:>12}",
-        "what", "entries/s", "ratio", "entries/sync"
-    );
-    println!(
-        "{:<44} {plain:>10.0} {:>8} {:>12}",
-        "write and fdatasync for each entry", 1, 1
-    );
+    println!("{:<44} {:>10} {:>8} {:>12}", "what", "entries/s", "ratio", "entries/sync");
+    println!("{:<44} {plain:>10.0} {:>8} {:>12}", "write and fdatasync for each entry", 1, 1);
     for in_flight in [1, 16, 128] {
         let (rate, shared) = durable(dir.path(), in_flight).await;
         let what = format!("store, durable, {in_flight} in flight");
-        println!(
-            "{what:<44} {rate:>10.0} {:>8.1} {shared:>12.1}",
-            rate / plain
-        );
+        println!("{what:<44} {rate:>10.0} {:>8.1} {shared:>12.1}", rate / plain);
     }
     for (what, rate) in [("as fast as it goes", None), ("at 50,000/s", Some(50_000))] {
         let measured = background(dir.path(), rate).await;
@@ -65,10 +54,7 @@ fn plain_log(dir: &Path) -> f64 {
 }
 
 async fn durable(dir: &Path, in_flight: usize) -> (f64, f64) {
-    let store = Store::open(OpenOptions::new(
-        dir.join(format!("durable-{in_flight}.db")),
-    ))
-    .expect("a store");
+    let store = Store::open(OpenOptions::new(dir.join(format!("durable-{in_flight}.db")))).expect("a store");
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..in_flight {
@@ -78,14 +64,7 @@ async fn durable(dir: &Path, in_flight: usize) -> (f64, f64) {
             let mut n = 0_u64;
             while start.elapsed() < SECONDS {
                 let key = Some(key(task as u64, n));
-                store
-                    .append(NewEntry {
-                        stream: stream.clone(),
-                        key,
-                        body: body.clone(),
-                    })
-                    .await
-                    .expect("kept");
+                store.append(NewEntry { stream: stream.clone(), key, body: body.clone() }).await.expect("kept");
                 n += 1;
             }
             n
@@ -95,10 +74,7 @@ async fn durable(dir: &Path, in_flight: usize) -> (f64, f64) {
     let elapsed = start.elapsed().as_secs_f64();
     let stats = store.stats();
     store.shutdown().await.expect("a clean end");
-    (
-        total as f64 / elapsed,
-        stats.entries as f64 / stats.commits as f64,
-    )
+    (total as f64 / elapsed, stats.entries as f64 / stats.commits as f64)
 }
 
 struct Background {
@@ -108,25 +84,14 @@ struct Background {
 }
 
 async fn background(dir: &Path, rate: Option<u64>) -> Background {
-    let store = Store::open(OpenOptions::new(
-        dir.join(format!("background-{rate:?}.db")),
-    ))
-    .expect("a store");
+    let store = Store::open(OpenOptions::new(dir.join(format!("background-{rate:?}.db")))).expect("a store");
     let (stream, body) = (Arc::<str>::from("calls"), Bytes::from(vec![7; BODY]));
     let (start, cpu, mut n) = (Instant::now(), cpu_time(), 0_u64);
     while start.elapsed() < SECONDS {
-        let due = rate.map_or(n + 500, |rate| {
-            (start.elapsed().as_secs_f64() * rate as f64) as u64
-        });
+        let due = rate.map_or(n + 500, |rate| (start.elapsed().as_secs_f64() * rate as f64) as u64);
         while n < due {
             let key = Some(key(n >> 20, n));
-            store
-                .record(NewEntry {
-                    stream: stream.clone(),
-                    key,
-                    body: body.clone(),
-                })
-                .await;
+            store.record(NewEntry { stream: stream.clone(), key, body: body.clone() });
             n += 1;
         }
         if rate.is_some() {
@@ -146,28 +111,15 @@ async fn background(dir: &Path, rate: Option<u64>) -> Background {
 
 /// As UUIDv7: the time first, then what differs.
 fn key(task: u64, n: u64) -> Arc<str> {
-    let ms = std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .expect("a clock")
-        .as_millis() as u64;
+    let ms = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_millis() as u64;
     let (high, low) = (ms >> 16, ms & 0xffff);
-    format!(
-        "{high:08x}-{low:04x}-7{:03x}-8{:03x}-{n:012x}",
-        n & 0xfff,
-        task & 0xfff
-    )
-    .into()
+    format!("{high:08x}-{low:04x}-7{:03x}-8{:03x}-{n:012x}", n & 0xfff, task & 0xfff).into()
 }
 
 /// CPU time of this process so far, of all its threads.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
     let after_name = stat.rsplit_once(')').expect("a name").1;
-    let ticks: u64 = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|n| n.parse::<u64>().expect("a number"))
-        .sum();
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().expect("a number")).sum();
     Duration::from_millis(ticks * 10)
 }

@@ -30,21 +30,11 @@ const TRIM_BYTES: i64 = 4 << 20;
 
 impl<'c> Session<'c> {
     pub(crate) fn new(conn: &'c Connection, path: &'c Path) -> Result<Self, StoreError> {
-        let prepare = |sql: &str| {
-            conn.prepare(sql)
-                .map_err(|e| error::sql(path, "prepare a statement", &e))
-        };
+        let prepare = |sql: &str| conn.prepare(sql).map_err(|e| error::sql(path, "prepare a statement", &e));
         // One statement for the row and for its key: the unique index decides whether the key is new.
-        let insert =
-            prepare("INSERT INTO entry VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING")?;
+        let insert = prepare("INSERT INTO entry VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING")?;
         let frames = prepare("PRAGMA wal_checkpoint(NOOP)")?;
-        Ok(Self {
-            conn,
-            path,
-            insert,
-            frames,
-            key: Vec::new(),
-        })
+        Ok(Self { conn, path, insert, frames, key: Vec::new() })
     }
 
     /// How many frames the WAL has.
@@ -52,12 +42,7 @@ impl<'c> Session<'c> {
         self.frames.query_row([], |row| row.get(1))
     }
 
-    pub(crate) fn apply(
-        &mut self,
-        heads: &mut Heads,
-        op: &Op,
-        now: i64,
-    ) -> Result<Outcome, StoreError> {
+    pub(crate) fn apply(&mut self, heads: &mut Heads, op: &Op, now: i64) -> Result<Outcome, StoreError> {
         match op {
             Op::Append { entry, .. } => self.append(heads, entry, now),
             Op::Put(put) => self.put(heads, put),
@@ -66,29 +51,18 @@ impl<'c> Session<'c> {
         }
     }
 
-    fn append(
-        &mut self,
-        heads: &mut Heads,
-        entry: &NewEntry,
-        now: i64,
-    ) -> Result<Outcome, StoreError> {
+    fn append(&mut self, heads: &mut Heads, entry: &NewEntry, now: i64) -> Result<Outcome, StoreError> {
         let stream = match heads.find_or_make(Kind::Stream, &entry.stream) {
             Ok(stream) => stream,
             Err(error) => return Ok(Outcome::Failed(Box::new(error))),
         };
         let seq = heads.get(stream).numbers[1] as u64 + 1;
         if seq > MAX_SEQ {
-            let message = format!(
-                "stream {:?} holds {MAX_SEQ} entries, which is its limit",
-                entry.stream
-            );
+            let message = format!("stream {:?} holds {MAX_SEQ} entries, which is its limit", entry.stream);
             return Ok(Outcome::Failed(Box::new(error::invalid(message))));
         }
         let row = row_id(stream, seq);
-        let key = entry
-            .key
-            .as_deref()
-            .map(|key| pack_key(stream, key, &mut self.key));
+        let key = entry.key.as_deref().map(|key| pack_key(stream, key, &mut self.key));
         let crc = entry_crc(row, now, key, &entry.body);
         let inserted = self
             .insert
@@ -96,33 +70,16 @@ impl<'c> Session<'c> {
             .map_err(|e| error::sql(self.path, "append an entry", &e))?;
         if inserted == 1 {
             heads.change(stream)[1] = seq as i64;
-            return Ok(Outcome::Appended(Appended {
-                seq,
-                at_ms: now,
-                duplicate: false,
-            }));
+            return Ok(Outcome::Appended(Appended { seq, at_ms: now, duplicate: false }));
         }
         let Some(key) = &entry.key else {
-            let what = format!(
-                "stream {:?} has an entry {seq} after its last one",
-                entry.stream
-            );
+            let what = format!("stream {:?} has an entry {seq} after its last one", entry.stream);
             return Err(error::damaged(self.path, what));
         };
         let first = self.view().find(heads.get(stream), key)?.ok_or_else(|| {
-            error::damaged(
-                self.path,
-                format!(
-                    "stream {:?} has an entry {seq} after its last",
-                    entry.stream
-                ),
-            )
+            error::damaged(self.path, format!("stream {:?} has an entry {seq} after its last", entry.stream))
         })?;
-        Ok(Outcome::Appended(Appended {
-            seq: first.seq,
-            at_ms: first.at_ms,
-            duplicate: true,
-        }))
+        Ok(Outcome::Appended(Appended { seq: first.seq, at_ms: first.at_ms, duplicate: true }))
     }
 
     fn put(&mut self, heads: &mut Heads, put: &Put) -> Result<Outcome, StoreError> {
@@ -135,22 +92,12 @@ impl<'c> Session<'c> {
             (Expect::Anything, _) | (Expect::Absent, None) => None,
             (Expect::Revision(r), Some(old)) if old.revision == r => None,
             (Expect::Absent, Some(old)) => Some(format!("exists, at revision {}", old.revision)),
-            (Expect::Revision(r), Some(old)) => {
-                Some(format!("is at revision {} and not at {r}", old.revision))
-            }
-            (Expect::Revision(r), None) => {
-                Some(format!("does not exist, and was expected at revision {r}"))
-            }
+            (Expect::Revision(r), Some(old)) => Some(format!("is at revision {} and not at {r}", old.revision)),
+            (Expect::Revision(r), None) => Some(format!("does not exist, and was expected at revision {r}")),
         };
         if let Some(how) = conflict {
-            let message = format!(
-                "document {:?} of bucket {:?} {how}; read it again",
-                put.key, put.bucket
-            );
-            return Ok(Outcome::Failed(Box::new(StoreError {
-                kind: StoreErrorKind::Conflict,
-                message,
-            })));
+            let message = format!("document {:?} of bucket {:?} {how}; read it again", put.key, put.bucket);
+            return Ok(Outcome::Failed(Box::new(StoreError { kind: StoreErrorKind::Conflict, message })));
         }
         let numbers = heads.change(bucket);
         // Revisions are counted by the bucket, so a document that is deleted and made again never repeats one.
@@ -169,12 +116,7 @@ impl<'c> Session<'c> {
         Ok(Outcome::Put(revision as u64))
     }
 
-    fn delete(
-        &mut self,
-        heads: &mut Heads,
-        bucket: &str,
-        key: &str,
-    ) -> Result<Outcome, StoreError> {
+    fn delete(&mut self, heads: &mut Heads, bucket: &str, key: &str) -> Result<Outcome, StoreError> {
         let Some(bucket) = heads.find(Kind::Bucket, bucket) else {
             return Ok(Outcome::Deleted(false));
         };
@@ -190,56 +132,33 @@ impl<'c> Session<'c> {
             .and_then(|mut statement| statement.execute((bucket, key)))
             .map_err(|e| error::sql(self.path, "delete a document", &e))?;
         if deleted != 1 {
-            return Err(error::damaged(
-                self.path,
-                format!("document {key:?} cannot be deleted"),
-            ));
+            return Err(error::damaged(self.path, format!("document {key:?} cannot be deleted")));
         }
         Ok(Outcome::Deleted(true))
     }
 
-    fn trim(
-        &mut self,
-        heads: &mut Heads,
-        stream: &str,
-        keep: Retention,
-    ) -> Result<Outcome, StoreError> {
+    fn trim(&mut self, heads: &mut Heads, stream: &str, keep: Retention) -> Result<Outcome, StoreError> {
         let Some(id) = heads.find(Kind::Stream, stream) else {
-            return Ok(Outcome::Trimmed {
-                count: 0,
-                more: false,
-            });
+            return Ok(Outcome::Trimmed { count: 0, more: false });
         };
         let [first, last, _] = heads.get(id).numbers;
-        let too_many = keep.entries.map_or(0, |keep| {
-            (last - first + 1).saturating_sub_unsigned(keep).max(0)
-        });
+        let too_many = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0));
         let (count, more) = self.trim_chunk(id, first, last, too_many, keep.since_ms)?;
         if count == 0 {
-            return Ok(Outcome::Trimmed {
-                count: 0,
-                more: false,
-            });
+            return Ok(Outcome::Trimmed { count: 0, more: false });
         }
-        let (from, to) = (
-            row_id(id, first as u64),
-            row_id(id, (first + count - 1) as u64),
-        );
+        let (from, to) = (row_id(id, first as u64), row_id(id, (first + count - 1) as u64));
         let deleted = self
             .conn
             .prepare_cached("DELETE FROM entry WHERE id BETWEEN ?1 AND ?2")
             .and_then(|mut statement| statement.execute((from, to)))
             .map_err(|e| error::sql(self.path, "trim a stream", &e))?;
         if deleted as i64 != count {
-            let what =
-                format!("stream {stream:?} has {deleted} of {count} entries from {first} on");
+            let what = format!("stream {stream:?} has {deleted} of {count} entries from {first} on");
             return Err(error::damaged(self.path, what));
         }
         heads.change(id)[0] = first + count;
-        Ok(Outcome::Trimmed {
-            count: count as u64,
-            more,
-        })
+        Ok(Outcome::Trimmed { count: count as u64, more })
     }
 
     /// How many of the oldest entries to delete in this transaction, and whether to look for more after it.
@@ -252,21 +171,13 @@ impl<'c> Session<'c> {
         since_ms: Option<i64>,
     ) -> Result<(i64, bool), StoreError> {
         let failed = |e: rusqlite::Error| error::sql(self.path, "trim a stream", &e);
-        let sql =
-            "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3";
+        let sql = "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3";
         let mut statement = self.conn.prepare_cached(sql).map_err(failed)?;
-        let range = (
-            row_id(stream, first as u64),
-            row_id(stream, last as u64),
-            TRIM_ENTRIES,
-        );
+        let range = (row_id(stream, first as u64), row_id(stream, last as u64), TRIM_ENTRIES);
         let mut rows = statement.query(range).map_err(failed)?;
         let (mut count, mut bytes) = (0, 0);
         while let Some(row) = rows.next().map_err(failed)? {
-            let (at, len): (i64, i64) = row
-                .get(0)
-                .and_then(|at| Ok((at, row.get(1)?)))
-                .map_err(failed)?;
+            let (at, len): (i64, i64) = row.get(0).and_then(|at| Ok((at, row.get(1)?))).map_err(failed)?;
             let goes = count < too_many || since_ms.is_some_and(|since| at < since);
             if !goes {
                 return Ok((count, false));
@@ -281,10 +192,7 @@ impl<'c> Session<'c> {
     }
 
     fn view(&self) -> View<'_> {
-        View {
-            conn: self.conn,
-            path: self.path,
-        }
+        View { conn: self.conn, path: self.path }
     }
 }
 

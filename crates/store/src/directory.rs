@@ -92,8 +92,7 @@ impl Inner {
         if let Some(stream) = self.streams.get_mut(&head.name) {
             stream.last = last;
         } else {
-            self.streams
-                .insert(head.name.clone(), Stream { id: head.id, last });
+            self.streams.insert(head.name.clone(), Stream { id: head.id, last });
         }
         if let Some(sender) = self.followers.get(&head.name) {
             if sender.is_closed() {

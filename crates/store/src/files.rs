@@ -28,9 +28,7 @@ impl Lock {
             Err(TryLockError::Error(e)) => return Err(error::io(&path, "lock", &e)),
         }
         // Only for the message of the one who comes second, so a full disk does not matter here.
-        let _ = file
-            .set_len(0)
-            .and_then(|()| write!(file, "{}", std::process::id()));
+        let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
 }
@@ -38,19 +36,12 @@ impl Lock {
 fn in_use(store: &Path, file: &mut File) -> StoreError {
     let mut pid = String::new();
     let _ = file.read_to_string(&mut pid);
-    let owner = if pid.is_empty() {
-        "another process".to_owned()
-    } else {
-        format!("process {pid}")
-    };
+    let owner = if pid.is_empty() { "another process".to_owned() } else { format!("process {pid}") };
     let message = format!(
         "the store {} is in use by {owner}; stop that process, or choose another data directory",
         store.display()
     );
-    StoreError {
-        kind: StoreErrorKind::InUse,
-        message,
-    }
+    StoreError { kind: StoreErrorKind::InUse, message }
 }
 
 /// The name of a file next to the database.
@@ -63,18 +54,9 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Opens a file for reading and writing that only this user may read. SQLite gives its `-wal` the mode of the
 /// database, so making the database this way is enough for both.
 pub(crate) fn open_private(path: &Path, create: bool) -> Result<File, StoreError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(create)
-        .mode(0o600)
-        .open(path);
+    let opened = OpenOptions::new().read(true).write(true).create(create).mode(0o600).open(path);
     let file = opened.map_err(|e| error::io(path, "open", &e))?;
-    let mode = file
-        .metadata()
-        .map_err(|e| error::io(path, "look at", &e))?
-        .permissions()
-        .mode();
+    let mode = file.metadata().map_err(|e| error::io(path, "look at", &e))?.permissions().mode();
     if mode & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(|e| error::io(path, "restrict the permissions of", &e))?;
@@ -88,9 +70,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    File::open(directory)
-        .and_then(|d| d.sync_all())
-        .map_err(|e| error::io(directory, "sync", &e))
+    File::open(directory).and_then(|d| d.sync_all()).map_err(|e| error::io(directory, "sync", &e))
 }
 
 /// Copies the database, durably, to a place where nothing is yet.

@@ -52,16 +52,9 @@ impl Heads {
     /// Reads and checks all heads. Their numbers have no holes, and row 0 has their count.
     pub(crate) fn load(conn: &Connection, path: &Path) -> Result<Self, StoreError> {
         let failed = |e: rusqlite::Error| error::sql(path, "read the heads", &e);
-        let mut heads = Self {
-            rows: Vec::new(),
-            streams: HashMap::new(),
-            buckets: HashMap::new(),
-            committed: 0,
-            undo: Vec::new(),
-        };
-        let mut statement = conn
-            .prepare(&format!("{COLUMNS} ORDER BY id"))
-            .map_err(failed)?;
+        let mut heads =
+            Self { rows: Vec::new(), streams: HashMap::new(), buckets: HashMap::new(), committed: 0, undo: Vec::new() };
+        let mut statement = conn.prepare(&format!("{COLUMNS} ORDER BY id")).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let expected = heads.rows.len() as i64;
@@ -71,20 +64,14 @@ impl Heads {
                 Kind::Stream => drop(heads.streams.insert(head.name.clone(), head.id)),
                 Kind::Bucket => drop(heads.buckets.insert(head.name.clone(), head.id)),
                 Kind::Store => {
-                    return Err(error::damaged(
-                        path,
-                        format!("head {expected} is misplaced"),
-                    ));
+                    return Err(error::damaged(path, format!("head {expected} is misplaced")));
                 }
             }
             heads.rows.push(head);
         }
         let found = heads.rows.len() as i64;
         if found == 0 || heads.rows[0].numbers[1] != found - 1 {
-            return Err(error::damaged(
-                path,
-                format!("streams or buckets are missing after head {found}"),
-            ));
+            return Err(error::damaged(path, format!("streams or buckets are missing after head {found}")));
         }
         heads.committed = heads.rows.len();
         Ok(heads)
@@ -117,12 +104,7 @@ impl Heads {
     }
 
     pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<u32> {
-        if kind == Kind::Stream {
-            self.streams.get(name)
-        } else {
-            self.buckets.get(name)
-        }
-        .copied()
+        if kind == Kind::Stream { self.streams.get(name) } else { self.buckets.get(name) }.copied()
     }
 
     /// The head of this name, made in this transaction if there is none.
@@ -131,28 +113,13 @@ impl Heads {
             return Ok(id);
         }
         if self.rows.len() > MAX_HEADS {
-            let message =
-                format!("the store holds {MAX_HEADS} streams and buckets, which is its limit");
+            let message = format!("the store holds {MAX_HEADS} streams and buckets, which is its limit");
             return Err(error::invalid(message));
         }
         let id = self.rows.len() as u32;
-        let numbers = if kind == Kind::Stream {
-            [1, 0, 0]
-        } else {
-            [0; 3]
-        };
-        self.rows.push(Head {
-            id,
-            kind,
-            name: name.clone(),
-            numbers,
-            dirty: true,
-        });
-        let map = if kind == Kind::Stream {
-            &mut self.streams
-        } else {
-            &mut self.buckets
-        };
+        let numbers = if kind == Kind::Stream { [1, 0, 0] } else { [0; 3] };
+        self.rows.push(Head { id, kind, name: name.clone(), numbers, dirty: true });
+        let map = if kind == Kind::Stream { &mut self.streams } else { &mut self.buckets };
         map.insert(name.clone(), id);
         self.change(0)[1] += 1;
         Ok(id)
@@ -166,8 +133,7 @@ impl Heads {
     /// Writes the changed rows, counting this commit.
     pub(crate) fn write(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.change(0)[0] += 1;
-        let mut update =
-            conn.prepare_cached("UPDATE head SET a = ?2, b = ?3, c = ?4, crc = ?5 WHERE id = ?1")?;
+        let mut update = conn.prepare_cached("UPDATE head SET a = ?2, b = ?3, c = ?4, crc = ?5 WHERE id = ?1")?;
         for &(id, _) in &self.undo {
             let head = &self.rows[id as usize];
             let [a, b, c] = head.numbers;
@@ -176,8 +142,7 @@ impl Heads {
             }
         }
         if self.rows.len() > self.committed {
-            let mut insert =
-                conn.prepare_cached("INSERT INTO head VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+            let mut insert = conn.prepare_cached("INSERT INTO head VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
             for head in &self.rows[self.committed..] {
                 let [a, b, c] = head.numbers;
                 insert.execute((head.id, head.kind as i64, &*head.name, a, b, c, head.crc()))?;
@@ -206,11 +171,7 @@ impl Heads {
             (row.numbers, row.dirty) = (numbers, false);
         }
         for head in self.rows.drain(self.committed..) {
-            let map = if head.kind == Kind::Stream {
-                &mut self.streams
-            } else {
-                &mut self.buckets
-            };
+            let map = if head.kind == Kind::Stream { &mut self.streams } else { &mut self.buckets };
             map.remove(&head.name);
         }
     }
@@ -225,9 +186,7 @@ impl Head {
 /// One head as the transaction of `conn` sees it. It must be there: heads are never deleted.
 pub(crate) fn read(conn: &Connection, id: u32, path: &Path) -> Result<Head, StoreError> {
     let failed = |e: rusqlite::Error| error::sql(path, "read a head", &e);
-    let mut statement = conn
-        .prepare_cached(&format!("{COLUMNS} WHERE id = ?1"))
-        .map_err(failed)?;
+    let mut statement = conn.prepare_cached(&format!("{COLUMNS} WHERE id = ?1")).map_err(failed)?;
     statement
         .query_row([id], |row| Ok(checked(row, i64::from(id), path)))
         .optional()
@@ -248,21 +207,9 @@ fn checked(row: &Row<'_>, expected: i64, path: &Path) -> Result<Head, StoreError
         _ => None,
     };
     match kind_of {
-        Some(kind)
-            if id == expected
-                && crc == i64::from(head_crc(id as u32, kind as i64, &name, numbers)) =>
-        {
-            Ok(Head {
-                id: id as u32,
-                kind,
-                name: name.into(),
-                numbers,
-                dirty: false,
-            })
+        Some(kind) if id == expected && crc == i64::from(head_crc(id as u32, kind as i64, &name, numbers)) => {
+            Ok(Head { id: id as u32, kind, name: name.into(), numbers, dirty: false })
         }
-        _ => Err(error::damaged(
-            path,
-            format!("head {expected} has a wrong number or checksum"),
-        )),
+        _ => Err(error::damaged(path, format!("head {expected} has a wrong number or checksum"))),
     }
 }

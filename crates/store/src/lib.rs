@@ -95,11 +95,7 @@ impl Store {
             counters: stats::Counters::default(),
             options,
         });
-        opened
-            .heads
-            .all()
-            .iter()
-            .for_each(|head| shared.directory.publish(head));
+        opened.heads.all().iter().for_each(|head| shared.directory.publish(head));
         let readers = Readers::start(&shared)?;
         let writer = {
             let shared = shared.clone();
@@ -108,15 +104,8 @@ impl Store {
                 .spawn(move || writer::run(shared, opened))
                 .map_err(|e| error::io("a thread".as_ref(), "start", &e))?
         };
-        let inner = Inner {
-            shared,
-            readers,
-            writer: Mutex::new(Some(writer)),
-            lock: Mutex::new(Some(lock)),
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        let inner = Inner { shared, readers, writer: Mutex::new(Some(writer)), lock: Mutex::new(Some(lock)) };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Writes everything that was handed over, ends the threads, and lets go of the file. Fails when entries that
@@ -141,30 +130,21 @@ impl Store {
             let conn = open::connect_reader(&shared.options)?;
             verify::everything(&conn, &shared.options.path)
         };
-        tokio::task::spawn_blocking(run)
-            .await
-            .unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
+        tokio::task::spawn_blocking(run).await.unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }
 
     /// Hands an operation to the writer and waits for its answer.
     async fn ask<T>(&self, make: impl FnOnce(op::Reply<T>) -> Op) -> Result<T, StoreError> {
         let closed = || error::closed(&self.inner.shared.options.path);
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.inner
-            .shared
-            .queue
-            .push(make(reply))
-            .await
-            .map_err(|_| closed())?;
+        self.inner.shared.queue.push(make(reply)).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store")
-            .field("path", &self.inner.shared.options.path)
-            .finish_non_exhaustive()
+        f.debug_struct("Store").field("path", &self.inner.shared.options.path).finish_non_exhaustive()
     }
 }
 
@@ -172,20 +152,13 @@ impl Inner {
     fn close(&self) -> Result<(), StoreError> {
         self.readers.close();
         self.shared.queue.close();
-        let writer = self
-            .writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let result = match writer.map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(error::closed(&self.shared.options.path)),
         };
-        self.lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         result
     }
 }
@@ -211,9 +184,7 @@ fn check_name(what: &str, name: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     let len = name.len();
-    Err(error::invalid(format!(
-        "a {what} has 1 to {MAX_NAME_BYTES} bytes, and this one has {len}"
-    )))
+    Err(error::invalid(format!("a {what} has 1 to {MAX_NAME_BYTES} bytes, and this one has {len}")))
 }
 
 /// Checks the size of what is to be stored.
@@ -221,7 +192,5 @@ fn check_body(what: &str, len: usize) -> Result<(), StoreError> {
     if len <= MAX_BODY_BYTES {
         return Ok(());
     }
-    Err(error::invalid(format!(
-        "a {what} has at most {MAX_BODY_BYTES} bytes, and this one has {len}; split it"
-    )))
+    Err(error::invalid(format!("a {what} has at most {MAX_BODY_BYTES} bytes, and this one has {len}; split it")))
 }

@@ -12,30 +12,21 @@ impl Log for Store {
     fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
         Box::pin(async move {
             check(&entry)?;
-            self.ask(|reply| Op::Append {
-                entry,
-                reply: Some(reply),
-            })
-            .await
+            self.ask(|reply| Op::Append { entry, reply: Some(reply) }).await
         })
     }
 
-    fn record(&self, entry: NewEntry) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if let Some(op) = self.background(entry)
-                && let Err(op) = self.inner.shared.queue.push(op).await
-            {
-                self.refused(op);
-            }
-        })
-    }
-
-    fn record_now(&self, entry: NewEntry) {
+    fn record(&self, entry: NewEntry) {
         if let Some(op) = self.background(entry)
             && let Err(op) = self.inner.shared.queue.push_now(op)
         {
             self.refused(op);
         }
+    }
+
+    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+        let queue = &self.inner.shared.queue;
+        queue.is_behind().then(|| Box::pin(queue.caught_up()) as BoxFuture<'_, ()>)
     }
 
     fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
@@ -66,10 +57,7 @@ impl Log for Store {
             let Some(stream) = stream else {
                 return self.nothing(Bounds { first: 1, last: 0 });
             };
-            self.inner
-                .readers
-                .run(&self.inner.shared, move |view| view.bounds(stream))
-                .await
+            self.inner.readers.run(&self.inner.shared, move |view| view.bounds(stream)).await
         })
     }
 
@@ -79,14 +67,7 @@ impl Log for Store {
 
     fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
         let stream = stream.into();
-        Box::pin(self.ask(move |reply| {
-            Op::Trim(Box::new(Trim {
-                stream,
-                keep,
-                done: 0,
-                reply,
-            }))
-        }))
+        Box::pin(self.ask(move |reply| Op::Trim(Box::new(Trim { stream, keep, done: 0, reply }))))
     }
 }
 
@@ -97,12 +78,7 @@ impl Store {
             let Some(stream) = stream else {
                 return self.nothing(Vec::new());
             };
-            self.inner
-                .readers
-                .run(&self.inner.shared, move |view| {
-                    view.page(stream, page, limit)
-                })
-                .await
+            self.inner.readers.run(&self.inner.shared, move |view| view.page(stream, page, limit)).await
         })
     }
 

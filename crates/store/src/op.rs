@@ -74,9 +74,7 @@ impl Op {
     pub(crate) fn fail(self, error: &StoreError) -> Option<NewEntry> {
         match self {
             Op::Append { entry, reply: None } => return Some(entry),
-            Op::Append {
-                reply: Some(reply), ..
-            } => drop(reply.send(Err(error.clone()))),
+            Op::Append { reply: Some(reply), .. } => drop(reply.send(Err(error.clone()))),
             Op::Put(put) => drop(put.reply.send(Err(error.clone()))),
             Op::Delete { reply, .. } => drop(reply.send(Err(error.clone()))),
             Op::Trim(trim) => drop(trim.reply.send(Err(error.clone()))),

@@ -48,11 +48,7 @@ pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, Stor
         verify::everything(&conn, path)?;
     }
     let witness = Witness::open(path, heads.store_name().to_owned(), seen.as_ref())?;
-    Ok(Opened {
-        conn,
-        heads,
-        witness,
-    })
+    Ok(Opened { conn, heads, witness })
 }
 
 /// A connection with the settings that all of them share.
@@ -108,8 +104,7 @@ fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreErr
     match schema::inspect(&conn, path, steps)? {
         Layout::Current => {}
         Layout::Fresh => {
-            conn.execute_batch("PRAGMA journal_mode = WAL;")
-                .map_err(|e| error::sql(path, "make the database", &e))?;
+            conn.execute_batch("PRAGMA journal_mode = WAL;").map_err(|e| error::sql(path, "make the database", &e))?;
             schema::migrate(&mut conn, path, steps, 0)?;
         }
         Layout::Older(version) => {

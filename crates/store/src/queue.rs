@@ -1,14 +1,15 @@
 //! The queue in front of the writer: bounded for those who can wait, open for those who cannot, one order for all.
 //!
-//! A channel would need a second one for `record_now` when it is full, and two queues have no common order. So
+//! A channel would need a second one for `record` when it is full, and two queues have no common order. So
 //! it is one vector under a mutex, which the writer swaps for an empty one; the bound is a semaphore that
-//! `record_now` passes by. Pushing costs an uncontended lock, and wakes the writer only when it sleeps and the
+//! `record` passes by, and that its users keep to by way of `keep_pace`. Pushing costs an uncontended lock, and wakes the writer only when it sleeps and the
 //! push is a reason to get up.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::op::Op;
 
@@ -23,6 +24,9 @@ pub(crate) struct Queue {
     wake: Condvar,
     room: Semaphore,
     capacity: u32,
+    /// What `state.bytes` says, readable without the lock.
+    waiting: AtomicUsize,
+    taken: Notify,
 }
 
 struct State {
@@ -51,18 +55,14 @@ const GOOD_LOAD: usize = 2 << 20;
 impl Queue {
     pub(crate) fn new(bytes: usize, largest: usize) -> Self {
         let capacity = (bytes / UNIT).max(largest / UNIT + 2) as u32;
-        let state = State {
-            ops: Vec::new(),
-            bytes: 0,
-            urgent: false,
-            sleeping: Sleep::Awake,
-            closed: false,
-        };
+        let state = State { ops: Vec::new(), bytes: 0, urgent: false, sleeping: Sleep::Awake, closed: false };
         Self {
             state: Mutex::new(state),
             wake: Condvar::new(),
             room: Semaphore::new(capacity as usize),
             capacity,
+            waiting: AtomicUsize::new(0),
+            taken: Notify::new(),
         }
     }
 
@@ -90,6 +90,7 @@ impl Queue {
             return Err(queued.op);
         }
         state.bytes += queued.op.size();
+        self.waiting.store(state.bytes, Ordering::Release);
         state.urgent |= queued.op.awaited();
         state.ops.push(queued);
         let get_up = match state.sleeping {
@@ -107,12 +108,7 @@ impl Queue {
 
     /// Gives the writer all that is queued, in exchange for an empty vector. Waits for the first operation, at
     /// most `idle` long, and then up to `linger` for company unless someone waits. `true` once closed.
-    pub(crate) fn take(
-        &self,
-        into: &mut Vec<Queued>,
-        idle: Option<Duration>,
-        linger: Duration,
-    ) -> bool {
+    pub(crate) fn take(&self, into: &mut Vec<Queued>, idle: Option<Duration>, linger: Duration) -> bool {
         let mut state = self.lock();
         let idle_until = idle.map(|idle| Instant::now() + idle);
         while state.ops.is_empty() && !state.closed {
@@ -138,8 +134,25 @@ impl Queue {
         }
         state.sleeping = Sleep::Awake;
         (state.urgent, state.bytes) = (false, 0);
+        self.waiting.store(0, Ordering::Release);
+        self.taken.notify_waiters();
         std::mem::swap(&mut state.ops, into);
         state.closed
+    }
+
+    /// Whether more waits than the queue is meant to hold.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > self.capacity as usize * UNIT
+    }
+
+    pub(crate) async fn caught_up(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if !self.is_behind() {
+                return;
+            }
+            taken.await;
+        }
     }
 
     /// The operations that held this much room are settled.
@@ -159,21 +172,12 @@ impl Queue {
         until: Option<Instant>,
     ) -> Result<MutexGuard<'a, State>, MutexGuard<'a, State>> {
         let Some(until) = until else {
-            return Ok(self
-                .wake
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner));
+            return Ok(self.wake.wait(state).unwrap_or_else(PoisonError::into_inner));
         };
-        let Some(left) = until
-            .checked_duration_since(Instant::now())
-            .filter(|d| !d.is_zero())
-        else {
+        let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
             return Err(state);
         };
-        let (state, _) = self
-            .wake
-            .wait_timeout(state, left)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         Ok(state)
     }
 

@@ -31,32 +31,18 @@ pub(crate) enum Page {
 
 impl View<'_> {
     /// Runs `f` in a transaction, so that a head and the rows it speaks of are of one state.
-    pub(crate) fn snapshot<T>(
-        self,
-        f: impl FnOnce() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    pub(crate) fn snapshot<T>(self, f: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         // Rolls back when dropped, which for a reader is the same as a commit.
-        let _tx = self
-            .conn
-            .unchecked_transaction()
-            .map_err(|e| self.failed(&e))?;
+        let _tx = self.conn.unchecked_transaction().map_err(|e| self.failed(&e))?;
         f()
     }
 
     pub(crate) fn bounds(self, stream: u32) -> Result<Bounds, StoreError> {
         let [first, last, _] = heads::read(self.conn, stream, self.path)?.numbers;
-        Ok(Bounds {
-            first: first as u64,
-            last: last as u64,
-        })
+        Ok(Bounds { first: first as u64, last: last as u64 })
     }
 
-    pub(crate) fn page(
-        self,
-        stream: u32,
-        page: Page,
-        limit: usize,
-    ) -> Result<Vec<Entry>, StoreError> {
+    pub(crate) fn page(self, stream: u32, page: Page, limit: usize) -> Result<Vec<Entry>, StoreError> {
         let head = heads::read(self.conn, stream, self.path)?;
         let (first, last) = (head.numbers[0] as u64, head.numbers[1] as u64);
         let limit = limit as u64;
@@ -75,25 +61,15 @@ impl View<'_> {
             return Ok(Vec::new());
         }
         let sql = match page {
-            Page::After(_) => {
-                "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id"
-            }
-            Page::Before(_) => {
-                "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC"
-            }
+            Page::After(_) => "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+            Page::Before(_) => "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC",
         };
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
-        let mut rows = statement
-            .query((row_id(stream, from), row_id(stream, to)))
-            .map_err(|e| self.failed(&e))?;
+        let mut rows = statement.query((row_id(stream, from), row_id(stream, to))).map_err(|e| self.failed(&e))?;
         let mut entries = Vec::with_capacity((to - from + 1).min(4096) as usize);
         let total = to - from + 1;
         for n in 0..total {
-            let seq = if matches!(page, Page::After(_)) {
-                from + n
-            } else {
-                to - n
-            };
+            let seq = if matches!(page, Page::After(_)) { from + n } else { to - n };
             let row = rows.next().map_err(|e| self.at_entry(&head, seq, &e))?;
             let row = row.ok_or_else(|| self.bad_entry(&head, seq, "is missing"))?;
             entries.push(self.entry(&head, seq, row)?.0);
@@ -113,14 +89,9 @@ impl View<'_> {
             return Ok(None);
         };
         let (owner, seq) = stream_and_seq(row);
-        let inside =
-            owner == head.id && (head.numbers[0]..=head.numbers[1]).contains(&(seq as i64));
+        let inside = owner == head.id && (head.numbers[0]..=head.numbers[1]).contains(&(seq as i64));
         if !inside {
-            return Err(self.bad_entry(
-                head,
-                seq,
-                "is found by its key and lies outside of the stream",
-            ));
+            return Err(self.bad_entry(head, seq, "is found by its key and lies outside of the stream"));
         }
         self.entry_with_key(head, seq, key).map(Some)
     }
@@ -131,8 +102,7 @@ impl View<'_> {
             "SELECT id, key FROM entry WHERE key < ?1 ORDER BY key DESC LIMIT 1",
             "SELECT id, key FROM entry WHERE key > ?1 ORDER BY key LIMIT 1",
         ] {
-            let near: Option<(i64, Vec<u8>)> =
-                self.one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let near: Option<(i64, Vec<u8>)> = self.one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))?;
             if let Some((row, near)) = near {
                 let (stream, seq) = stream_and_seq(row);
                 let head = heads::read(self.conn, stream, self.path)?;
@@ -145,28 +115,15 @@ impl View<'_> {
     fn entry_with_key(self, head: &Head, seq: u64, key: &[u8]) -> Result<Entry, StoreError> {
         let sql = "SELECT id, at, crc, key, body FROM entry WHERE id = ?1";
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
-        let mut rows = statement
-            .query([row_id(head.id, seq)])
-            .map_err(|e| self.failed(&e))?;
+        let mut rows = statement.query([row_id(head.id, seq)]).map_err(|e| self.failed(&e))?;
         let row = rows.next().map_err(|e| self.at_entry(head, seq, &e))?;
         let row = row.ok_or_else(|| self.bad_entry(head, seq, "is in the index and missing"))?;
-        let (entry, matches) = self
-            .entry(head, seq, row)
-            .map(|(entry, k)| (entry, k == Some(key)))?;
-        if matches {
-            Ok(entry)
-        } else {
-            Err(self.bad_entry(head, seq, "has another key than its index"))
-        }
+        let (entry, matches) = self.entry(head, seq, row).map(|(entry, k)| (entry, k == Some(key)))?;
+        if matches { Ok(entry) } else { Err(self.bad_entry(head, seq, "has another key than its index")) }
     }
 
     /// Takes an entry from a row of `id, at, crc, key, body`, if it is intact.
-    fn entry<'r>(
-        self,
-        head: &Head,
-        seq: u64,
-        row: &'r Row<'_>,
-    ) -> Result<(Entry, Option<&'r [u8]>), StoreError> {
+    fn entry<'r>(self, head: &Head, seq: u64, row: &'r Row<'_>) -> Result<(Entry, Option<&'r [u8]>), StoreError> {
         let take = || -> rusqlite::Result<_> {
             let (id, at_ms, crc): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let key = row.get_ref(3)?.as_blob_or_null()?;
@@ -179,14 +136,7 @@ impl View<'_> {
         if crc != i64::from(entry_crc(id, at_ms, key, body)) {
             return Err(self.bad_entry(head, seq, "has a wrong checksum"));
         }
-        Ok((
-            Entry {
-                seq,
-                at_ms,
-                body: Bytes::copy_from_slice(body),
-            },
-            key,
-        ))
+        Ok((Entry { seq, at_ms, body: Bytes::copy_from_slice(body) }, key))
     }
 
     pub(crate) fn record(self, bucket: u32, key: &str) -> Result<Option<Record>, StoreError> {
@@ -209,20 +159,13 @@ impl View<'_> {
         let head = heads::read(self.conn, bucket, self.path)?;
         let sql = "SELECT key, revision, crc, value FROM record WHERE bucket = ?1 ORDER BY key";
         let records = self.records(bucket, sql, [bucket])?;
-        let sum = records
-            .iter()
-            .fold(0_i64, |sum, (_, _, crc)| sum.wrapping_add(i64::from(*crc)));
+        let sum = records.iter().fold(0_i64, |sum, (_, _, crc)| sum.wrapping_add(i64::from(*crc)));
         if head.numbers[1] != records.len() as i64 || head.numbers[2] != sum {
             let (name, count, expected) = (&head.name, records.len(), head.numbers[1]);
-            let what = format!(
-                "bucket {name:?} has {count} documents of {expected}, or others than were put"
-            );
+            let what = format!("bucket {name:?} has {count} documents of {expected}, or others than were put");
             return Err(error::damaged(self.path, what));
         }
-        Ok(records
-            .into_iter()
-            .map(|(key, record, _)| (key, record))
-            .collect())
+        Ok(records.into_iter().map(|(key, record, _)| (key, record)).collect())
     }
 
     fn records(
@@ -236,12 +179,7 @@ impl View<'_> {
         let mut out = Vec::new();
         while let Some(row) = rows.next().map_err(|e| self.failed(&e))? {
             let take = || -> rusqlite::Result<(String, i64, i64, &[u8])> {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get(2)?,
-                    row.get_ref(3)?.as_blob()?,
-                ))
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get_ref(3)?.as_blob()?))
             };
             let (key, revision, crc, value) = take().map_err(|e| self.failed(&e))?;
             let expected = record_crc(bucket, &key, revision, value);
@@ -249,10 +187,7 @@ impl View<'_> {
                 let what = format!("document {key:?} of bucket {bucket} has a wrong checksum");
                 return Err(error::damaged(self.path, what));
             }
-            let record = Record {
-                value: Bytes::copy_from_slice(value),
-                revision: revision as u64,
-            };
+            let record = Record { value: Bytes::copy_from_slice(value), revision: revision as u64 };
             out.push((key, record, expected));
         }
         Ok(out)
@@ -265,10 +200,7 @@ impl View<'_> {
         f: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, StoreError> {
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
-        statement
-            .query_row(params, f)
-            .optional()
-            .map_err(|e| self.failed(&e))
+        statement.query_row(params, f).optional().map_err(|e| self.failed(&e))
     }
 
     fn failed(self, e: &rusqlite::Error) -> StoreError {
@@ -276,17 +208,10 @@ impl View<'_> {
     }
 
     fn at_entry(self, head: &Head, seq: u64, e: &rusqlite::Error) -> StoreError {
-        error::sql(
-            self.path,
-            &format!("read entry {seq} of stream {:?}", head.name),
-            e,
-        )
+        error::sql(self.path, &format!("read entry {seq} of stream {:?}", head.name), e)
     }
 
     fn bad_entry(self, head: &Head, seq: u64, what: &str) -> StoreError {
-        error::damaged(
-            self.path,
-            format!("entry {seq} of stream {:?} {what}", head.name),
-        )
+        error::damaged(self.path, format!("entry {seq} of stream {:?} {what}", head.name))
     }
 }

@@ -29,16 +29,11 @@ impl Readers {
         for n in 0..shared.options.readers.max(1) {
             let conn = open::connect_reader(&shared.options)?;
             let (shared, queue) = (shared.clone(), queue.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("store-read-{n}"))
-                .spawn(move || work(&shared, &queue, &conn));
+            let thread =
+                std::thread::Builder::new().name(format!("store-read-{n}")).spawn(move || work(&shared, &queue, &conn));
             threads.push(thread.map_err(|e| error::io("a thread".as_ref(), "start", &e))?);
         }
-        Ok(Self {
-            jobs: Mutex::new(Some(jobs)),
-            slots: Semaphore::new(QUEUE),
-            threads: Mutex::new(threads),
-        })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), slots: Semaphore::new(QUEUE), threads: Mutex::new(threads) })
     }
 
     /// Runs a read on one of the threads, in one snapshot.
@@ -56,23 +51,15 @@ impl Readers {
                 let _ = reply.send(view.snapshot(|| f(view)));
             }
         });
-        let jobs = self
-            .jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         jobs.ok_or_else(closed)?.send(job).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
     /// Ends the threads after the reads that are queued.
     pub(crate) fn close(&self) {
-        self.jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             let _ = thread.join();
         }
@@ -80,10 +67,7 @@ impl Readers {
 }
 
 fn work(shared: &Shared, queue: &Mutex<mpsc::Receiver<Job>>, conn: &Connection) {
-    let view = View {
-        conn,
-        path: &shared.options.path,
-    };
+    let view = View { conn, path: &shared.options.path };
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match job {

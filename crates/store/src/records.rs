@@ -13,10 +13,7 @@ impl Records for Store {
             let Some(bucket) = bucket else {
                 return self.nothing(None);
             };
-            self.inner
-                .readers
-                .run(&self.inner.shared, move |view| view.record(bucket, &key))
-                .await
+            self.inner.readers.run(&self.inner.shared, move |view| view.record(bucket, &key)).await
         })
     }
 
@@ -26,10 +23,7 @@ impl Records for Store {
             let Some(bucket) = bucket else {
                 return self.nothing(Vec::new());
             };
-            self.inner
-                .readers
-                .run(&self.inner.shared, move |view| view.list(bucket))
-                .await
+            self.inner.readers.run(&self.inner.shared, move |view| view.list(bucket)).await
         })
     }
 
@@ -40,16 +34,7 @@ impl Records for Store {
         let (bucket, key) = (bucket.into(), key.into());
         Box::pin(async move {
             valid?;
-            self.ask(|reply| {
-                Op::Put(Box::new(Put {
-                    bucket,
-                    key,
-                    value,
-                    expect,
-                    reply,
-                }))
-            })
-            .await
+            self.ask(|reply| Op::Put(Box::new(Put { bucket, key, value, expect, reply }))).await
         })
     }
 

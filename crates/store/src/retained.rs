@@ -29,14 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Retained {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            entries: VecDeque::new(),
-            bytes: 0,
-            limit,
-            next: Instant::now(),
-            pause: FIRST_PAUSE,
-            losing: false,
-        }
+        Self { entries: VecDeque::new(), bytes: 0, limit, next: Instant::now(), pause: FIRST_PAUSE, losing: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -107,10 +100,7 @@ impl Retained {
         self.next = Instant::now();
         if self.entries.is_empty() {
             let lost = shared.counters.lost.load(Relaxed);
-            tracing::info!(
-                lost,
-                "the store can be written again; all entries kept in memory are on disk"
-            );
+            tracing::info!(lost, "the store can be written again; all entries kept in memory are on disk");
             self.losing = false;
         }
         self.count(shared);
@@ -131,17 +121,11 @@ impl Retained {
             shared.options.path.display()
         );
         tracing::error!("{message}");
-        Err(StoreError {
-            kind: StoreErrorKind::Full,
-            message,
-        })
+        Err(StoreError { kind: StoreErrorKind::Full, message })
     }
 
     fn count(&self, shared: &Shared) {
-        shared
-            .counters
-            .retained
-            .store(self.entries.len() as u64, Relaxed);
+        shared.counters.retained.store(self.entries.len() as u64, Relaxed);
     }
 }
 

@@ -43,14 +43,9 @@ pub(crate) enum Layout {
 }
 
 /// Looks at the version of the file, without changing it.
-pub(crate) fn inspect(
-    conn: &Connection,
-    path: &Path,
-    steps: &[Step],
-) -> Result<Layout, StoreError> {
+pub(crate) fn inspect(conn: &Connection, path: &Path, steps: &[Step]) -> Result<Layout, StoreError> {
     let pragma = |name: &str| -> Result<i32, StoreError> {
-        conn.pragma_query_value(None, name, |row| row.get(0))
-            .map_err(|e| error::sql(path, "read the version", &e))
+        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|e| error::sql(path, "read the version", &e))
     };
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
     let things: i64 = conn
@@ -60,9 +55,7 @@ pub(crate) fn inspect(
         return Ok(Layout::Fresh);
     }
     if application != APPLICATION_ID {
-        let what = format!(
-            "its mark is {application:#x} where a Switchboard store has {APPLICATION_ID:#x}"
-        );
+        let what = format!("its mark is {application:#x} where a Switchboard store has {APPLICATION_ID:#x}");
         return Err(error::damaged(path, what));
     }
     match usize::try_from(version) {
@@ -77,42 +70,24 @@ pub(crate) fn inspect(
         }),
         Ok(version) if version == steps.len() => Ok(Layout::Current),
         Ok(version) if version > 0 => Ok(Layout::Older(version)),
-        _ => Err(error::damaged(
-            path,
-            format!("it claims to have layout {version}"),
-        )),
+        _ => Err(error::damaged(path, format!("it claims to have layout {version}"))),
     }
 }
 
 /// Applies the missing steps, all in one transaction: a crash leaves the old layout or the new one.
-pub(crate) fn migrate(
-    conn: &mut Connection,
-    path: &Path,
-    steps: &[Step],
-    from: usize,
-) -> Result<(), StoreError> {
+pub(crate) fn migrate(conn: &mut Connection, path: &Path, steps: &[Step], from: usize) -> Result<(), StoreError> {
     let failed = |e: rusqlite::Error| error::sql(path, "change the layout", &e);
-    let tx = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(failed)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     for step in &steps[from..] {
         tx.execute_batch(step.sql).map_err(failed)?;
     }
     if from == 0 {
-        let store: String = tx
-            .query_row("SELECT hex(randomblob(16))", [], |row| row.get(0))
-            .map_err(failed)?;
+        let store: String = tx.query_row("SELECT hex(randomblob(16))", [], |row| row.get(0)).map_err(failed)?;
         let crc = crate::code::head_crc(0, 0, &store, [0; 3]);
-        tx.execute(
-            "INSERT INTO head VALUES(0, 0, ?1, 0, 0, 0, ?2)",
-            (&store, crc),
-        )
-        .map_err(failed)?;
-        tx.pragma_update(None, "application_id", APPLICATION_ID)
-            .map_err(failed)?;
+        tx.execute("INSERT INTO head VALUES(0, 0, ?1, 0, 0, 0, ?2)", (&store, crc)).map_err(failed)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
-    tx.pragma_update(None, "user_version", steps.len() as i64)
-        .map_err(failed)?;
+    tx.pragma_update(None, "user_version", steps.len() as i64).map_err(failed)?;
     tx.commit().map_err(failed)
 }
 
@@ -125,10 +100,7 @@ pub(crate) fn check(conn: &Connection, path: &Path, steps: &[Step]) -> Result<()
         model.execute_batch(step.sql).map_err(failed)?;
     }
     if describe(conn).map_err(failed)? != describe(&model).map_err(failed)? {
-        return Err(error::damaged(
-            path,
-            "its tables are not those of its version",
-        ));
+        return Err(error::damaged(path, "its tables are not those of its version"));
     }
     Ok(())
 }
@@ -137,9 +109,7 @@ type Described = Vec<(String, String, String, Option<String>)>;
 
 fn describe(conn: &Connection) -> rusqlite::Result<Described> {
     conn.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name")?
-        .query_map([], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
         .collect()
 }
 
@@ -158,32 +128,16 @@ mod tests {
     use crate::{OpenOptions, Store};
 
     const NEXT: &[Step] = &[
-        Step {
-            what: STEPS[0].what,
-            sql: STEPS[0].sql,
-        },
-        Step {
-            what: "a table that was made up",
-            sql: "CREATE TABLE made_up(id INTEGER PRIMARY KEY);",
-        },
+        Step { what: STEPS[0].what, sql: STEPS[0].sql },
+        Step { what: "a table that was made up", sql: "CREATE TABLE made_up(id INTEGER PRIMARY KEY);" },
     ];
     const BROKEN: &[Step] = &[
-        Step {
-            what: STEPS[0].what,
-            sql: STEPS[0].sql,
-        },
-        Step {
-            what: "breaks half way",
-            sql: "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);",
-        },
+        Step { what: STEPS[0].what, sql: STEPS[0].sql },
+        Step { what: "breaks half way", sql: "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);" },
     ];
 
     fn new_entry() -> NewEntry {
-        NewEntry {
-            stream: "a".into(),
-            key: None,
-            body: "body".into(),
-        }
+        NewEntry { stream: "a".into(), key: None, body: "body".into() }
     }
 
     async fn store_of_this_version(path: &Path) {
@@ -206,10 +160,7 @@ mod tests {
         let error = Store::open(OpenOptions::new(&path)).expect_err("too new");
         assert_eq!(error.kind, StoreErrorKind::TooNew, "{error}");
         let backup = backup_path(&path, 1);
-        let mode = std::fs::metadata(&backup)
-            .expect("a backup")
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(&backup).expect("a backup").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let store = Store::open(OpenOptions::new(&backup)).expect("the backup has the old layout");
         assert_eq!(store.read("a", 0, 10).await.expect("read").len(), 1);
@@ -231,16 +182,11 @@ mod tests {
     async fn another_program_s_database_is_left_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("store.db");
-        Connection::open(&path)
-            .and_then(|c| c.execute_batch("CREATE TABLE t(x)"))
-            .expect("made");
+        Connection::open(&path).and_then(|c| c.execute_batch("CREATE TABLE t(x)")).expect("made");
         let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
         assert!(error.message.contains("store.db"), "{error}");
-        std::fs::write(
-            &path,
-            "no database at all, whatever its name says, and long enough for a header",
-        )
-        .expect("written");
+        std::fs::write(&path, "no database at all, whatever its name says, and long enough for a header")
+            .expect("written");
         let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
         assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
     }

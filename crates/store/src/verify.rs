@@ -59,15 +59,10 @@ pub(crate) fn everything(conn: &Connection, path: &Path) -> Result<Verified, Sto
 fn strays(view: View<'_>, seen: Verified) -> Result<Verified, StoreError> {
     let count = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
-        view.conn
-            .query_row(&sql, [], |row| row.get::<_, i64>(0))
-            .map_err(|e| error::sql(view.path, "count rows", &e))
+        view.conn.query_row(&sql, [], |row| row.get::<_, i64>(0)).map_err(|e| error::sql(view.path, "count rows", &e))
     };
     if count("entry")? as u64 != seen.entries || count("record")? as u64 != seen.records {
-        return Err(error::damaged(
-            view.path,
-            "it holds rows that belong to no stream or bucket",
-        ));
+        return Err(error::damaged(view.path, "it holds rows that belong to no stream or bucket"));
     }
     Ok(seen)
 }

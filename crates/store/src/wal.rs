@@ -87,11 +87,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 fn checksum(big_endian: bool, bytes: &[u8], sum: &mut (u32, u32)) {
     let word = |b: &[u8]| {
         let b = [b[0], b[1], b[2], b[3]];
-        if big_endian {
-            u32::from_be_bytes(b)
-        } else {
-            u32::from_le_bytes(b)
-        }
+        if big_endian { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
     };
     for pair in bytes.chunks_exact(8) {
         sum.0 = sum.0.wrapping_add(word(&pair[..4])).wrapping_add(sum.1);

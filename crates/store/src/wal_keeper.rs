@@ -37,15 +37,7 @@ const IDLE: Duration = Duration::from_millis(500);
 impl WalKeeper {
     pub(crate) fn new(store: &Path, witness: Witness) -> Self {
         let path = files::beside(store, "-wal");
-        Self {
-            path,
-            file: None,
-            witness,
-            frames: 0,
-            moved: 0,
-            next: CHECKPOINT_FRAMES,
-            complained: false,
-        }
+        Self { path, file: None, witness, frames: 0, moved: 0, next: CHECKPOINT_FRAMES, complained: false }
     }
 
     /// How many frames the WAL has.
@@ -96,12 +88,9 @@ impl WalKeeper {
 
     /// Returns whether everything is in the database file now, as the witness has then noted.
     fn try_checkpoint(&mut self, session: &mut Session<'_>, commits: u64) -> bool {
-        let result = session
-            .conn
-            .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")
-            .and_then(|mut statement| {
-                statement.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
-            });
+        let result = session.conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut statement| {
+            statement.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
+        });
         match result {
             Ok((frames, moved)) => {
                 (self.frames, self.moved) = (frames.max(0) as u32, moved.max(0) as u32);

@@ -69,10 +69,7 @@ pub(crate) fn read(store: &Path) -> Result<Option<Seen>, StoreError> {
         file.read_exact_at(&mut bytes, at).ok()?;
         decode(&bytes)
     };
-    let newest = [slot(0), slot(DISTANCE)]
-        .into_iter()
-        .flatten()
-        .max_by_key(|seen| seen.version);
+    let newest = [slot(0), slot(DISTANCE)].into_iter().flatten().max_by_key(|seen| seen.version);
     if newest.is_none() {
         tracing::warn!(path = %path.display(), "the store's witness is unreadable; going on without it");
     }
@@ -88,14 +85,11 @@ pub(crate) fn objection_to_wal(seen: &Seen, store: &Path) -> Result<Option<Strin
     let found = wal::scan(&path, seen.frames).map_err(|e| error::io(&path, "read", &e))?;
     let (at, wanted) = (path.display(), seen.frames);
     Ok(match found {
-        Scan::Missing => Some(format!(
-            "its write-ahead log {at} with {wanted} frames is missing"
-        )),
+        Scan::Missing => Some(format!("its write-ahead log {at} with {wanted} frames is missing")),
         Scan::BadHeader => Some(format!("the header of its write-ahead log {at} is damaged")),
-        Scan::Frames { salts, intact } if salts == seen.salts && intact < wanted => Some(format!(
-            "its write-ahead log {at} is damaged or cut at frame {} of {wanted}",
-            intact + 1
-        )),
+        Scan::Frames { salts, intact } if salts == seen.salts && intact < wanted => {
+            Some(format!("its write-ahead log {at} is damaged or cut at frame {} of {wanted}", intact + 1))
+        }
         // Another WAL than the witness saw: it was started over since, so the number of commits decides.
         Scan::Frames { .. } => None,
     })
@@ -111,50 +105,27 @@ pub(crate) fn refuse(store: &Path, what: &str) -> StoreError {
          commits by opening the store with that option",
         witness.display()
     );
-    StoreError {
-        kind: sa_core::store::StoreErrorKind::Damaged,
-        message,
-    }
+    StoreError { kind: sa_core::store::StoreErrorKind::Damaged, message }
 }
 
 impl Witness {
     /// Opens or makes the file, at full size so that later writes need no room.
-    pub(crate) fn open(
-        store: &Path,
-        name: String,
-        seen: Option<&Seen>,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn open(store: &Path, name: String, seen: Option<&Seen>) -> Result<Self, StoreError> {
         let path = path_of(store);
         let file = files::open_private(&path, true)?;
-        let size = file
-            .metadata()
-            .map_err(|e| error::io(&path, "look at", &e))?
-            .len();
+        let size = file.metadata().map_err(|e| error::io(&path, "look at", &e))?.len();
         if size < 2 * DISTANCE {
-            file.write_all_at(&[0; 2 * DISTANCE as usize], 0)
-                .map_err(|e| error::io(&path, "write", &e))?;
+            file.write_all_at(&[0; 2 * DISTANCE as usize], 0).map_err(|e| error::io(&path, "write", &e))?;
         }
         let version = seen.map_or(0, |seen| seen.version);
-        Ok(Self {
-            path,
-            file,
-            version,
-            store: name,
-            complained: false,
-        })
+        Ok(Self { path, file, version, store: name, complained: false })
     }
 
     /// Notes a commit. A failure is logged and not returned: the commit is on disk, only its witness is not.
     pub(crate) fn note(&mut self, commits: u64, wal: Option<(Salts, u32)>) {
         self.version += 1;
         let (salts, frames) = wal.unwrap_or_default();
-        let seen = Seen {
-            version: self.version,
-            commits,
-            store: self.store.clone(),
-            salts,
-            frames,
-        };
+        let seen = Seen { version: self.version, commits, store: self.store.clone(), salts, frames };
         let at = (self.version % 2) * DISTANCE;
         let mut result = self.file.write_all_at(&encode(&seen), at);
         if result.is_ok() && wal.is_none() {

@@ -53,11 +53,7 @@ pub(crate) struct Writer {
 /// The body of the writer's thread. Fails when entries had to be given up at the end.
 pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError> {
     let _closing = CloseAtEnd(&shared);
-    let Opened {
-        conn,
-        heads,
-        witness,
-    } = opened;
+    let Opened { conn, heads, witness } = opened;
     let mut writer = Writer {
         heads,
         wal: WalKeeper::new(&shared.options.path, witness),
@@ -116,15 +112,9 @@ impl Writer {
         loop {
             let busy = !self.backlog.is_empty() || !self.unfinished.is_empty();
             if self.backlog.is_empty() {
-                let pause = [self.retained.pause(), self.wal.pause()]
-                    .into_iter()
-                    .flatten()
-                    .min();
-                let (idle, linger) = if busy {
-                    (Some(Duration::ZERO), Duration::ZERO)
-                } else {
-                    (pause, shared.options.linger)
-                };
+                let pause = [self.retained.pause(), self.wal.pause()].into_iter().flatten().min();
+                let (idle, linger) =
+                    if busy { (Some(Duration::ZERO), Duration::ZERO) } else { (pause, shared.options.linger) };
                 self.closed = shared.queue.take(&mut self.incoming, idle, linger);
                 self.backlog.extend(self.incoming.drain(..));
             }
@@ -134,12 +124,8 @@ impl Writer {
             shared.queue.release(permits);
             settled?;
             self.retry(&mut session, self.closed && nothing)?;
-            self.wal
-                .checkpoint(&mut session, self.heads.commits(), nothing);
-            shared
-                .counters
-                .wal_frames
-                .store(self.wal.frames().into(), Relaxed);
+            self.wal.checkpoint(&mut session, self.heads.commits(), nothing);
+            shared.counters.wal_frames.store(self.wal.frames().into(), Relaxed);
             if self.closed && nothing && !self.retained.due() {
                 self.wal.finish(&mut session, self.heads.commits());
                 return Ok(());
@@ -177,12 +163,7 @@ impl Writer {
         }
     }
 
-    fn recover(
-        &mut self,
-        session: &mut Session<'_>,
-        mut batch: Vec<Op>,
-        error: StoreError,
-    ) -> Result<(), StoreError> {
+    fn recover(&mut self, session: &mut Session<'_>, mut batch: Vec<Op>, error: StoreError) -> Result<(), StoreError> {
         match error.kind {
             StoreErrorKind::Full => {
                 let (awaited, background) = split(batch);
@@ -220,11 +201,7 @@ impl Writer {
     }
 
     /// One transaction: all of it is on disk, or the operations come back with the reason.
-    fn attempt(
-        &mut self,
-        session: &mut Session<'_>,
-        batch: Vec<Op>,
-    ) -> Result<(), (Vec<Op>, StoreError)> {
+    fn attempt(&mut self, session: &mut Session<'_>, batch: Vec<Op>) -> Result<(), (Vec<Op>, StoreError)> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -240,28 +217,17 @@ impl Writer {
                     return Err((batch, error));
                 }
                 // A transaction that can neither be finished nor undone.
-                let error = StoreError {
-                    kind: StoreErrorKind::Io,
-                    ..error
-                };
+                let error = StoreError { kind: StoreErrorKind::Io, ..error };
                 Err((batch, error))
             }
         }
     }
 
-    fn transact(
-        &mut self,
-        session: &mut Session<'_>,
-        batch: &[Op],
-    ) -> Result<Vec<Outcome>, StoreError> {
+    fn transact(&mut self, session: &mut Session<'_>, batch: &[Op]) -> Result<Vec<Outcome>, StoreError> {
         let shared = self.shared.clone();
         let failed = |e: rusqlite::Error| error::sql(&shared.options.path, "commit", &e);
         let conn = session.conn;
-        let run = |sql: &str| {
-            conn.prepare_cached(sql)
-                .and_then(|mut s| s.execute([]))
-                .map_err(failed)
-        };
+        let run = |sql: &str| conn.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(failed);
         run("BEGIN IMMEDIATE")?;
         let now = now_ms();
         let mut outcomes = Vec::with_capacity(batch.len());
@@ -275,8 +241,7 @@ impl Writer {
         self.heads.write(conn).map_err(failed)?;
         run("COMMIT")?;
         self.wal.note(session, self.heads.commits());
-        self.heads
-            .commit(|changed| shared.directory.publish(changed));
+        self.heads.commit(|changed| shared.directory.publish(changed));
         shared.counters.commits.fetch_add(1, Relaxed);
         Ok(outcomes)
     }
@@ -299,10 +264,7 @@ impl Writer {
         // One chunk at a time, so that those who wait get their turn in between.
         while self.retained.due() || (last_chance && !self.retained.is_empty()) {
             let chunk = self.retained.take_chunk();
-            let ops = chunk
-                .into_iter()
-                .map(|entry| Op::Append { entry, reply: None })
-                .collect();
+            let ops = chunk.into_iter().map(|entry| Op::Append { entry, reply: None }).collect();
             match self.attempt(session, ops) {
                 Ok(()) => self.retained.succeeded(&self.shared),
                 Err((ops, error)) => {
@@ -336,19 +298,13 @@ impl Writer {
             self.retained.put_back(uncertain, &self.shared);
         }
         self.heads = heads;
-        self.heads
-            .all()
-            .iter()
-            .for_each(|head| self.shared.directory.publish(head));
+        self.heads.all().iter().for_each(|head| self.shared.directory.publish(head));
         Ok(conn)
     }
 
     /// The file cannot be opened at the moment: nobody is left waiting for it.
     fn turn_away(&mut self, error: &StoreError) {
-        self.closed =
-            self.shared
-                .queue
-                .take(&mut self.incoming, Some(REOPEN_PAUSE), Duration::ZERO);
+        self.closed = self.shared.queue.take(&mut self.incoming, Some(REOPEN_PAUSE), Duration::ZERO);
         self.backlog.extend(self.incoming.drain(..));
         let mut ops = std::mem::take(&mut self.unfinished);
         for queued in self.backlog.drain(..) {
@@ -384,7 +340,5 @@ fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
 }
 
 fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }

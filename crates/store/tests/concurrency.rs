@@ -19,9 +19,7 @@ async fn eight_writers_and_eight_followers_agree() {
             let mut last = store.follow("a");
             let mut seen = Vec::new();
             while (seen.len() as u64) < WRITERS * EACH {
-                last.wait_for(|last| *last > seen.len() as u64)
-                    .await
-                    .expect("open");
+                last.wait_for(|last| *last > seen.len() as u64).await.expect("open");
                 seen.extend(store.read("a", seen.len() as u64, 64).await.expect("read"));
             }
             seen
@@ -44,10 +42,7 @@ async fn eight_writers_and_eight_followers_agree() {
     assert!(seen.iter().all(|one| *one == seen[0]), "all see the same");
     assert_eq!(seqs(&seen[0]), (1..=WRITERS * EACH).collect::<Vec<_>>());
     for (writer, places) in places {
-        assert!(
-            places.is_sorted(),
-            "a writer's entries are in the order of its calls"
-        );
+        assert!(places.is_sorted(), "a writer's entries are in the order of its calls");
         for (n, seq) in places.into_iter().enumerate() {
             assert_eq!(seen[0][seq as usize - 1].body, format!("{writer} {n}"));
         }

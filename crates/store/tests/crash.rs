@@ -47,10 +47,7 @@ async fn nothing_acknowledged_is_lost() {
 }
 
 fn note(acknowledged: &mut HashMap<String, u64>, line: &str) {
-    if let Some((key, seq)) = line
-        .strip_prefix("ack ")
-        .and_then(|rest| rest.split_once(' '))
-    {
+    if let Some((key, seq)) = line.strip_prefix("ack ").and_then(|rest| rest.split_once(' ')) {
         let before = acknowledged.insert(key.to_owned(), seq.parse().expect("a number"));
         assert_eq!(before, None, "{key} was acknowledged twice");
     }
@@ -101,25 +98,13 @@ async fn child() {
         tokio::spawn(async move {
             for n in 0_u64.. {
                 let key = format!("{run}-{writer}-{n}");
-                let appended = store
-                    .append(entry("log", Some(&key), key.clone()))
-                    .await
-                    .expect("kept");
+                let appended = store.append(entry("log", Some(&key), key.clone())).await.expect("kept");
                 assert!(!appended.duplicate);
                 println!("ack {key} {}", appended.seq);
                 // The load around it: entries that nobody waits for, and trims.
-                store.record_now(entry("noise", None, vec![0; 700]));
+                store.record(entry("noise", None, vec![0; 700]));
                 if n % 50 == 0 {
-                    store
-                        .trim(
-                            "noise",
-                            Retention {
-                                entries: Some(100),
-                                since_ms: None,
-                            },
-                        )
-                        .await
-                        .expect("trimmed");
+                    store.trim("noise", Retention { entries: Some(100), since_ms: None }).await.expect("trimmed");
                 }
             }
         });

@@ -35,33 +35,16 @@ async fn make(dir: &Path) -> Content {
         let store = open(live.path());
         for n in phase * 100..(phase + 1) * 100 {
             for stream in STREAMS {
-                let size = if n % 40 == 7 {
-                    9000
-                } else {
-                    n as usize * 7 % 400
-                };
-                store
-                    .record(entry(stream, Some(&key_of(stream, n)), vec![n as u8; size]))
-                    .await;
+                let size = if n % 40 == 7 { 9000 } else { n as usize * 7 % 400 };
+                store.record(entry(stream, Some(&key_of(stream, n)), vec![n as u8; size]));
             }
             for bucket in BUCKETS {
                 let value = vec![n as u8; n as usize % 100];
-                store
-                    .put(
-                        bucket,
-                        &format!("doc-{}", n % 70),
-                        value.into(),
-                        Expect::Anything,
-                    )
-                    .await
-                    .expect("put");
+                store.put(bucket, &format!("doc-{}", n % 70), value.into(), Expect::Anything).await.expect("put");
             }
         }
         store.delete("tokens", "doc-13").await.expect("deleted");
-        let keep = Retention {
-            entries: Some(120),
-            since_ms: None,
-        };
+        let keep = Retention { entries: Some(120), since_ms: None };
         store.trim("trimmed", keep).await.expect("trimmed");
         if phase < 2 {
             store.shutdown().await.expect("a clean end");
@@ -82,9 +65,7 @@ async fn read(store: &Store) -> Result<Content, StoreError> {
     for stream in STREAMS {
         let bounds = store.bounds(stream).await?;
         let mut entries = store.read(stream, 0, 170).await?;
-        let rest = store
-            .read(stream, entries.last().map_or(0, |e| e.seq), usize::MAX)
-            .await?;
+        let rest = store.read(stream, entries.last().map_or(0, |e| e.seq), usize::MAX).await?;
         entries.extend(rest);
         let mut back = store.read_back(stream, u64::MAX, usize::MAX).await?;
         back.reverse();
@@ -93,9 +74,7 @@ async fn read(store: &Store) -> Result<Content, StoreError> {
         for n in 0..310 {
             found.push(store.find(stream, &key_of(stream, n)).await?);
         }
-        content
-            .streams
-            .insert(stream.to_owned(), (Some(bounds), entries, found));
+        content.streams.insert(stream.to_owned(), (Some(bounds), entries, found));
     }
     for bucket in BUCKETS {
         let listed = store.list(bucket).await?;
@@ -123,10 +102,7 @@ async fn damage_is_never_silent() {
         match examine(dir.path(), &content).await {
             Ok(()) => unharmed += 1,
             Err(error) => {
-                assert!(
-                    error.message.contains("store.db"),
-                    "{what}: names no file: {error}"
-                );
+                assert!(error.message.contains("store.db"), "{what}: names no file: {error}");
                 refused += 1;
             }
         }
@@ -139,14 +115,8 @@ async fn damage_is_never_silent() {
 
 fn damage(dir: &Path, seed: u64) -> String {
     let mut dice = Dice(seed);
-    let name = [
-        "store.db",
-        "store.db",
-        "store.db",
-        "store.db-wal",
-        "store.db-wal",
-        "store.db.witness",
-    ][dice.roll(6) as usize];
+    let name =
+        ["store.db", "store.db", "store.db", "store.db-wal", "store.db-wal", "store.db.witness"][dice.roll(6) as usize];
     let path = dir.join(name);
     let mut bytes = std::fs::read(&path).expect("read");
     let at = dice.roll(bytes.len() as u64) as usize;
@@ -158,11 +128,7 @@ fn damage(dir: &Path, seed: u64) -> String {
         bytes[at] ^= 1 << bit;
     }
     std::fs::write(&path, bytes).expect("written");
-    if cut {
-        format!("{name} cut at {at}")
-    } else {
-        format!("{name} byte {at} bit {bit} flipped")
-    }
+    if cut { format!("{name} cut at {at}") } else { format!("{name} byte {at} bit {bit} flipped") }
 }
 
 /// Reads everything, changes something, and reads everything again: all right, or an error.
@@ -176,23 +142,16 @@ async fn examine(dir: &Path, content: &Content) -> Result<(), StoreError> {
 async fn use_it(store: &Store, content: &Content) -> Result<(), StoreError> {
     assert!(read(store).await? == *content, "silently other data");
     for n in [10, 150, 299] {
-        let appended = store
-            .append(entry("calls", Some(&key_of("calls", n)), "again"))
-            .await?;
+        let appended = store.append(entry("calls", Some(&key_of("calls", n)), "again")).await?;
         assert!(appended.duplicate, "a known key was taken for a new one");
     }
     let appended = store.append(entry("calls", Some("new"), "new")).await?;
     assert_eq!(appended.seq, 301);
-    store
-        .put("tokens", "new", "new".into(), Expect::Absent)
-        .await?;
+    store.put("tokens", "new", "new".into(), Expect::Absent).await?;
     let new = store.find("calls", "new").await?.expect("just appended");
     assert_eq!((new.seq, &new.body[..]), (301, &b"new"[..]));
     assert!(store.delete("tokens", "new").await?);
-    assert_eq!(
-        store.read("calls", 0, 300).await?,
-        content.streams["calls"].1
-    );
+    assert_eq!(store.read("calls", 0, 300).await?, content.streams["calls"].1);
     Ok(())
 }
 
@@ -203,31 +162,14 @@ async fn a_lost_wal_is_refused_and_the_loss_can_be_accepted() {
     std::fs::remove_file(base.path().join("store.db-wal")).expect("removed");
     let error = Store::open(OpenOptions::new(db(base.path()))).expect_err("refused");
     assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
-    assert!(
-        error.message.contains("store.db-wal") && error.message.contains("backup"),
-        "{error}"
-    );
-    let accept = OpenOptions {
-        accept_loss: true,
-        ..OpenOptions::new(db(base.path()))
-    };
+    assert!(error.message.contains("store.db-wal") && error.message.contains("backup"), "{error}");
+    let accept = OpenOptions { accept_loss: true, ..OpenOptions::new(db(base.path())) };
     let store = Store::open(accept).expect("accepted");
     let entries = all(&store, "calls").await;
     assert_eq!(entries.len(), 200, "what the database file had");
-    assert_eq!(
-        store
-            .append(entry("calls", None, ""))
-            .await
-            .expect("kept")
-            .seq,
-        201
-    );
+    assert_eq!(store.append(entry("calls", None, "")).await.expect("kept").seq, 201);
     store.shutdown().await.expect("a clean end");
-    assert_eq!(
-        all(&open(base.path()), "calls").await.len(),
-        201,
-        "and it opens as ever afterwards"
-    );
+    assert_eq!(all(&open(base.path()), "calls").await.len(), 201, "and it opens as ever afterwards");
 }
 
 #[tokio::test]
@@ -244,13 +186,8 @@ async fn an_older_copy_under_the_witness_is_refused() {
     let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("refused");
     assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
     std::fs::remove_file(dir.path().join("store.db.witness")).expect("removed");
-    assert_eq!(
-        all(&open(dir.path()), "a").await.len(),
-        1,
-        "on purpose, without the witness"
-    );
+    assert_eq!(all(&open(dir.path()), "a").await.len(), 1, "on purpose, without the witness");
     std::fs::remove_file(db(dir.path())).expect("removed");
-    let error =
-        Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
+    let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
     assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
 }

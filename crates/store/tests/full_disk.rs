@@ -21,22 +21,14 @@ fn a_full_disk_is_survived() {
     let dir = tempfile::tempdir().expect("a directory");
     let possible = |flags: &str| {
         let script = format!("mount -t tmpfs none {}", dir.path().display());
-        Command::new("unshare")
-            .args([flags, "sh", "-c", &script])
-            .status()
-            .is_ok_and(|s| s.success())
+        Command::new("unshare").args([flags, "sh", "-c", &script]).status().is_ok_and(|s| s.success())
     };
     let Some(flags) = ["-m", "-rm"].into_iter().find(|flags| possible(flags)) else {
         eprintln!("SKIPPED: this machine allows no mount, neither to root nor in a user namespace");
         return;
     };
     let status = Command::new("unshare")
-        .args([
-            flags,
-            "sh",
-            "-c",
-            "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"",
-        ])
+        .args([flags, "sh", "-c", "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\""])
         .arg(dir.path())
         .arg(std::env::current_exe().expect("this test"))
         .args(["--exact", "inside", "--nocapture", "--ignored"])
@@ -53,10 +45,7 @@ async fn inside() {
         return;
     };
     let dir = Path::new(&dir);
-    let options = OpenOptions {
-        retain_bytes: 256 << 10,
-        ..OpenOptions::new(db(dir))
-    };
+    let options = OpenOptions { retain_bytes: 256 << 10, ..OpenOptions::new(db(dir)) };
     let store = Store::open(options).expect("the store opens");
     fill(dir, 1 << 20);
     let kept = append_until_full(&store).await;
@@ -67,7 +56,7 @@ async fn inside() {
 
     // Nobody waits for these: kept in memory up to the bound, and the rest is counted.
     for n in 0..1000 {
-        store.record_now(entry("background", Some(&format!("k{n}")), vec![1; 1000]));
+        store.record(entry("background", Some(&format!("k{n}")), vec![1; 1000]));
     }
     eventually(|| store.stats().retained + store.stats().lost == 1000).await;
     let stats = store.stats();
@@ -76,27 +65,12 @@ async fn inside() {
     // Room again: what waited arrives by itself, in order, and appends succeed.
     std::fs::remove_file(dir.join("ballast")).expect("removed");
     let mut last = store.follow("background");
-    last.wait_for(|last| *last == stats.retained)
-        .await
-        .expect("open");
+    last.wait_for(|last| *last == stats.retained).await.expect("open");
     eventually(|| store.stats().retained == 0).await;
     let arrived = all(&store, "background").await;
     assert_eq!(arrived.len() as u64, stats.retained);
-    assert!(
-        store
-            .find("background", "k0")
-            .await
-            .expect("found")
-            .is_some_and(|e| e.seq == 1)
-    );
-    assert_eq!(
-        store
-            .append(entry("a", None, "room"))
-            .await
-            .expect("kept")
-            .seq,
-        kept as u64 + 1
-    );
+    assert!(store.find("background", "k0").await.expect("found").is_some_and(|e| e.seq == 1));
+    assert_eq!(store.append(entry("a", None, "room")).await.expect("kept").seq, kept as u64 + 1);
     assert_eq!(store.stats().lost, stats.lost);
     store.verify().await.expect("intact");
     store.shutdown().await.expect("a clean end");
@@ -108,27 +82,18 @@ async fn full_from_the_start(dir: &Path, kept: usize) {
     fill(dir, 0);
     let store = open(dir);
     assert_eq!(all(&store, "a").await.len(), kept);
-    let error = store
-        .append(entry("a", None, vec![0; 50_000]))
-        .await
-        .expect_err("full");
+    let error = store.append(entry("a", None, vec![0; 50_000])).await.expect_err("full");
     assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
     std::fs::remove_file(dir.join("ballast")).expect("removed");
-    store
-        .append(entry("a", None, vec![0; 50_000]))
-        .await
-        .expect("kept");
+    store.append(entry("a", None, vec![0; 50_000])).await.expect("kept");
     store.shutdown().await.expect("a clean end");
     let store = open(dir);
     assert_eq!(all(&store, "a").await.len(), kept + 1);
     store.verify().await.expect("intact");
     assert!(store.stats().lost == 0);
     fill(dir, 0);
-    store.record_now(entry("a", None, vec![0; 50_000]));
-    let error = store
-        .shutdown()
-        .await
-        .expect_err("an entry is lost, which is said");
+    store.record(entry("a", None, vec![0; 50_000]));
+    let error = store.shutdown().await.expect_err("an entry is lost, which is said");
     assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
     assert_eq!(store.stats().lost, 1);
 }
@@ -165,7 +130,5 @@ async fn eventually(condition: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait)
-        .await
-        .expect("it comes true");
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it comes true");
 }

@@ -11,10 +11,7 @@ async fn the_second_is_told_who_has_it_and_may_have_it_afterwards() {
     let store = open(dir.path());
     let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("in use");
     assert_eq!(error.kind, StoreErrorKind::InUse);
-    assert!(
-        error.message.contains(&std::process::id().to_string()),
-        "{error}"
-    );
+    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
     assert!(error.message.contains("store.db"), "{error}");
     store.shutdown().await.expect("a clean end");
     open(dir.path());

@@ -12,33 +12,12 @@ use sa_store::{Store, StoreErrorKind};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Append {
-        stream: u8,
-        key: Option<u8>,
-        size: usize,
-        wait: bool,
-    },
-    Trim {
-        stream: u8,
-        keep: u64,
-    },
-    Put {
-        bucket: u8,
-        key: u8,
-        expect: u8,
-    },
-    Delete {
-        bucket: u8,
-        key: u8,
-    },
-    Page {
-        stream: u8,
-        from: u64,
-        limit: usize,
-    },
-    Restart {
-        clean: bool,
-    },
+    Append { stream: u8, key: Option<u8>, size: usize, wait: bool },
+    Trim { stream: u8, keep: u64 },
+    Put { bucket: u8, key: u8, expect: u8 },
+    Delete { bucket: u8, key: u8 },
+    Page { stream: u8, from: u64, limit: usize },
+    Restart { clean: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -101,22 +80,10 @@ async fn run(steps: Vec<Step>) {
 
 async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
     match step {
-        Step::Append {
-            stream,
-            key,
-            size,
-            wait,
-        } => {
+        Step::Append { stream, key, size, wait } => {
             let body = vec![n as u8; size];
-            let new = entry(
-                &format!("s{stream}"),
-                key.map(|k| format!("k{k}")).as_deref(),
-                body.clone(),
-            );
-            let known = model.streams.entry(stream).or_insert(Stream {
-                first: 1,
-                entries: vec![],
-            });
+            let new = entry(&format!("s{stream}"), key.map(|k| format!("k{k}")).as_deref(), body.clone());
+            let known = model.streams.entry(stream).or_insert(Stream { first: 1, entries: vec![] });
             let held = key.and_then(|key| known.entries.iter().position(|(k, _)| *k == Some(key)));
             let seq = known.first + held.unwrap_or(known.entries.len()) as u64;
             if held.is_none() {
@@ -126,36 +93,20 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
                 let appended = store.append(new).await.expect("kept");
                 assert_eq!((appended.seq, appended.duplicate), (seq, held.is_some()));
             } else {
-                store.record(new).await;
+                store.record(new);
             }
         }
         Step::Trim { stream, keep } => {
-            let retention = Retention {
-                entries: Some(keep),
-                since_ms: None,
-            };
-            let gone = store
-                .trim(&format!("s{stream}"), retention)
-                .await
-                .expect("trimmed");
-            let known = model.streams.entry(stream).or_insert(Stream {
-                first: 1,
-                entries: vec![],
-            });
+            let retention = Retention { entries: Some(keep), since_ms: None };
+            let gone = store.trim(&format!("s{stream}"), retention).await.expect("trimmed");
+            let known = model.streams.entry(stream).or_insert(Stream { first: 1, entries: vec![] });
             let expected = (known.entries.len() as u64).saturating_sub(keep);
             assert_eq!(gone, expected);
             known.entries.drain(..expected as usize);
             known.first += expected;
         }
-        Step::Put {
-            bucket,
-            key,
-            expect,
-        } => {
-            let old = model
-                .buckets
-                .get(&(bucket, key))
-                .map(|(_, revision)| *revision);
+        Step::Put { bucket, key, expect } => {
+            let old = model.buckets.get(&(bucket, key)).map(|(_, revision)| *revision);
             let expect = match expect {
                 0 => Expect::Absent,
                 1 => Expect::Revision(old.unwrap_or(7)),
@@ -169,10 +120,7 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
             };
             let value = vec![n as u8; n];
             let name = format!("b{bucket}");
-            match store
-                .put(&name, &format!("k{key}"), value.clone().into(), expect)
-                .await
-            {
+            match store.put(&name, &format!("k{key}"), value.clone().into(), expect).await {
                 Ok(revision) => {
                     assert!(fits && revision > old.unwrap_or(0));
                     model.revision = model.revision.max(revision);
@@ -182,17 +130,10 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
             }
         }
         Step::Delete { bucket, key } => {
-            let was = store
-                .delete(&format!("b{bucket}"), &format!("k{key}"))
-                .await
-                .expect("deleted");
+            let was = store.delete(&format!("b{bucket}"), &format!("k{key}")).await.expect("deleted");
             assert_eq!(was, model.buckets.remove(&(bucket, key)).is_some());
         }
-        Step::Page {
-            stream,
-            from,
-            limit,
-        } => page(store, model, stream, from, limit).await,
+        Step::Page { stream, from, limit } => page(store, model, stream, from, limit).await,
         Step::Restart { .. } => unreachable!("handled by the caller"),
     }
 }
@@ -201,30 +142,12 @@ async fn page(store: &Store, model: &Model, stream: u8, from: u64, limit: usize)
     // Something that is waited for comes after everything that is not.
     store.delete("none", "none").await.expect("deleted");
     let name = format!("s{stream}");
-    let numbers: Vec<u64> = model.streams.get(&stream).map_or(vec![], |known| {
-        (known.first..).take(known.entries.len()).collect()
-    });
-    let after: Vec<u64> = numbers
-        .iter()
-        .copied()
-        .filter(|n| *n > from)
-        .take(limit)
-        .collect();
-    assert_eq!(
-        common::seqs(&store.read(&name, from, limit).await.expect("read")),
-        after
-    );
-    let before: Vec<u64> = numbers
-        .iter()
-        .rev()
-        .copied()
-        .filter(|n| *n < from)
-        .take(limit)
-        .collect();
-    assert_eq!(
-        common::seqs(&store.read_back(&name, from, limit).await.expect("read")),
-        before
-    );
+    let numbers: Vec<u64> =
+        model.streams.get(&stream).map_or(vec![], |known| (known.first..).take(known.entries.len()).collect());
+    let after: Vec<u64> = numbers.iter().copied().filter(|n| *n > from).take(limit).collect();
+    assert_eq!(common::seqs(&store.read(&name, from, limit).await.expect("read")), after);
+    let before: Vec<u64> = numbers.iter().rev().copied().filter(|n| *n < from).take(limit).collect();
+    assert_eq!(common::seqs(&store.read_back(&name, from, limit).await.expect("read")), before);
 }
 
 async fn compare(store: &Store, model: &Model) {
@@ -232,41 +155,18 @@ async fn compare(store: &Store, model: &Model) {
     for (stream, known) in &model.streams {
         let name = format!("s{stream}");
         let last = known.first + known.entries.len() as u64 - 1;
-        assert_eq!(
-            store.bounds(&name).await.expect("bounds"),
-            Bounds {
-                first: known.first,
-                last
-            }
-        );
-        let bodies: Vec<_> = all(store, &name)
-            .await
-            .into_iter()
-            .map(|e| e.body.to_vec())
-            .collect();
-        assert_eq!(
-            bodies,
-            known
-                .entries
-                .iter()
-                .map(|(_, body)| body.clone())
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(store.bounds(&name).await.expect("bounds"), Bounds { first: known.first, last });
+        let bodies: Vec<_> = all(store, &name).await.into_iter().map(|e| e.body.to_vec()).collect();
+        assert_eq!(bodies, known.entries.iter().map(|(_, body)| body.clone()).collect::<Vec<_>>());
         for key in 0..20 {
             let found = store.find(&name, &format!("k{key}")).await.expect("found");
             let expected = known.entries.iter().position(|(k, _)| *k == Some(key));
-            assert_eq!(
-                found.map(|e| e.seq),
-                expected.map(|at| known.first + at as u64)
-            );
+            assert_eq!(found.map(|e| e.seq), expected.map(|at| known.first + at as u64));
         }
     }
     for bucket in 0..2 {
         let listed = store.list(&format!("b{bucket}")).await.expect("listed");
-        let listed: Vec<_> = listed
-            .into_iter()
-            .map(|(key, r)| (key, r.value.to_vec(), r.revision))
-            .collect();
+        let listed: Vec<_> = listed.into_iter().map(|(key, r)| (key, r.value.to_vec(), r.revision)).collect();
         let expected: Vec<_> = model
             .buckets
             .range((bucket, 0)..=(bucket, u8::MAX))

@@ -6,55 +6,25 @@ mod common;
 use common::{all, db, entry, open, seqs};
 use sa_core::store::{Bounds, Log, Retention};
 
-const NO_LIMIT: Retention = Retention {
-    entries: None,
-    since_ms: None,
-};
+const NO_LIMIT: Retention = Retention { entries: None, since_ms: None };
 
 #[tokio::test]
 async fn numbers_start_at_one_and_have_no_holes() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
-    assert_eq!(
-        store.bounds("a").await.expect("bounds"),
-        Bounds { first: 1, last: 0 }
-    );
+    assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 1, last: 0 });
     for n in 1..=5 {
-        let appended = store
-            .append(entry("a", None, format!("{n}")))
-            .await
-            .expect("kept");
+        let appended = store.append(entry("a", None, format!("{n}"))).await.expect("kept");
         assert_eq!((appended.seq, appended.duplicate), (n, false));
-        store.record(entry("b", None, "x")).await;
+        store.record(entry("b", None, "x"));
     }
-    store.record_now(entry("a", None, "6"));
-    assert_eq!(
-        store.append(entry("a", None, "7")).await.expect("kept").seq,
-        7
-    );
-    assert_eq!(
-        seqs(&store.read("a", 0, 100).await.expect("read")),
-        [1, 2, 3, 4, 5, 6, 7]
-    );
+    store.record(entry("a", None, "6"));
+    assert_eq!(store.append(entry("a", None, "7")).await.expect("kept").seq, 7);
+    assert_eq!(seqs(&store.read("a", 0, 100).await.expect("read")), [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(seqs(&store.read("a", 2, 3).await.expect("read")), [3, 4, 5]);
-    assert_eq!(
-        seqs(&store.read_back("a", 100, 3).await.expect("read")),
-        [7, 6, 5]
-    );
-    assert_eq!(
-        seqs(&store.read_back("a", 3, 100).await.expect("read")),
-        [2, 1]
-    );
-    assert_eq!(
-        seqs(
-            &store
-                .read_back("a", u64::MAX, usize::MAX)
-                .await
-                .expect("read")
-        )
-        .len(),
-        7
-    );
+    assert_eq!(seqs(&store.read_back("a", 100, 3).await.expect("read")), [7, 6, 5]);
+    assert_eq!(seqs(&store.read_back("a", 3, 100).await.expect("read")), [2, 1]);
+    assert_eq!(seqs(&store.read_back("a", u64::MAX, usize::MAX).await.expect("read")).len(), 7);
     assert!(store.read("a", u64::MAX, 5).await.expect("read").is_empty());
     assert!(store.read("a", 7, 5).await.expect("read").is_empty());
     assert!(store.read_back("a", 0, 5).await.expect("read").is_empty());
@@ -72,14 +42,11 @@ async fn a_follower_hears_of_commits_also_of_a_stream_that_is_yet_to_come() {
     assert_eq!(*last.borrow_and_update(), 0);
     store.append(entry("a", None, "1")).await.expect("kept");
     last.wait_for(|last| *last == 1).await.expect("open");
-    store.record(entry("a", None, "2")).await;
+    store.record(entry("a", None, "2"));
     last.wait_for(|last| *last == 2).await.expect("open");
     assert_eq!(*store.follow("a").borrow(), 2);
     store.shutdown().await.expect("a clean end");
-    assert!(
-        last.changed().await.is_err(),
-        "followers end with the store"
-    );
+    assert!(last.changed().await.is_err(), "followers end with the store");
 }
 
 #[tokio::test]
@@ -87,77 +54,27 @@ async fn a_trim_takes_the_oldest_and_their_keys_and_no_number_comes_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     for n in 1..=2000 {
-        store
-            .record(entry("a", Some(&format!("k{n}")), format!("{n}")))
-            .await;
+        store.record(entry("a", Some(&format!("k{n}")), format!("{n}")));
     }
     store.append(entry("a", None, "2001")).await.expect("kept");
-    let keep = Retention {
-        entries: Some(10),
-        ..NO_LIMIT
-    };
+    let keep = Retention { entries: Some(10), ..NO_LIMIT };
     assert_eq!(store.trim("a", keep).await.expect("trimmed"), 1991);
     assert_eq!(store.trim("a", keep).await.expect("trimmed"), 0);
     assert_eq!(store.trim("a", NO_LIMIT).await.expect("trimmed"), 0);
     assert_eq!(store.trim("nowhere", keep).await.expect("trimmed"), 0);
-    assert_eq!(
-        store.bounds("a").await.expect("bounds"),
-        Bounds {
-            first: 1992,
-            last: 2001
-        }
-    );
+    assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 1992, last: 2001 });
     assert_eq!(all(&store, "a").await.len(), 10);
     assert!(store.find("a", "k1991").await.expect("found").is_none());
-    assert_eq!(
-        store
-            .find("a", "k1992")
-            .await
-            .expect("found")
-            .expect("there")
-            .seq,
-        1992
-    );
+    assert_eq!(store.find("a", "k1992").await.expect("found").expect("there").seq, 1992);
     // A key that went with its entry is new again.
-    assert_eq!(
-        store
-            .append(entry("a", Some("k1"), ""))
-            .await
-            .expect("kept")
-            .seq,
-        2002
-    );
-    let gone = store
-        .trim(
-            "a",
-            Retention {
-                entries: Some(0),
-                ..NO_LIMIT
-            },
-        )
-        .await
-        .expect("trimmed");
+    assert_eq!(store.append(entry("a", Some("k1"), "")).await.expect("kept").seq, 2002);
+    let gone = store.trim("a", Retention { entries: Some(0), ..NO_LIMIT }).await.expect("trimmed");
     assert_eq!(gone, 11);
-    assert_eq!(
-        store.bounds("a").await.expect("bounds"),
-        Bounds {
-            first: 2003,
-            last: 2002
-        }
-    );
+    assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 2003, last: 2002 });
     store.shutdown().await.expect("a clean end");
     let store = open(dir.path());
-    assert_eq!(
-        store.bounds("a").await.expect("bounds"),
-        Bounds {
-            first: 2003,
-            last: 2002
-        }
-    );
-    assert_eq!(
-        store.append(entry("a", None, "")).await.expect("kept").seq,
-        2003
-    );
+    assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 2003, last: 2002 });
+    assert_eq!(store.append(entry("a", None, "")).await.expect("kept").seq, 2003);
     store.verify().await.expect("intact");
 }
 
@@ -167,20 +84,11 @@ async fn a_trim_by_time_keeps_what_is_young_enough() {
     let store = open(dir.path());
     let mut times = Vec::new();
     while times.last() < times.first().map(|first: &i64| first + 3).as_ref() || times.len() < 10 {
-        times.push(
-            store
-                .append(entry("a", None, ""))
-                .await
-                .expect("kept")
-                .at_ms,
-        );
+        times.push(store.append(entry("a", None, "")).await.expect("kept").at_ms);
     }
     let since = times[times.len() - 1];
     let older = times.iter().filter(|at| **at < since).count() as u64;
-    let keep = Retention {
-        since_ms: Some(since),
-        ..NO_LIMIT
-    };
+    let keep = Retention { since_ms: Some(since), ..NO_LIMIT };
     assert_eq!(store.trim("a", keep).await.expect("trimmed"), older);
     assert!(all(&store, "a").await.iter().all(|e| e.at_ms >= since));
 }
@@ -193,14 +101,11 @@ async fn a_restart_changes_nothing() {
         let store = open(dir.path());
         assert_eq!(all(&store, "a").await, before);
         for n in 0..50 {
-            store.record_now(entry("a", None, format!("{round}-{n}")));
+            store.record(entry("a", None, format!("{round}-{n}")));
         }
         if round % 2 == 0 {
             store.shutdown().await.expect("a clean end");
-            assert!(
-                !dir.path().join("store.db-wal").exists(),
-                "a clean end leaves no WAL"
-            );
+            assert!(!dir.path().join("store.db-wal").exists(), "a clean end leaves no WAL");
         } else {
             drop(store);
         }
@@ -219,18 +124,14 @@ async fn after_the_shutdown_everything_is_closed() {
     store.shutdown().await.expect("a clean end");
     store.shutdown().await.expect("once is enough");
     let kinds = [
-        store
-            .append(entry("a", None, ""))
-            .await
-            .expect_err("closed")
-            .kind,
+        store.append(entry("a", None, "")).await.expect_err("closed").kind,
         store.read("a", 0, 1).await.expect_err("closed").kind,
         store.read("b", 0, 1).await.expect_err("closed").kind,
         store.get("b", "k").await.expect_err("closed").kind,
         store.delete("b", "k").await.expect_err("closed").kind,
     ];
     assert_eq!(kinds, [StoreErrorKind::Closed; 5]);
-    store.record_now(entry("a", None, ""));
+    store.record(entry("a", None, ""));
     assert_eq!(store.stats().lost, 1, "counted, not dropped in silence");
 }
 
@@ -248,14 +149,6 @@ async fn only_the_owner_can_read_the_files() {
         names.push(file.file_name().into_string().expect("a name"));
     }
     names.sort();
-    assert_eq!(
-        names,
-        [
-            "store.db",
-            "store.db-wal",
-            "store.db.lock",
-            "store.db.witness"
-        ]
-    );
+    assert_eq!(names, ["store.db", "store.db-wal", "store.db.lock", "store.db.witness"]);
     assert!(db(dir.path()).exists());
 }

@@ -106,7 +106,8 @@ impl Kept {
     fn of(outcome: &Outcome) -> Self {
         match outcome {
             Ok(output) => Self::Ok {
-                content: RawValue::from_string(output.content.as_str().into()).unwrap_or_else(|_| RawValue::NULL.to_owned()),
+                content: RawValue::from_string(output.content.as_str().into())
+                    .unwrap_or_else(|_| RawValue::NULL.to_owned()),
                 attachments: output.attachments.iter().map(crate::http::wire_attachment).collect(),
             },
             Err(error) => Self::Err {

@@ -63,11 +63,15 @@ fn mentions_secret(text: &str) -> bool {
 
 /// A text from outside, made safe for a terminal or a log line: control characters become visible escapes.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
+    let harmful =
+        |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
     if !text.chars().any(harmful) {
         return Cow::Borrowed(text);
     }
-    text.chars().map(|c| if harmful(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect::<String>().into()
+    text.chars()
+        .map(|c| if harmful(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .collect::<String>()
+        .into()
 }
 
 #[cfg(test)]

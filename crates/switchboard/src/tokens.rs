@@ -107,7 +107,8 @@ impl Tokens {
         }
         let hash = hash(token);
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
-        let known = known.filter(|known| decode(&known.record.hash).is_some_and(|stored| bool::from(stored.ct_eq(&hash))));
+        let known =
+            known.filter(|known| decode(&known.record.hash).is_some_and(|stored| bool::from(stored.ct_eq(&hash))));
         let known = known.ok_or(Refused::Unknown)?;
         if known.record.revoked_ms.is_some() {
             return Err(Refused::Revoked);

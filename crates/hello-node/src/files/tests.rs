@@ -29,20 +29,13 @@ impl Place {
     #[track_caller]
     fn check(&self, path: &str, expected: Result<&str, ErrorKind>) {
         let read = self.allowed.read_text(path);
-        let content = read
-            .as_ref()
-            .map(|value| value["content"].as_str().unwrap())
-            .map_err(|error| error.kind);
+        let content = read.as_ref().map(|value| value["content"].as_str().unwrap()).map_err(|error| error.kind);
         assert_eq!(content, expected, "{path}");
     }
 
     #[track_caller]
     fn check_walk(&self, path: &str, expected: Result<(), Errno>) {
-        assert_eq!(
-            self.allowed.walk(Path::new(path)).map(drop),
-            expected,
-            "{path}"
-        );
+        assert_eq!(self.allowed.walk(Path::new(path)).map(drop), expected, "{path}");
     }
 }
 
@@ -54,10 +47,7 @@ fn files_below() {
     place.check("sub/../a.txt", Ok("héllo"));
     let absolute = place.allowed.path().join("sub/b.txt").display().to_string();
     place.check(&absolute, Ok("below"));
-    assert_eq!(
-        place.allowed.read_text("sub/b.txt").unwrap()["path"],
-        absolute
-    );
+    assert_eq!(place.allowed.read_text("sub/b.txt").unwrap()["path"], absolute);
     place.check("missing", Err(ErrorKind::NotFound));
     place.check("a.txt/x", Err(ErrorKind::NotFound));
     place.check("", Err(ErrorKind::InvalidArgs));
@@ -71,10 +61,7 @@ fn traversal() {
     place.check("/etc/passwd", Err(ErrorKind::NotAllowed));
     let around = format!("{}/../secret", place.allowed.path().display());
     place.check(&around, Err(ErrorKind::NotAllowed));
-    place.check(
-        &format!("{}-other", place.allowed.path().display()),
-        Err(ErrorKind::NotAllowed),
-    );
+    place.check(&format!("{}-other", place.allowed.path().display()), Err(ErrorKind::NotAllowed));
     place.check_walk("../secret", Err(Errno::XDEV));
     place.check_walk("sub/../a.txt", Err(Errno::XDEV));
     place.check_walk("sub/b.txt", Ok(()));
@@ -123,14 +110,8 @@ fn a_link_that_is_swapped_never_leads_out() {
 #[test]
 fn what_is_not_a_file() {
     let place = place();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        place.open("pipe"),
-        rustix::fs::FileType::Fifo,
-        Mode::from_raw_mode(0o600),
-        0,
-    )
-    .unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, place.open("pipe"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .unwrap();
     place.check("pipe", Err(ErrorKind::Failed));
     place.check("sub", Err(ErrorKind::Failed));
     place.check(".", Err(ErrorKind::Failed));
@@ -156,26 +137,12 @@ fn a_big_file_is_cut_between_characters() {
     assert!(text.starts_with(content));
     assert!(content.len() > MAX_TOOL_RESPONSE_BYTES - ENVELOPE - 4);
     assert!(value.to_string().len() < MAX_TOOL_RESPONSE_BYTES);
-    assert_eq!(
-        (&value["_truncated"], &value["_original_bytes"]),
-        (&json!(true), &json!(text.len()))
-    );
+    assert_eq!((&value["_truncated"], &value["_original_bytes"]), (&json!(true), &json!(text.len())));
 
     // A file that fits, but not with its escapes.
-    fs::write(
-        place.open("quotes"),
-        "\"".repeat(MAX_TOOL_RESPONSE_BYTES - ENVELOPE),
-    )
-    .unwrap();
+    fs::write(place.open("quotes"), "\"".repeat(MAX_TOOL_RESPONSE_BYTES - ENVELOPE)).unwrap();
     let value = place.allowed.read_text("quotes").unwrap();
     assert_eq!(value["_truncated"], true);
     assert!(value.to_string().len() < MAX_TOOL_RESPONSE_BYTES);
-    assert!(
-        place
-            .allowed
-            .read_text("a.txt")
-            .unwrap()
-            .get("_truncated")
-            .is_none()
-    );
+    assert!(place.allowed.read_text("a.txt").unwrap().get("_truncated").is_none());
 }

@@ -10,12 +10,7 @@ use crate::support::*;
 
 fn quick(max_attempts: u32) -> ReconnectBackoff {
     let delay = Duration::from_millis(1);
-    ReconnectBackoff {
-        initial_delay: delay,
-        max_delay: delay,
-        backoff_factor: 1.0,
-        max_attempts,
-    }
+    ReconnectBackoff { initial_delay: delay, max_delay: delay, backoff_factor: 1.0, max_attempts }
 }
 
 #[tokio::test]
@@ -39,13 +34,9 @@ async fn gives_up_after_max_attempts() {
     for _ in 0..3 {
         gateway.refuse("503 Service Unavailable", "starting").await;
     }
-    let NodeSdkError::GaveUp { attempts, last } = node.end().await else {
-        panic!("should give up")
-    };
+    let NodeSdkError::GaveUp { attempts, last } = node.end().await else { panic!("should give up") };
     assert_eq!(attempts, 3);
-    assert!(
-        matches!(*last, NodeSdkError::Connect { reason, .. } if reason == "HTTP 503: starting")
-    );
+    assert!(matches!(*last, NodeSdkError::Connect { reason, .. } if reason == "HTTP 503: starting"));
 }
 
 #[tokio::test]
@@ -58,19 +49,13 @@ async fn a_welcome_resets_the_count() {
     }
     gateway.refuse("503 Service Unavailable", "").await;
     gateway.refuse("503 Service Unavailable", "").await;
-    assert!(matches!(
-        node.end().await,
-        NodeSdkError::GaveUp { attempts: 2, .. }
-    ));
+    assert!(matches!(node.end().await, NodeSdkError::GaveUp { attempts: 2, .. }));
 }
 
 #[tokio::test]
 async fn a_node_that_was_replaced_waits_longest() {
     let gateway = Gateway::start().await;
-    let backoff = ReconnectBackoff {
-        max_delay: Duration::from_hours(1),
-        ..quick(0)
-    };
+    let backoff = ReconnectBackoff { max_delay: Duration::from_hours(1), ..quick(0) };
     let node = Node::start(gateway.builder().reconnect_backoff(backoff), echo());
     gateway.welcome(&[]).await.close(1001, "").await;
     gateway.welcome(&[]).await.close(4410, "replaced").await;

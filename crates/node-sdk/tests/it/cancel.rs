@@ -17,22 +17,14 @@ async fn one_call_is_cancelled_the_other_goes_on() {
     peer.request("b", "t.gate", Value::Null).await;
     soon(gate.started.recv()).await;
     soon(gate.started.recv()).await;
-    peer.send(json!({"type":"tool_cancel","request_id":"a","reason":"enough"}))
-        .await;
-    peer.send(json!({"type":"tool_cancel","request_id":"nobody"}))
-        .await;
+    peer.send(json!({"type":"tool_cancel","request_id":"a","reason":"enough"})).await;
+    peer.send(json!({"type":"tool_cancel","request_id":"nobody"})).await;
     assert_eq!(soon(gate.cancelled.recv()).await.unwrap(), "a");
     let response = peer.recv().await;
     assert_eq!(response["request_id"], "a");
-    assert_eq!(
-        response["error"],
-        json!({"kind":"cancelled","message":"stopped"})
-    );
+    assert_eq!(response["error"], json!({"kind":"cancelled","message":"stopped"}));
     gate.go.add_permits(1);
-    assert_eq!(
-        peer.recv().await,
-        json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"})
-    );
+    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"}));
     node.shut_down().await;
 }
 
@@ -49,21 +41,14 @@ async fn a_tool_that_does_not_care_is_dropped() {
             std::future::pending().await
         }
     });
-    let node = Node::start(
-        gateway.builder().cancel_grace(Duration::from_millis(10)),
-        registry,
-    );
+    let node = Node::start(gateway.builder().cancel_grace(Duration::from_millis(10)), registry);
     let mut peer = gateway.welcome(&["tool_cancel"]).await;
     peer.request("a", "t.stubborn", Value::Null).await;
     soon(has_started.recv()).await.unwrap();
-    peer.send(json!({"type":"tool_cancel","request_id":"a"}))
-        .await;
+    peer.send(json!({"type":"tool_cancel","request_id":"a"})).await;
     assert_eq!(peer.recv().await["error"]["kind"], "cancelled");
     node.shut_down().await;
-    assert!(
-        soon(has_started.recv()).await.is_none(),
-        "the tool is still there"
-    );
+    assert!(soon(has_started.recv()).await.is_none(), "the tool is still there");
 }
 
 #[tokio::test]
@@ -75,12 +60,8 @@ async fn a_call_that_waits_for_its_turn_is_cancelled_at_once() {
     peer.request("a", "t.gate", Value::Null).await;
     soon(gate.started.recv()).await;
     peer.request("b", "t.gate", Value::Null).await;
-    peer.send(json!({"type":"tool_cancel","request_id":"b"}))
-        .await;
+    peer.send(json!({"type":"tool_cancel","request_id":"b"})).await;
     let response = peer.recv().await;
-    assert_eq!(
-        (&response["request_id"], &response["error"]["kind"]),
-        (&json!("b"), &json!("cancelled"))
-    );
+    assert_eq!((&response["request_id"], &response["error"]["kind"]), (&json!("b"), &json!("cancelled")));
     node.shut_down().await;
 }

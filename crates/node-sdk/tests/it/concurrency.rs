@@ -41,14 +41,8 @@ async fn a_burst_is_answered_completely() {
     }
     while !waiting.is_empty() {
         let response = peer.recv().await;
-        assert!(
-            waiting.remove(response["request_id"].as_str().unwrap()),
-            "{response}"
-        );
-        assert_eq!(
-            response["result"].to_string(),
-            response["request_id"].as_str().unwrap()
-        );
+        assert!(waiting.remove(response["request_id"].as_str().unwrap()), "{response}");
+        assert_eq!(response["result"].to_string(), response["request_id"].as_str().unwrap());
     }
     node.shut_down().await;
 }
@@ -60,13 +54,9 @@ async fn too_many_waiting_calls_are_refused() {
     let node = Node::start(gateway.builder().max_concurrent_tools(1), gate.registry);
     let mut peer = gateway.welcome(&[]).await;
     for number in 0..1026 {
-        peer.request(&number.to_string(), "t.gate", Value::Null)
-            .await;
+        peer.request(&number.to_string(), "t.gate", Value::Null).await;
     }
     let refusal = peer.recv().await;
-    assert_eq!(
-        (&refusal["request_id"], &refusal["error"]["kind"]),
-        (&json!("1025"), &json!("failed"))
-    );
+    assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("1025"), &json!("failed")));
     node.shut_down().await;
 }

@@ -20,10 +20,7 @@ async fn a_lost_connection_cancels_its_tools() {
     soon(gate.started.recv()).await;
     gate.go.add_permits(1);
     // The answer to the old request must not appear here.
-    assert_eq!(
-        peer.recv().await,
-        json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"})
-    );
+    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"}));
     node.shut_down().await;
 }
 

@@ -10,18 +10,10 @@ async fn a_refused_token() {
     for (status, code) in [("401 Unauthorized", 401), ("403 Forbidden", 403)] {
         let gateway = Gateway::start().await;
         let node = Node::start(gateway.builder().token("wrong-token"), echo());
-        gateway
-            .refuse(status, "the token wrong-token is not known")
-            .await;
+        gateway.refuse(status, "the token wrong-token is not known").await;
         let error = node.end().await;
         let reason = "the token [redacted] is not known".to_owned();
-        assert_eq!(
-            error,
-            NodeSdkError::Unauthorized {
-                status: code,
-                reason
-            }
-        );
+        assert_eq!(error, NodeSdkError::Unauthorized { status: code, reason });
     }
 }
 
@@ -31,43 +23,19 @@ async fn a_welcome_of_another_version() {
     let node = Node::start(gateway.builder(), echo());
     let mut peer = gateway.upgrade().await;
     peer.recv().await;
-    peer.send(json!({"type":"gateway_welcome","protocol_version":2,"gateway_version":"9"}))
-        .await;
+    peer.send(json!({"type":"gateway_welcome","protocol_version":2,"gateway_version":"9"})).await;
     let error = node.end().await;
-    assert_eq!(
-        error,
-        NodeSdkError::ProtocolMismatch {
-            reason: "it answered with version 2".into()
-        }
-    );
+    assert_eq!(error, NodeSdkError::ProtocolMismatch { reason: "it answered with version 2".into() });
 }
 
 #[tokio::test]
 async fn a_close_during_the_handshake() {
     let words = || "because".to_owned();
     for (code, expected) in [
-        (
-            4400,
-            NodeSdkError::Refused {
-                code: 4400,
-                reason: words(),
-            },
-        ),
-        (
-            4401,
-            NodeSdkError::Unauthorized {
-                status: 4401,
-                reason: words(),
-            },
-        ),
+        (4400, NodeSdkError::Refused { code: 4400, reason: words() }),
+        (4401, NodeSdkError::Unauthorized { status: 4401, reason: words() }),
         (4406, NodeSdkError::ProtocolMismatch { reason: words() }),
-        (
-            4409,
-            NodeSdkError::Refused {
-                code: 4409,
-                reason: words(),
-            },
-        ),
+        (4409, NodeSdkError::Refused { code: 4409, reason: words() }),
     ] {
         let gateway = Gateway::start().await;
         let node = Node::start(gateway.builder(), echo());
@@ -83,8 +51,5 @@ async fn a_token_that_is_revoked_later() {
     let gateway = Gateway::start().await;
     let node = Node::start(gateway.builder(), echo());
     gateway.welcome(&[]).await.close(4401, "revoked").await;
-    assert!(matches!(
-        node.end().await,
-        NodeSdkError::Unauthorized { status: 4401, .. }
-    ));
+    assert!(matches!(node.end().await, NodeSdkError::Unauthorized { status: 4401, .. }));
 }

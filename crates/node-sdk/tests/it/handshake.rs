@@ -33,9 +33,7 @@ impl NodeTool for Described {
 async fn url_and_hello() {
     let gateway = Gateway::start().await;
     let mut registry = ToolRegistry::new();
-    registry
-        .register("t.plain", Tool(|_, args| async { Ok(args) }))
-        .register("t.described", Described);
+    registry.register("t.plain", Tool(|_, args| async { Ok(args) })).register("t.described", Described);
     registry.derive_capabilities_from_tools();
     let builder = gateway
         .builder()
@@ -50,10 +48,7 @@ async fn url_and_hello() {
     let node = Node::start(builder, registry);
 
     let mut peer = gateway.upgrade().await;
-    assert_eq!(
-        peer.uri,
-        "/v1/nodes/ws?zone=a%2Fb&token=s%26cret%20%2B1&node_id=desk%3A%C3%A9"
-    );
+    assert_eq!(peer.uri, "/v1/nodes/ws?zone=a%2Fb&token=s%26cret%20%2B1&node_id=desk%3A%C3%A9");
     assert_eq!(
         peer.recv().await,
         json!({
@@ -70,13 +65,9 @@ async fn url_and_hello() {
             "host": {"os":"linux"},
         })
     );
-    peer.send(json!({"type":"gateway_welcome","gateway_version":"0.1.0"}))
-        .await;
+    peer.send(json!({"type":"gateway_welcome","gateway_version":"0.1.0"})).await;
     peer.request("r1", "t.plain", json!({"a":[1,null]})).await;
-    assert_eq!(
-        peer.recv().await,
-        json!({"type":"tool_response","request_id":"r1","ok":true,"result":{"a":[1,null]}})
-    );
+    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"r1","ok":true,"result":{"a":[1,null]}}));
     node.shut_down().await;
 }
 
@@ -109,21 +100,12 @@ async fn the_context_carries_what_the_request_says() {
     let gateway = Gateway::start().await;
     let registry = registry("t.ctx", |ctx: ToolContext, _| async move {
         let time_left = ctx.deadline().is_some();
-        Ok(json!([
-            ctx.request_id,
-            ctx.tool_name,
-            ctx.session_key,
-            ctx.traceparent(),
-            time_left
-        ]))
+        Ok(json!([ctx.request_id, ctx.tool_name, ctx.session_key, ctx.traceparent(), time_left]))
     });
     let node = Node::start(gateway.builder(), registry);
     let mut peer = gateway.welcome(&[]).await;
     peer.send(json!({"type":"tool_request","request_id":"r","tool":"T.ctx","session_key":"s","traceparent":"00-a-b-01","deadline_ms":60000}))
         .await;
-    assert_eq!(
-        peer.recv().await["result"],
-        json!(["r", "T.ctx", "s", "00-a-b-01", true])
-    );
+    assert_eq!(peer.recv().await["result"], json!(["r", "T.ctx", "s", "00-a-b-01", true]));
     node.shut_down().await;
 }

@@ -9,19 +9,13 @@ use crate::support::*;
 #[tokio::test]
 async fn pings_come_again_and_again() {
     let gateway = Gateway::start().await;
-    let node = Node::start(
-        gateway
-            .builder()
-            .heartbeat_interval(Duration::from_millis(5)),
-        echo(),
-    );
+    let node = Node::start(gateway.builder().heartbeat_interval(Duration::from_millis(5)), echo());
     let mut peer = gateway.welcome(&[]).await;
     for _ in 0..3 {
         let ping = peer.recv().await;
         assert_eq!(ping["type"], "ping");
         assert!(ping["timestamp"].as_i64().unwrap() > 1_600_000_000_000);
-        peer.send(json!({"type":"pong","timestamp":ping["timestamp"]}))
-            .await;
+        peer.send(json!({"type":"pong","timestamp":ping["timestamp"]})).await;
     }
     node.shut_down().await;
 }
@@ -32,13 +26,9 @@ async fn a_pong_echoes_the_timestamp() {
     let node = Node::start(gateway.builder(), echo());
     let mut peer = gateway.welcome(&[]).await;
     for timestamp in ["1708099200000", "-5", "18446744073709551615"] {
-        peer.send_text(&format!(r#"{{"type":"ping","timestamp":{timestamp}}}"#))
-            .await;
+        peer.send_text(&format!(r#"{{"type":"ping","timestamp":{timestamp}}}"#)).await;
         let pong = peer.recv_text().await;
-        assert_eq!(
-            pong,
-            format!(r#"{{"type":"pong","timestamp":{timestamp}}}"#)
-        );
+        assert_eq!(pong, format!(r#"{{"type":"pong","timestamp":{timestamp}}}"#));
     }
     node.shut_down().await;
 }

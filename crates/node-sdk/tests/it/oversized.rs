@@ -12,13 +12,9 @@ async fn a_large_request_is_refused() {
     let node = Node::start(gateway.builder().max_request_bytes(1000), echo());
     let mut peer = gateway.welcome(&[]).await;
     peer.request("big", "t.echo", json!("x".repeat(1000))).await;
-    peer.request("small", "t.echo", json!("x".repeat(900)))
-        .await;
+    peer.request("small", "t.echo", json!("x".repeat(900))).await;
     let refusal = peer.recv().await;
-    assert_eq!(
-        (&refusal["request_id"], &refusal["error"]["kind"]),
-        (&json!("big"), &json!("invalid_args"))
-    );
+    assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("big"), &json!("invalid_args")));
     assert_eq!(peer.recv().await["request_id"], "small");
     node.shut_down().await;
 }

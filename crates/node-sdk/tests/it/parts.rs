@@ -10,11 +10,7 @@ fn talkative() -> ToolRegistry {
     registry("t.talk", |ctx: ToolContext, _| async move {
         ctx.progress(1.0, Some(2.0), Some("half"));
         ctx.chunk(json!("first")).await?;
-        ctx.chunk_with(
-            json!("second"),
-            vec![Attachment::from_bytes("image/png", Some("a.png"), b"png")],
-        )
-        .await?;
+        ctx.chunk_with(json!("second"), vec![Attachment::from_bytes("image/png", Some("a.png"), b"png")]).await?;
         ctx.attach("text/plain", None, b"hi")?;
         Ok(json!("done"))
     })
@@ -46,10 +42,7 @@ async fn a_gateway_that_wants_everything_gets_it_in_order() {
     let all = ["tool_progress", "tool_chunk", "attachments"];
     assert_eq!(Value::from(frames(&all, 4).await), expected);
     // The short spelling is as good.
-    assert_eq!(
-        Value::from(frames(&["progress", "chunk", "attachments"], 4).await),
-        expected
-    );
+    assert_eq!(Value::from(frames(&["progress", "chunk", "attachments"], 4).await), expected);
 }
 
 #[tokio::test]
@@ -61,12 +54,7 @@ async fn an_old_gateway_gets_the_response_alone() {
 #[tokio::test]
 async fn a_gateway_without_attachments_gets_chunks_without_them() {
     let frames = frames(&["tool_chunk"], 3).await;
-    assert!(
-        frames
-            .iter()
-            .all(|frame| frame.get("attachments").is_none()),
-        "{frames:?}"
-    );
+    assert!(frames.iter().all(|frame| frame.get("attachments").is_none()), "{frames:?}");
 }
 
 #[tokio::test]
@@ -87,9 +75,5 @@ async fn parts_that_do_not_fit_are_an_error_for_the_tool() {
 #[tokio::test]
 async fn a_tool_can_be_tested_without_a_gateway() {
     let tool = talkative().get("t.talk").unwrap();
-    assert_eq!(
-        tool.call(ToolContext::for_test("t.talk"), Value::Null)
-            .await,
-        Ok(json!("done"))
-    );
+    assert_eq!(tool.call(ToolContext::for_test("t.talk"), Value::Null).await, Ok(json!("done")));
 }

@@ -19,9 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Waits for something that must happen. The limit only keeps a broken test from hanging for ever.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what)
-        .await
-        .expect("this never happened")
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
 
 pub(crate) struct Gateway {
@@ -38,14 +36,11 @@ impl Gateway {
 
     /// A builder that connects here, and again at once.
     pub(crate) fn builder(&self) -> NodeClientBuilder {
-        NodeClient::builder()
-            .gateway_ws_url(&self.url)
-            .node_id("n1")
-            .reconnect_backoff(ReconnectBackoff {
-                initial_delay: Duration::from_millis(1),
-                max_delay: Duration::from_millis(5),
-                ..ReconnectBackoff::default()
-            })
+        NodeClient::builder().gateway_ws_url(&self.url).node_id("n1").reconnect_backoff(ReconnectBackoff {
+            initial_delay: Duration::from_millis(1),
+            max_delay: Duration::from_millis(5),
+            ..ReconnectBackoff::default()
+        })
     }
 
     /// A connection on which nothing has been said.
@@ -58,10 +53,7 @@ impl Gateway {
         let mut stream = self.tcp().await;
         let mut request = [0; 4096];
         let _ = stream.read(&mut request).await.unwrap();
-        let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).await.unwrap();
     }
 
@@ -73,9 +65,7 @@ impl Gateway {
             uri = request.uri().to_string();
             Ok(response)
         };
-        let socket = soon(accept_hdr_async(self.tcp().await, keep_uri))
-            .await
-            .unwrap();
+        let socket = soon(accept_hdr_async(self.tcp().await, keep_uri)).await.unwrap();
         Peer { socket, uri }
     }
 
@@ -83,8 +73,7 @@ impl Gateway {
     pub(crate) async fn welcome(&self, features: &[&str]) -> Peer {
         let mut peer = self.upgrade().await;
         assert_eq!(peer.recv().await["type"], "node_hello");
-        let mut welcome =
-            json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
+        let mut welcome = json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
         if !features.is_empty() {
             welcome["features"] = json!(features);
         }
@@ -105,10 +94,7 @@ impl Peer {
 
     /// Sends a frame to a node that may hang up.
     pub(crate) async fn try_send(&mut self, frame: Value) -> bool {
-        self.socket
-            .send(Message::text(frame.to_string()))
-            .await
-            .is_ok()
+        self.socket.send(Message::text(frame.to_string())).await.is_ok()
     }
 
     pub(crate) async fn send_text(&mut self, text: &str) {
@@ -116,8 +102,7 @@ impl Peer {
     }
 
     pub(crate) async fn request(&mut self, id: &str, tool: &str, args: Value) {
-        self.send(json!({"type":"tool_request","request_id":id,"tool":tool,"args":args}))
-            .await;
+        self.send(json!({"type":"tool_request","request_id":id,"tool":tool,"args":args})).await;
     }
 
     /// The next frame of the node.
@@ -144,10 +129,7 @@ impl Peer {
     }
 
     pub(crate) async fn close(mut self, code: u16, reason: &str) {
-        let frame = CloseFrame {
-            code: code.into(),
-            reason: reason.to_owned().into(),
-        };
+        let frame = CloseFrame { code: code.into(), reason: reason.to_owned().into() };
         self.socket.send(Message::Close(Some(frame))).await.unwrap();
         while let Some(Ok(_)) = soon(self.socket.next()).await {}
     }
@@ -196,9 +178,7 @@ where
     R: Future<Output = ToolResult> + Send + 'static,
 {
     let mut registry = ToolRegistry::new();
-    registry
-        .register(name, Tool(tool))
-        .derive_capabilities_from_tools();
+    registry.register(name, Tool(tool)).derive_capabilities_from_tools();
     registry
 }
 
@@ -220,11 +200,7 @@ pub(crate) fn gate() -> Gate {
     let (say_cancelled, cancelled) = mpsc::unbounded_channel();
     let tool_go = Arc::clone(&go);
     let registry = registry("t.gate", move |ctx: ToolContext, _| {
-        let (go, started, cancelled) = (
-            Arc::clone(&tool_go),
-            say_started.clone(),
-            say_cancelled.clone(),
-        );
+        let (go, started, cancelled) = (Arc::clone(&tool_go), say_started.clone(), say_cancelled.clone());
         async move {
             let _ = started.send(ctx.request_id.clone());
             tokio::select! {
@@ -239,10 +215,5 @@ pub(crate) fn gate() -> Gate {
             }
         }
     });
-    Gate {
-        registry,
-        started,
-        cancelled,
-        go,
-    }
+    Gate { registry, started, cancelled, go }
 }

@@ -28,10 +28,7 @@ async fn by_the_tools_own_limit() {
     let gateway = Gateway::start().await;
     let mut registry = ToolRegistry::new();
     registry.register("t.slow", Slow);
-    let node = Node::start(
-        gateway.builder().cancel_grace(Duration::from_millis(50)),
-        registry,
-    );
+    let node = Node::start(gateway.builder().cancel_grace(Duration::from_millis(50)), registry);
     let mut peer = gateway.welcome(&[]).await;
     peer.request("a", "t.slow", json!("rude")).await;
     assert_eq!(peer.recv().await["error"]["kind"], "timeout");
@@ -46,12 +43,8 @@ async fn by_the_gateways_deadline() {
     let gate = gate();
     let node = Node::start(gateway.builder(), gate.registry);
     let mut peer = gateway.welcome(&[]).await;
-    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5}))
-        .await;
+    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5})).await;
     // The tool's own word wins, since it comes in time.
-    assert_eq!(
-        peer.recv().await["error"],
-        json!({"kind":"cancelled","message":"stopped"})
-    );
+    assert_eq!(peer.recv().await["error"], json!({"kind":"cancelled","message":"stopped"}));
     node.shut_down().await;
 }

@@ -22,21 +22,10 @@ async fn a_large_result_is_cut() {
     for limit in 1000..1010 {
         let result = json!({ "text": "\"é🦀\n".repeat(1000) });
         let (text, frame) = cut(limit, result.clone()).await;
-        assert!(
-            text.len() <= limit && text.len() > limit - 20,
-            "{} of {limit}",
-            text.len()
-        );
-        assert_eq!(
-            (&frame["ok"], &frame["result"]["_truncated"]),
-            (&json!(true), &json!(true))
-        );
+        assert!(text.len() <= limit && text.len() > limit - 20, "{} of {limit}", text.len());
+        assert_eq!((&frame["ok"], &frame["result"]["_truncated"]), (&json!(true), &json!(true)));
         assert_eq!(frame["result"]["_original_bytes"], result.to_string().len());
-        assert!(
-            result
-                .to_string()
-                .starts_with(frame["result"]["partial"].as_str().unwrap())
-        );
+        assert!(result.to_string().starts_with(frame["result"]["partial"].as_str().unwrap()));
     }
 }
 
@@ -44,10 +33,7 @@ async fn a_large_result_is_cut() {
 async fn the_protocols_limit_holds_whatever_the_node_allows() {
     let (text, frame) = cut(usize::MAX, json!("x".repeat(MAX_TOOL_RESPONSE_BYTES + 5))).await;
     assert!(text.len() <= MAX_TOOL_RESPONSE_BYTES);
-    assert_eq!(
-        frame["result"]["_original_bytes"],
-        MAX_TOOL_RESPONSE_BYTES + 7
-    );
+    assert_eq!(frame["result"]["_original_bytes"], MAX_TOOL_RESPONSE_BYTES + 7);
 }
 
 #[tokio::test]

@@ -31,11 +31,7 @@ pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
 /// Appends a `progress`.
 pub fn encode_progress(out: &mut String, frame: &Progress<'_>) {
     // The field is not optional, and JSON has no word for a number that is none.
-    let progress = if frame.progress.is_finite() {
-        frame.progress
-    } else {
-        0.0
-    };
+    let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
     FrameWriter::begin(out, "progress")
         .text("id", &frame.id)
         .float("progress", Some(progress))
@@ -55,12 +51,7 @@ pub fn encode_chunk(out: &mut String, frame: &Chunk<'_>) {
 
 /// Appends a `done`.
 pub fn encode_done(out: &mut String, frame: &Done<'_>) {
-    out.reserve(
-        112 + frame.id.len()
-            + frame.call_id.len()
-            + frame.result.len()
-            + frame.blocks.map_or(0, str::len),
-    );
+    out.reserve(112 + frame.id.len() + frame.call_id.len() + frame.result.len() + frame.blocks.map_or(0, str::len));
     FrameWriter::begin(out, "done")
         .text("id", &frame.id)
         .text("call_id", &frame.call_id)
@@ -99,9 +90,7 @@ impl AgentFrame<'_> {
         match self {
             Self::Call(frame) => encode_call(out, frame),
             Self::Cancel(id) => encode_cancel(out, id),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
-                .raw("timestamp", timestamp)
-                .end(),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown(_) => {}
         }
@@ -117,9 +106,7 @@ impl GatewayFrame<'_> {
             Self::Chunk(frame) => encode_chunk(out, frame),
             Self::Done(frame) => encode_done(out, frame),
             Self::Error(frame) => encode_error(out, frame),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
-                .raw("timestamp", timestamp)
-                .end(),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown(_) => {}
         }

@@ -85,16 +85,11 @@ pub struct CallFrame<'a> {
 impl<'a> CallFrame<'a> {
     /// Reads a frame of any type in one pass, without building a value of its raw parts.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
-        json::decode_flat(text, &KNOWN, |kind| Self {
-            kind,
-            ..Self::default()
-        })
+        json::decode_flat(text, &KNOWN, |kind| Self { kind, ..Self::default() })
     }
 }
 
-const KNOWN: [&str; 9] = [
-    "call", "cancel", "ping", "pong", "ready", "progress", "chunk", "done", "error",
-];
+const KNOWN: [&str; 9] = ["call", "cancel", "ping", "pong", "ready", "progress", "chunk", "done", "error"];
 
 impl<'a> AgentFrame<'a> {
     /// Reads what an agent sent.
@@ -160,8 +155,7 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
             attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
         }),
         "ready" => GatewayFrame::Ready(Ready {
-            gateway_version: text_field(frame.gateway_version, "gateway_version")?
-                .unwrap_or_default(),
+            gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
         }),
         "ping" => GatewayFrame::Ping(timestamp(frame.timestamp)?),
@@ -172,10 +166,9 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
 
 fn array<'a>(raw: Option<&'a RawValue>, name: &'static str) -> Result<Option<&'a str>, FrameError> {
     match raw.map(RawValue::get) {
-        Some(text) if !text.starts_with('[') => Err(FrameError::new(
-            FrameErrorKind::InvalidField(name),
-            "expected an array",
-        )),
+        Some(text) if !text.starts_with('[') => {
+            Err(FrameError::new(FrameErrorKind::InvalidField(name), "expected an array"))
+        }
         other => Ok(other),
     }
 }

@@ -12,8 +12,8 @@ mod frame;
 use std::borrow::Cow;
 
 pub use encode::{
-    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_ping, encode_pong,
-    encode_progress, encode_ready,
+    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_ping, encode_pong, encode_progress,
+    encode_ready,
 };
 pub use frame::CallFrame;
 

@@ -41,11 +41,7 @@ pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
 /// Appends a `tool_progress`. Only for a gateway that listed the feature.
 pub fn encode_progress(out: &mut String, frame: &ToolProgress<'_>) {
     // The field is not optional, and JSON has no word for a number that is none.
-    let progress = if frame.progress.is_finite() {
-        frame.progress
-    } else {
-        0.0
-    };
+    let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
     FrameWriter::begin(out, "tool_progress")
         .text("request_id", &frame.request_id)
         .float("progress", Some(progress))
@@ -65,16 +61,12 @@ pub fn encode_chunk(out: &mut String, frame: &ToolChunk<'_>) {
 
 /// Appends a `ping` with the time now, in milliseconds since 1970.
 pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
-    FrameWriter::begin(out, "ping")
-        .plain("timestamp", timestamp_ms)
-        .end();
+    FrameWriter::begin(out, "ping").plain("timestamp", timestamp_ms).end();
 }
 
 /// Appends a `pong`. `timestamp` is the text that came with the [`Incoming::Ping`].
 pub fn encode_pong(out: &mut String, timestamp: &str) {
-    FrameWriter::begin(out, "pong")
-        .raw("timestamp", timestamp)
-        .end();
+    FrameWriter::begin(out, "pong").raw("timestamp", timestamp).end();
 }
 
 /// Appends a `node_hello`.
@@ -100,18 +92,12 @@ pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
 
 /// Appends a `bin_probe`. Only for a node that listed the feature.
 pub fn encode_bin_probe(out: &mut String, frame: &BinProbe<'_>) {
-    FrameWriter::begin(out, "bin_probe")
-        .text("probe_id", &frame.probe_id)
-        .value("bins", &frame.bins)
-        .end();
+    FrameWriter::begin(out, "bin_probe").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
 }
 
 /// Appends a `bin_probe_result`.
 pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
-    FrameWriter::begin(out, "bin_probe_result")
-        .text("probe_id", &frame.probe_id)
-        .value("bins", &frame.bins)
-        .end();
+    FrameWriter::begin(out, "bin_probe_result").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
 }
 
 impl Incoming<'_> {
@@ -125,9 +111,7 @@ impl Incoming<'_> {
             Self::Cancel(frame) => encode_cancel(out, frame),
             Self::Progress(frame) => encode_progress(out, frame),
             Self::Chunk(frame) => encode_chunk(out, frame),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping")
-                .raw("timestamp", timestamp)
-                .end(),
+            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::BinProbe(frame) => encode_bin_probe(out, frame),
             Self::BinProbeResult(frame) => encode_bin_probe_result(out, frame),

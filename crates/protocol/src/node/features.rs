@@ -24,13 +24,7 @@ pub struct Features {
 
 impl Features {
     /// Everything that this version knows.
-    pub const ALL: Self = Self {
-        cancel: true,
-        progress: true,
-        chunk: true,
-        attachments: true,
-        bin_probe: true,
-    };
+    pub const ALL: Self = Self { cancel: true, progress: true, chunk: true, attachments: true, bin_probe: true };
 
     /// The features among these names. Unknown ones are ignored, and `cancel` is as good as `tool_cancel`.
     pub fn from_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {

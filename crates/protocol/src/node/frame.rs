@@ -95,10 +95,7 @@ pub struct NodeFrame<'a> {
 impl<'a> NodeFrame<'a> {
     /// Reads a frame of any type in one pass, without building a value of its raw parts.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
-        json::decode_flat(text, &KNOWN, |kind| Self {
-            kind,
-            ..Self::default()
-        })
+        json::decode_flat(text, &KNOWN, |kind| Self { kind, ..Self::default() })
     }
 }
 

@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use encode::{
-    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_hello,
-    encode_ping, encode_pong, encode_progress, encode_request, encode_response, encode_welcome,
+    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_hello, encode_ping, encode_pong,
+    encode_progress, encode_request, encode_response, encode_welcome,
 };
 pub use features::Features;
 pub use frame::NodeFrame;
@@ -196,28 +196,16 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments, as the node wrote it: the order of properties is kept.
-    #[serde(
-        default,
-        alias = "inputSchema",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, alias = "inputSchema", skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
     /// The JSON Schema of its results.
-    #[serde(
-        default,
-        alias = "outputSchema",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
     /// Hints, in the form MCP has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
     /// What the tool needs or touches, in the node's words.
-    #[serde(
-        default,
-        deserialize_with = "json::null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "json::null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
     /// How long it may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,8 +54,7 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
         })),
         "gateway_welcome" => Incoming::Welcome(Welcome {
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
-            gateway_version: text_field(frame.gateway_version, "gateway_version")?
-                .unwrap_or_default(),
+            gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
             features: features(frame.features)?,
         }),
         "bin_probe" => Incoming::BinProbe(BinProbe {
@@ -84,20 +83,14 @@ fn response(frame: NodeFrame<'_>) -> Result<ToolResponse<'_>, FrameError> {
 }
 
 fn features(raw: Option<&RawValue>) -> Result<Features, FrameError> {
-    Ok(Features::from_names(
-        field::<Vec<String>>(raw, "features")?.unwrap_or_default(),
-    ))
+    Ok(Features::from_names(field::<Vec<String>>(raw, "features")?.unwrap_or_default()))
 }
 
-fn object<'a>(
-    raw: Option<&'a RawValue>,
-    name: &'static str,
-) -> Result<Option<&'a str>, FrameError> {
+fn object<'a>(raw: Option<&'a RawValue>, name: &'static str) -> Result<Option<&'a str>, FrameError> {
     match raw.map(RawValue::get) {
-        Some(text) if !text.starts_with('{') => Err(FrameError::new(
-            FrameErrorKind::InvalidField(name),
-            "expected an object",
-        )),
+        Some(text) if !text.starts_with('{') => {
+            Err(FrameError::new(FrameErrorKind::InvalidField(name), "expected an object"))
+        }
         other => Ok(other),
     }
 }
@@ -105,27 +98,18 @@ fn object<'a>(
 impl Failure<'_> {
     /// A node that says `ok: false` and nothing else has failed all the same.
     fn unexplained() -> Self {
-        Self {
-            kind: ErrorKind::Failed,
-            message: Cow::Borrowed("the node reported a failure without saying why"),
-        }
+        Self { kind: ErrorKind::Failed, message: Cow::Borrowed("the node reported a failure without saying why") }
     }
 }
 
 impl<'a> From<&'a ToolResponseError> for Failure<'a> {
     fn from(error: &'a ToolResponseError) -> Self {
-        Self {
-            kind: error.kind,
-            message: Cow::Borrowed(&error.message),
-        }
+        Self { kind: error.kind, message: Cow::Borrowed(&error.message) }
     }
 }
 
 impl From<Failure<'_>> for ToolResponseError {
     fn from(failure: Failure<'_>) -> Self {
-        Self {
-            kind: failure.kind,
-            message: failure.message.into_owned(),
-        }
+        Self { kind: failure.kind, message: failure.message.into_owned() }
     }
 }

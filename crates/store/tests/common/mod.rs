@@ -17,11 +17,7 @@ pub(crate) fn open(dir: &Path) -> Store {
 }
 
 pub(crate) fn entry(stream: &str, key: Option<&str>, body: impl Into<Bytes>) -> NewEntry {
-    NewEntry {
-        stream: stream.into(),
-        key: key.map(Into::into),
-        body: body.into(),
-    }
+    NewEntry { stream: stream.into(), key: key.map(Into::into), body: body.into() }
 }
 
 /// All entries of a stream, read in small pages.
@@ -29,10 +25,7 @@ pub(crate) async fn all(store: &Store, stream: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     loop {
         let after = entries.last().map_or(0, |entry| entry.seq);
-        let page = store
-            .read(stream, after, 100)
-            .await
-            .expect("the stream is readable");
+        let page = store.read(stream, after, 100).await.expect("the stream is readable");
         if page.is_empty() {
             return entries;
         }

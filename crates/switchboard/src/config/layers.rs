@@ -60,7 +60,9 @@ impl Layers {
     /// What all layers add up to.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let mut merged = Table::new();
-        for layer in [self.file.as_ref().map(|file| &file.2), Some(&self.environment), Some(&self.flags)].into_iter().flatten() {
+        for layer in
+            [self.file.as_ref().map(|file| &file.2), Some(&self.environment), Some(&self.flags)].into_iter().flatten()
+        {
             merge(&mut merged, layer);
         }
         merged.try_into().map_err(|error: toml::de::Error| ConfigError {
@@ -228,7 +230,8 @@ mod tests {
         let file = "[server]\nlisten = \"127.0.0.1:1\"\ndrain_ms = 5\n[limits]\npending_total = 7\n";
         let flags = [("server.listen", Value::String("127.0.0.1:3".into()))];
         let layers =
-            layers(file, &[("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:2"), ("SWITCHBOARD_SERVER_DRAIN_MS", "6")], &flags).unwrap();
+            layers(file, &[("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:2"), ("SWITCHBOARD_SERVER_DRAIN_MS", "6")], &flags)
+                .unwrap();
         let config = Config::resolve(&layers).unwrap();
         assert_eq!(config.listen.port(), 3);
         assert_eq!(config.settings.server.drain_ms, 6);

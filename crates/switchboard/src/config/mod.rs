@@ -59,8 +59,9 @@ impl Config {
         let settings = layers.settings()?;
         let wrong = |key: &str, message: String| ConfigError { place: layers.place_of(key), message };
 
-        let listen: SocketAddr = resolve_listen(&settings.server.listen)
-            .ok_or_else(|| wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into()))?;
+        let listen: SocketAddr = resolve_listen(&settings.server.listen).ok_or_else(|| {
+            wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into())
+        })?;
         let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
             ("", "") => None,
             (cert, "") => return Err(wrong("server.tls_cert", format!("\"{cert}\" needs server.tls_key beside it"))),
@@ -120,7 +121,9 @@ impl NodeTokens {
     fn from_env(layers: &Layers) -> Result<Self, ConfigError> {
         let shared = layers.variable("SA_NODE_TOKEN").filter(|token| !token.is_empty());
         let mut bound = Vec::new();
-        for pair in layers.variable("SA_NODE_TOKENS").unwrap_or_default().split(',').filter(|pair| !pair.trim().is_empty()) {
+        for pair in
+            layers.variable("SA_NODE_TOKENS").unwrap_or_default().split(',').filter(|pair| !pair.trim().is_empty())
+        {
             // An id may hold colons (`linux:laptop`), a token of ours never does.
             match pair.trim().rsplit_once(':') {
                 Some((id, token)) if !id.is_empty() && !token.is_empty() => bound.push((id.into(), token.into())),
@@ -152,7 +155,9 @@ fn resolve_listen(text: &str) -> Option<SocketAddr> {
 }
 
 fn default_data_dir() -> PathBuf {
-    let home = |name: &str, below: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(below));
+    let home = |name: &str, below: &str| {
+        std::env::var_os(name).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(below))
+    };
     home("XDG_DATA_HOME", "switchboard")
         .or_else(|| home("HOME", ".local/share/switchboard"))
         .unwrap_or_else(|| PathBuf::from("switchboard-data"))

@@ -162,7 +162,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("server.insecure", "Allow an address that other machines reach without TLS."),
     ("server.tls_cert", "PEM file with the certificate chain; turns TLS on."),
     ("server.tls_key", "PEM file with the certificate's private key."),
-    ("server.allowed_hosts", "Host names (name or name:port) by which the gateway may be reached, beside its own address."),
+    (
+        "server.allowed_hosts",
+        "Host names (name or name:port) by which the gateway may be reached, beside its own address.",
+    ),
     ("server.allowed_origins", "Web origins, such as \"https://app.example.com\", whose pages may use the gateway."),
     ("server.max_connections", "Connections of all kinds that may be open at once."),
     ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
@@ -187,6 +190,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("policy.deny", "Tools that nobody may call; * stands for any characters."),
     ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
     ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
-    ("telemetry.otlp_endpoint", "OpenTelemetry collector (OTLP over HTTP) to which a span for every call is sent. Empty: none."),
+    (
+        "telemetry.otlp_endpoint",
+        "OpenTelemetry collector (OTLP over HTTP) to which a span for every call is sent. Empty: none.",
+    ),
     ("telemetry.service_name", "The name under which spans are sent."),
 ];

@@ -43,7 +43,8 @@ pub(crate) async fn list(
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let limit = query.limit.unwrap_or(50).clamp(1, 500);
     let page = app.log.read_back(AUDIT, query.cursor.unwrap_or(u64::MAX), limit).await?;
-    let next_cursor = (page.len() == limit).then(|| page.last().map(|entry| entry.seq)).flatten().filter(|seq| *seq > 1);
+    let next_cursor =
+        (page.len() == limit).then(|| page.last().map(|entry| entry.seq)).flatten().filter(|seq| *seq > 1);
     let read = |body: &[u8]| RawValue::from_string(String::from_utf8(body.to_vec()).ok()?).ok();
     let events = page.iter().filter_map(|entry| read(&entry.body)).collect();
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&AuditList { events, next_cursor })).into_response())

@@ -99,7 +99,9 @@ pub(crate) async fn list(
     let mut calls = Vec::new();
     if running && query.cursor.is_none() {
         let live = app.router.running().into_iter().rev();
-        let wanted = live.filter(|call| may_see(who, &call.principal.id) && query.tool.as_deref().is_none_or(|tool| *tool == *call.tool));
+        let wanted = live.filter(|call| {
+            may_see(who, &call.principal.id) && query.tool.as_deref().is_none_or(|tool| *tool == *call.tool)
+        });
         calls.extend(wanted.map(|call| running_json(&call)));
     }
     let mut next_cursor = None;

@@ -91,7 +91,11 @@ impl Session {
             Ok(_) => {}
             Err(error) => {
                 self.app.metrics.refused("calls_ws", "bad_frame");
-                self.fail(None, None, &CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}")));
+                self.fail(
+                    None,
+                    None,
+                    &CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}")),
+                );
             }
         }
         ControlFlow::Continue(())
@@ -119,8 +123,9 @@ impl Session {
         };
         let keyed = request.idempotency_key.is_some();
         if self.running().contains_key(&*id) {
-            let error = CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
-                .hint("use a new id for each call");
+            let error =
+                CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
+                    .hint("use a new id for each call");
             return self.fail(Some(&id), None, &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
@@ -194,7 +199,12 @@ impl UpdateSink for Sink {
         match &update {
             Update::Progress { progress, total, message } => calls::encode_progress(
                 &mut frame,
-                &calls::Progress { id, progress: *progress, total: *total, message: message.as_deref().map(Cow::Borrowed) },
+                &calls::Progress {
+                    id,
+                    progress: *progress,
+                    total: *total,
+                    message: message.as_deref().map(Cow::Borrowed),
+                },
             ),
             Update::Chunk { content, attachments } => calls::encode_chunk(
                 &mut frame,

@@ -70,8 +70,9 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
 }
 
 pub(super) fn unauthorized(refused: Refused) -> Problem {
-    Problem::new(401, "unauthorized", refused.message())
-        .hint("send it as \"Authorization: Bearer TOKEN\"; the operator's token is in the data directory, in operator.token")
+    Problem::new(401, "unauthorized", refused.message()).hint(
+        "send it as \"Authorization: Bearer TOKEN\"; the operator's token is in the data directory, in operator.token",
+    )
 }
 
 /// Only operators pass.
@@ -79,7 +80,11 @@ pub(super) fn operator_only(identity: &Identity) -> Result<(), Problem> {
     if identity.principal.role == Role::Operator {
         return Ok(());
     }
-    Err(Problem::new(403, "not_allowed", format!("this is for operators; the token's role is {}", identity.principal.role)))
+    Err(Problem::new(
+        403,
+        "not_allowed",
+        format!("this is for operators; the token's role is {}", identity.principal.role),
+    ))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -104,7 +109,11 @@ fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, server: &Server) -> Re
 
 fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
     let (host, port) = split_port(name);
-    if server.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host)) {
+    if server
+        .allowed_hosts
+        .iter()
+        .any(|allowed| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host))
+    {
         return true;
     }
     let port = match port {

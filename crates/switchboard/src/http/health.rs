@@ -77,15 +77,18 @@ pub(crate) async fn status(
         tools: nodes.iter().map(|node| node.tools.len()).sum(),
         running_calls: app.router.running_count(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
-        lost_records: app.store.stats().lost_entries,
+        lost_records: app.store.stats().lost,
     }))
 }
 
 /// Numbers in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String), (status = 403, body = Problem)))]
-pub(crate) async fn metrics(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Response, Problem> {
     operator_only(&identity)?;
     let nodes = app.router.directory().online(sa_nodes::KIND);
-    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost_entries);
+    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())
 }

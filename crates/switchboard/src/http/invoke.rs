@@ -79,8 +79,7 @@ pub(crate) async fn invoke(
         Err(error) => {
             let problem = Problem::call(error, finished.id);
             let error = InvokeError { kind: error.kind.as_str(), message: &error.message };
-            let failed =
-                InvokeFailed { problem: &problem, request_id, tool: &tool, ok: false, error, duration_ms };
+            let failed = InvokeFailed { problem: &problem, request_id, tool: &tool, ok: false, error, duration_ms };
             let body = crate::journal::to_json(&failed);
             let (parts, _) = problem.into_response().into_parts();
             let mut parts = parts;

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::assemble::Gateway;
 
+pub(crate) use health::mark_started;
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 

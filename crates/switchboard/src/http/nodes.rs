@@ -56,7 +56,10 @@ pub(crate) struct Blocked<'a> {
 
 /// Every node that is connected, or was a while ago.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Response, Problem> {
     operator_only(&identity)?;
     let members = app.router.directory().members(KIND);
     let list = NodeList { nodes: members.iter().map(NodeDoc::of).collect() };
@@ -119,8 +122,12 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem>
             }
             Ok(identity) => {
                 let role = identity.principal.role;
-                return Err(Problem::new(401, "unauthorized", format!("a node needs a node token; this one's role is {role}"))
-                    .hint("switchboard token create NAME --role node"));
+                return Err(Problem::new(
+                    401,
+                    "unauthorized",
+                    format!("a node needs a node token; this one's role is {role}"),
+                )
+                .hint("switchboard token create NAME --role node"));
             }
             Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(node_refused(refused)),
             Err(_) => {}

@@ -65,7 +65,10 @@ pub(crate) struct TokenList {
 
 /// Every token, oldest first, revoked ones included.
 #[utoipa::path(get, path = "/v1/tokens", tag = "tokens", responses((status = 200, body = TokenList), (status = 403, body = Problem)))]
-pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Result<Json<TokenList>, Problem> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Json<TokenList>, Problem> {
     operator_only(&identity)?;
     let tokens = app.tokens.list().into_iter().map(|record| TokenDoc::of(record, None)).collect();
     Ok(Json(TokenList { tokens }))
@@ -93,7 +96,8 @@ pub(crate) async fn create(
     if new.node_id.is_some() && role != Role::Node {
         return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));
     }
-    let expires_ms = new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
+    let expires_ms =
+        new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
     let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms };
     let (record, token) = app.tokens.create(new).await?;
     audit(&app, &identity, "token.created", &record);
@@ -110,8 +114,12 @@ pub(crate) async fn revoke(
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
     let record = app.tokens.revoke(&id).await?.ok_or_else(|| {
-        Problem::new(404, "not_found", format!("there is no valid token \"{}\", or more than one", crate::redact::printable(&id)))
-            .hint("GET /v1/tokens lists them; use the id")
+        Problem::new(
+            404,
+            "not_found",
+            format!("there is no valid token \"{}\", or more than one", crate::redact::printable(&id)),
+        )
+        .hint("GET /v1/tokens lists them; use the id")
     })?;
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(&app, &identity, "token.revoked", &record);

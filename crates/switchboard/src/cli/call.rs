@@ -1,0 +1,200 @@
+//! `call`: run a tool by hand.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use super::Global;
+use super::client::{Client, problem, segment};
+use super::output::{self, Failure, line};
+use super::sse::Events;
+use crate::redact::printable;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallArgs {
+    /// The tool's name.
+    tool: String,
+    /// One argument. Taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
+    #[arg(long = "arg", short = 'a', value_name = "KEY=VALUE")]
+    args: Vec<String>,
+    /// All arguments as one JSON object; - reads it from stdin.
+    #[arg(long = "args-json", value_name = "JSON", conflicts_with = "args")]
+    args_json: Option<String>,
+    /// How long it may take, in milliseconds; progress extends it.
+    #[arg(long, value_name = "MS")]
+    timeout: Option<u64>,
+    /// The session that the call belongs to.
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
+    /// Run it once, however often this command is repeated with the same key.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let mut body = json!({ "args": arguments(&args)? });
+    if let Some(ms) = args.timeout {
+        body["timeout_ms"] = json!(ms);
+    }
+    if let Some(session) = &args.session {
+        body["session_key"] = json!(session);
+    }
+    if let Some(key) = &args.idempotency_key {
+        body["idempotency_key"] = json!(key);
+    }
+    let request = client
+        .request(Method::POST, &format!("/v1/tools/{}/call", segment(&args.tool)))
+        .header("accept", "text/event-stream")
+        .json(&body);
+    let response = client.send(request).await?;
+    let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let mut events = Events::new(response);
+    let mut shown = Shown::default();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            _ = tokio::signal::ctrl_c() => {
+                shown.clear();
+                let _ = client.send(client.request(Method::DELETE, &format!("/v1/calls/{id}"))).await;
+                return Err(Failure::new(130, "cancelled"));
+            }
+        };
+        let Some(event) = event else {
+            return Err(Failure::other("the gateway ended the call without an outcome"));
+        };
+        match event.name.as_str() {
+            "progress" => shown.progress(&event.data),
+            "chunk" => shown.chunk(&event.data),
+            "done" => {
+                shown.clear();
+                return done(global, &event.data);
+            }
+            "error" => {
+                shown.clear();
+                if global.json {
+                    output::json(&event.data)?;
+                }
+                return Err(problem(reqwest::StatusCode::BAD_GATEWAY, &event.data));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn done(global: &Global, data: &str) -> Result<(), Failure> {
+    if global.json {
+        return output::json(data);
+    }
+    let done: Value = serde_json::from_str(data).unwrap_or_default();
+    match &done["result"] {
+        Value::String(text) => line(text),
+        result => line(&format!("{result:#}")),
+    }
+}
+
+/// Progress and chunks go to stderr: stdout has the result alone.
+#[derive(Default)]
+struct Shown {
+    /// A progress line that the next output has to overwrite.
+    open: bool,
+}
+
+impl Shown {
+    fn progress(&mut self, data: &str) {
+        let Ok(update) = serde_json::from_str::<Value>(data) else { return };
+        let done = update["progress"].as_f64().unwrap_or(0.0);
+        let amount = match update["total"].as_f64() {
+            Some(total) if total > 0.0 => format!("{:3.0}%", 100.0 * done / total),
+            _ => format!("{done}"),
+        };
+        let text = format!("{amount} {}", printable(update["message"].as_str().unwrap_or_default()));
+        let mut err = std::io::stderr().lock();
+        if err.is_terminal() {
+            let _ = write!(err, "\r\x1b[2K{text}");
+            self.open = true;
+        } else {
+            let _ = writeln!(err, "{text}");
+        }
+    }
+
+    fn chunk(&mut self, data: &str) {
+        let Ok(update) = serde_json::from_str::<Value>(data) else { return };
+        self.clear();
+        let text = match &update["content"] {
+            Value::String(text) => text.clone(),
+            content => format!("{content}\n"),
+        };
+        // Output of a command keeps its line breaks; nothing else of it may steer the terminal.
+        let text: Vec<_> = text.split('\n').map(|line| printable(line).into_owned()).collect();
+        let _ = write!(std::io::stderr().lock(), "{}", text.join("\n"));
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+}
+
+fn arguments(args: &CallArgs) -> Result<Value, Failure> {
+    if let Some(text) = &args.args_json {
+        let text = if text == "-" {
+            let mut input = String::new();
+            std::io::stdin()
+                .read_to_string(&mut input)
+                .map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?;
+            input
+        } else {
+            text.clone()
+        };
+        return serde_json::from_str(&text)
+            .map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
+    }
+    let mut object = Map::new();
+    for arg in &args.args {
+        let (key, value) = parse_arg(arg).ok_or_else(|| {
+            Failure::usage(format!("--arg {arg}: must be KEY=VALUE")).hint("switchboard call TOOL --arg query=cats")
+        })?;
+        object.insert(key, value);
+    }
+    Ok(Value::Object(object))
+}
+
+fn parse_arg(arg: &str) -> Option<(String, Value)> {
+    let (key, value) = arg.split_once('=')?;
+    let (key, literal) = key.strip_suffix(':').map_or((key, false), |key| (key, true));
+    if key.is_empty() {
+        return None;
+    }
+    let value = if literal {
+        Value::String(value.into())
+    } else {
+        serde_json::from_str(value).unwrap_or_else(|_| value.into())
+    };
+    Some((key.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arg: &str, expected: Option<(&str, Value)>) {
+        assert_eq!(parse_arg(arg), expected.map(|(key, value)| (key.to_owned(), value)));
+    }
+
+    #[test]
+    fn arguments_are_json_where_they_can_be() {
+        check("from=3", Some(("from", json!(3))));
+        check("text=hello there", Some(("text", json!("hello there"))));
+        check("zip:=01234", Some(("zip", json!("01234"))));
+        check("n:=5", Some(("n", json!("5"))));
+        check("list=[1,2]", Some(("list", json!([1, 2]))));
+        check("url=http://a/?b=c", Some(("url", json!("http://a/?b=c"))));
+        check("empty=", Some(("empty", json!(""))));
+        check("nothing", None);
+        check("=5", None);
+    }
+}

@@ -1,0 +1,74 @@
+//! `calls`: what ran, and what runs.
+
+use serde_json::Value;
+
+use super::Global;
+use super::client::{Client, segment};
+use super::lists::text;
+use super::output::{Failure, clock, duration, json, line, table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallsArgs {
+    /// Show this call with its arguments and result.
+    id: Option<String>,
+    /// How many ended calls, newest first.
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    /// Only calls of this tool.
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only calls with this outcome: ok, or a kind of error such as timeout.
+    #[arg(long)]
+    outcome: Option<String>,
+    /// Cancel the call with this id.
+    #[arg(long, conflicts_with = "id", value_name = "ID")]
+    cancel: Option<String>,
+}
+
+pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    if let Some(id) = args.cancel {
+        let response =
+            client.send(client.request(reqwest::Method::DELETE, &format!("/v1/calls/{}", segment(&id)))).await?;
+        let body = response.text().await.unwrap_or_default();
+        return if global.json { json(&body) } else { line(&format!("cancelled {id}")) };
+    }
+    if let Some(id) = args.id {
+        let (call, raw): (Value, _) = client.get(&format!("/v1/calls/{}", segment(&id))).await?;
+        return if global.json { json(&raw) } else { line(&format!("{call:#}")) };
+    }
+    let mut path = format!("/v1/calls?limit={}", args.limit);
+    for (name, value) in [("tool", args.tool), ("outcome", args.outcome)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", segment(&value)));
+        }
+    }
+    let (list, raw): (Value, _) = client.get(&path).await?;
+    if global.json {
+        return json(&raw);
+    }
+    let calls = list["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if calls.is_empty() {
+        return line("No calls yet. Make one: switchboard call TOOL --arg key=value");
+    }
+    table(&["STARTED (UTC)", "TOOL", "OUTCOME", "TOOK", "BY", "ID"], &calls.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn row(call: &Value) -> Vec<String> {
+    vec![
+        clock(call["at_ms"].as_i64().unwrap_or(0)),
+        text(&call["tool"]).to_owned(),
+        outcome(call).to_owned(),
+        duration(call["duration_us"].as_u64().unwrap_or(0)),
+        text(&call["principal"]["name"]).to_owned(),
+        text(&call["id"]).to_owned(),
+    ]
+}
+
+pub(super) fn outcome(call: &Value) -> &str {
+    match (&call["ok"], &call["error"]["kind"]) {
+        (Value::Bool(true), _) => "ok",
+        (_, Value::String(kind)) => kind,
+        _ => "running",
+    }
+}

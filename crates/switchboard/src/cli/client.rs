@@ -1,0 +1,134 @@
+//! Talking to a running gateway.
+
+use std::path::{Path, PathBuf};
+
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+
+use super::Global;
+use super::output::Failure;
+use super::run::layers;
+use crate::config::Config;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Reach {
+    /// The gateway's address; by default the one that runs on this data directory.
+    #[arg(long, global = true, value_name = "URL", env = "SWITCHBOARD_URL")]
+    url: Option<String>,
+    /// File with the token to use; by default the operator's. SWITCHBOARD_TOKEN works as well.
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate (PEM) to trust, beside the system's.
+    #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CA")]
+    ca: Option<PathBuf>,
+}
+
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: String,
+    /// Shown when the gateway cannot be reached.
+    origin: String,
+}
+
+impl Client {
+    pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
+        let config = Config::resolve(&layers(global, &[])?)?;
+        let reach = &global.reach;
+        let (base, origin) = match &reach.url {
+            Some(url) => (url.trim_end_matches('/').to_owned(), "--url or SWITCHBOARD_URL".to_owned()),
+            None => match std::fs::read_to_string(config.endpoint_file()) {
+                Ok(url) => (url.trim().to_owned(), config.endpoint_file().display().to_string()),
+                Err(_) => (format!("http://{}", config.listen), "the default address".to_owned()),
+            },
+        };
+        let token = match (&reach.token_file, std::env::var("SWITCHBOARD_TOKEN")) {
+            (Some(file), _) => read_token(file)?,
+            (None, Ok(token)) if !token.is_empty() => token,
+            _ => read_token(&config.operator_token_file()).unwrap_or_default(),
+        };
+        let mut http =
+            reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
+        if let Some(file) = &reach.ca {
+            let pem = std::fs::read(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+            let certificate = reqwest::Certificate::from_pem(&pem)
+                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+            http = http.add_root_certificate(certificate);
+        }
+        let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
+        Ok(Self { http, base, token, origin })
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(crate) fn has_token(&self) -> bool {
+        !self.token.is_empty()
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
+    }
+
+    /// Sends a request; every answer but a success is a failure with the gateway's own words.
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        Err(problem(status, &text))
+    }
+
+    pub(crate) async fn get_text(&self, path: &str) -> Result<String, Failure> {
+        let response = self.send(self.request(Method::GET, path)).await?;
+        response.text().await.map_err(|error| self.unreachable(&error))
+    }
+
+    pub(crate) async fn get<T: for<'a> Deserialize<'a>>(&self, path: &str) -> Result<(T, String), Failure> {
+        let text = self.get_text(path).await?;
+        let value = serde_json::from_str(&text)
+            .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+        Ok((value, text))
+    }
+
+    pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Failure::new(3, format!("cannot reach the gateway at {} (from {}): {cause}", self.base, self.origin))
+            .hint("start it with: switchboard up   (or name another one with --url)")
+    }
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    detail: String,
+    kind: String,
+    hint: Option<String>,
+}
+
+/// The gateway's words about a failure.
+pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
+    match serde_json::from_str::<Problem>(text) {
+        Ok(problem) => {
+            let failure = Failure::of_kind(&problem.kind, problem.detail);
+            Failure { hint: problem.hint, ..failure }
+        }
+        Err(_) => Failure::other(format!("the gateway answered {status}")),
+    }
+}
+
+fn read_token(file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file)
+        .map(|text| text.trim().to_owned())
+        .map_err(|error| Failure::usage(format!("cannot read the token in {}: {error}", file.display())))
+}
+
+/// A path segment with everything escaped that has a meaning in a URL.
+pub(crate) fn segment(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}

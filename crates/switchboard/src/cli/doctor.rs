@@ -1,0 +1,205 @@
+//! `doctor`: look for what is wrong, and say how to mend it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Global;
+use super::client::Client;
+use super::lists::text;
+use super::output::{self, Failure, line};
+use super::run::layers;
+use crate::config::Config;
+use crate::config::layers::variable_name;
+use crate::config::settings::KEYS;
+
+/// One thing that was looked at.
+struct Finding {
+    what: String,
+    /// What to do; `None` when all is well.
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn good(what: impl Into<String>) -> Self {
+        Self { what: what.into(), fix: None }
+    }
+
+    fn bad(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { what: what.into(), fix: Some(fix.into()) }
+    }
+}
+
+pub(super) async fn run(global: &Global) -> Result<(), Failure> {
+    let mut findings = Vec::new();
+    match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
+        Err(failure) => findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
+        Ok(config) => {
+            findings.push(Finding::good("the configuration is valid"));
+            environment(&mut findings);
+            files(&config, &mut findings);
+            gateway(global, &config, &mut findings).await;
+        }
+    }
+    let wrong = findings.iter().filter(|finding| finding.fix.is_some()).count();
+    if global.json {
+        let list: Vec<Value> = findings
+            .iter()
+            .map(|finding| json!({ "what": finding.what, "ok": finding.fix.is_none(), "fix": finding.fix }))
+            .collect();
+        output::json(&json!({ "ok": wrong == 0, "findings": list }).to_string())?;
+    } else {
+        for finding in &findings {
+            match &finding.fix {
+                None => line(&format!("  ok    {}", finding.what))?,
+                Some(fix) => line(&format!("  FIX   {}\n        -> {fix}", finding.what))?,
+            }
+        }
+    }
+    match wrong {
+        0 => Ok(()),
+        1 => Err(Failure::other("one thing needs attention")),
+        wrong => Err(Failure::other(format!("{wrong} things need attention"))),
+    }
+}
+
+/// Variables that look like ours and are not.
+fn environment(findings: &mut Vec<Finding>) {
+    const OTHERS: [&str; 5] =
+        ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
+    let known: Vec<String> = KEYS.iter().map(|(key, _)| variable_name(key)).collect();
+    for (name, _) in std::env::vars() {
+        if name.starts_with("SWITCHBOARD_") && !OTHERS.contains(&name.as_str()) && !known.contains(&name) {
+            findings.push(Finding::bad(
+                format!("the variable {name} sets nothing"),
+                "switchboard config show lists the keys; unset it, or mend its name",
+            ));
+        }
+    }
+}
+
+fn files(config: &Config, findings: &mut Vec<Finding>) {
+    let dir = &config.data_dir;
+    if !dir.exists() {
+        findings.push(Finding::bad(
+            format!("the data directory {} does not exist", dir.display()),
+            "start the gateway once: switchboard up",
+        ));
+        return;
+    }
+    private(dir, 0o700, findings);
+    let token = config.operator_token_file();
+    if token.exists() {
+        private(&token, 0o600, findings);
+    } else {
+        findings.push(Finding::bad(
+            format!("{} is missing", token.display()),
+            "restart the gateway: it writes a new operator token",
+        ));
+    }
+    for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
+        if let Err(error) = std::fs::File::open(file) {
+            findings
+                .push(Finding::bad(format!("{}: {error}", file.display()), "mend the path or the file's permissions"));
+        }
+    }
+    if let Ok(space) = rustix::fs::statvfs(dir) {
+        let free = space.f_bavail * space.f_frsize / (1 << 20);
+        if free < 200 {
+            findings.push(Finding::bad(format!("{} has {free} MiB left", dir.display()), "free some disk space"));
+        } else {
+            findings.push(Finding::good(format!("{} has {free} MiB left", dir.display())));
+        }
+    }
+}
+
+fn private(path: &Path, wanted: u32, findings: &mut Vec<Finding>) {
+    match std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o777) {
+        Ok(mode) if mode & 0o077 == 0 => findings.push(Finding::good(format!("{} is private", path.display()))),
+        Ok(mode) => findings.push(Finding::bad(
+            format!("{} is open to other users (mode {mode:o})", path.display()),
+            format!("chmod {wanted:o} {}", path.display()),
+        )),
+        Err(error) => findings.push(Finding::bad(format!("{}: {error}", path.display()), "mend its permissions")),
+    }
+}
+
+async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) {
+    let client = match Client::new(global) {
+        Ok(client) => client,
+        Err(failure) => return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
+    };
+    if !client.has_token() {
+        findings.push(Finding::bad(
+            "there is no token to talk to the gateway with",
+            "set SWITCHBOARD_TOKEN, or --token-file",
+        ));
+    }
+    match client.get::<Value>("/v1/status").await {
+        Err(failure) => {
+            let held =
+                std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
+            let fix = failure.hint.unwrap_or_default();
+            findings.push(Finding::bad(failure.message, fix));
+            if held {
+                findings.push(Finding::bad(
+                    format!("something else listens on {}", config.listen),
+                    "end it, or choose another address with --listen",
+                ));
+            }
+        }
+        Ok((status, _)) => {
+            findings.push(Finding::good(format!(
+                "the gateway {} answers at {}",
+                text(&status["version"]),
+                client.base()
+            )));
+            if status["lost_records"] != 0 {
+                findings.push(Finding::bad(
+                    format!("{} records could not be written", status["lost_records"]),
+                    "look at the gateway's log; free disk space",
+                ));
+            }
+            if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
+                nodes_of(&nodes, findings);
+            }
+        }
+    }
+}
+
+fn nodes_of(nodes: &Value, findings: &mut Vec<Finding>) {
+    let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if nodes.is_empty() {
+        findings.push(Finding::bad(
+            "no node is connected, so there are no tools",
+            "start one; switchboard up brings a demo node",
+        ));
+    }
+    for node in nodes {
+        let id = text(&node["id"]);
+        if node["online"] == true {
+            findings.push(Finding::good(format!("the node \"{id}\" is online")));
+        } else {
+            let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
+            findings
+                .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
+        }
+        for blocked in node["blocked"].as_array().into_iter().flatten() {
+            findings.push(Finding::bad(
+                format!(
+                    "the node \"{id}\" offers {}, which \"{}\" holds",
+                    text(&blocked["name"]),
+                    text(&blocked["held_by"])
+                ),
+                "give both nodes the same token if they may stand in for each other",
+            ));
+        }
+        for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
+            findings.push(Finding::bad(
+                format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
+                "mend the name in the node",
+            ));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Commands that show what there is.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Global;
+use super::client::{Client, segment};
+use super::output::{Failure, clock, json, line, span, table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ToolsArgs {
+    /// Show one tool with its whole description and schema.
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ToolPage {
+    tools: Vec<Value>,
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let mut tools = Vec::new();
+    let mut path = "/v1/tools?limit=1000".to_owned();
+    loop {
+        let (page, _): (ToolPage, _) = client.get(&path).await?;
+        tools.extend(page.tools);
+        match page.next_cursor {
+            Some(cursor) => path = format!("/v1/tools?limit=1000&cursor={}", segment(&cursor)),
+            None => break,
+        }
+    }
+    if let Some(name) = args.name {
+        let tool = tools.into_iter().find(|tool| tool["name"] == *name);
+        let tool = tool.ok_or_else(|| {
+            Failure::of_kind("not_found", format!("there is no tool \"{name}\"")).hint("switchboard tools lists them")
+        })?;
+        return if global.json { json(&tool.to_string()) } else { line(&format!("{tool:#}")) };
+    }
+    if global.json {
+        return json(&serde_json::json!({ "tools": tools }).to_string());
+    }
+    if tools.is_empty() {
+        return line("No tools yet. Connect a node: SA_NODE_TOKEN=… your-node ws://127.0.0.1:3210/v1/nodes/ws");
+    }
+    let rows: Vec<Vec<String>> = tools
+        .iter()
+        .map(|tool| {
+            let provider = format!("{} {}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
+            let state = if tool["online"] == true { "online" } else { "offline" };
+            let description = text(&tool["description"]).lines().next().unwrap_or_default().chars().take(80).collect();
+            vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
+        })
+        .collect();
+    table(&["TOOL", "PROVIDER", "STATE", "DESCRIPTION"], &rows)
+}
+
+pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
+    let (list, raw): (Value, _) = Client::new(global)?.get("/v1/nodes").await?;
+    if global.json {
+        return json(&raw);
+    }
+    let nodes = list["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if nodes.is_empty() {
+        return line("No nodes yet. Connect one: SA_NODE_TOKEN=… your-node ws://127.0.0.1:3210/v1/nodes/ws");
+    }
+    let rows: Vec<Vec<String>> = nodes
+        .iter()
+        .map(|node| {
+            let since = span(node["for_ms"].as_u64().unwrap_or(0));
+            let state =
+                if node["online"] == true { format!("online for {since}") } else { format!("gone for {since}") };
+            let offers = node["tools"].as_array().map_or(0, Vec::len);
+            let capabilities: Vec<_> = node["capabilities"].as_array().into_iter().flatten().map(text).collect();
+            let blocked = node["blocked"].as_array().map_or(0, Vec::len);
+            let mut capabilities = capabilities.join(" ");
+            if blocked > 0 {
+                capabilities.push_str(&format!(" ({blocked} held by another node)"));
+            }
+            vec![
+                text(&node["id"]).to_owned(),
+                state,
+                offers.to_string(),
+                node["running_calls"].to_string(),
+                capabilities,
+            ]
+        })
+        .collect();
+    table(&["NODE", "STATE", "TOOLS", "CALLS", "CAPABILITIES"], &rows)
+}
+
+pub(super) async fn status(global: &Global) -> Result<(), Failure> {
+    let (status, raw): (Value, _) = Client::new(global)?.get("/v1/status").await?;
+    if global.json {
+        return json(&raw);
+    }
+    let number = |key: &str| status[key].to_string();
+    line(&format!("Switchboard {} at {}", text(&status["version"]), text(&status["listen"])))?;
+    let rows = [
+        ("up for", span(status["uptime_s"].as_u64().unwrap_or(0) * 1_000)),
+        ("data", text(&status["data_dir"]).to_owned()),
+        ("nodes", format!("{} online, {} known", number("nodes_online"), number("nodes_known"))),
+        ("tools", number("tools")),
+        ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
+    ];
+    for (label, value) in rows {
+        line(&format!("  {label:8} {value}"))?;
+    }
+    if status["lost_records"] != 0 {
+        line(&format!("  WARNING  {} records could not be written to disk", number("lost_records")))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditArgs {
+    /// How many events, newest first.
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+}
+
+pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failure> {
+    let (list, raw): (Value, _) = Client::new(global)?.get(&format!("/v1/audit?limit={}", args.limit)).await?;
+    if global.json {
+        return json(&raw);
+    }
+    let events = list["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rows: Vec<Vec<String>> = events
+        .iter()
+        .map(|event| {
+            let at = clock(event["at_ms"].as_i64().unwrap_or(0));
+            vec![at, text(&event["what"]).to_owned(), text(&event["who"]).to_owned(), text(&event["detail"]).to_owned()]
+        })
+        .collect();
+    table(&["TIME (UTC)", "WHAT", "WHO", "DETAIL"], &rows)
+}
+
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

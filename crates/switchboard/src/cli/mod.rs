@@ -1,0 +1,136 @@
+//! What people type. One file a command; this one has the words, the exit codes, and the way out.
+
+mod call;
+mod calls;
+mod client;
+mod config;
+mod doctor;
+mod lists;
+mod output;
+mod run;
+mod sse;
+mod tail;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use self::client::Reach;
+use self::output::Failure;
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the call or the command failed; 2 wrong usage or configuration; 3 the gateway \
+cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 130 cancelled.";
+
+/// One gateway between AI agents and the tools they call.
+#[derive(Debug, Parser)]
+#[command(name = "switchboard", version, after_help = EXIT_CODES, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Global {
+    /// Print what the gateway's API returns, as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Configuration file (TOML).
+    #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where the gateway keeps everything.
+    #[arg(long, global = true, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the gateway with a demo node, and say what to do next.
+    Up(run::ServeArgs),
+    /// Start the gateway.
+    Serve(run::ServeArgs),
+    /// What the running gateway is doing.
+    Status,
+    /// The tools that can be called.
+    Tools(lists::ToolsArgs),
+    /// Call a tool.
+    Call(call::CallArgs),
+    /// The nodes that are connected, or were a while ago.
+    Nodes,
+    /// Tokens: who may use the gateway.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// The history of calls; with an id, one call.
+    Calls(calls::CallsArgs),
+    /// Watch calls and events as they happen.
+    Tail,
+    /// What operators may have to answer for: who connected, who was refused, which tokens were made.
+    Audit(lists::AuditArgs),
+    /// Look for what is wrong, and say how to mend it.
+    Doctor,
+    /// The configuration: what counts, and where each value came from.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print a completion script for your shell.
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the OpenAPI description of the HTTP API.
+    #[command(hide = true)]
+    Openapi,
+}
+
+/// Runs the command line. Failures have been printed when this returns.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Up(args) => run::serve(global, args, true),
+        Command::Serve(args) => run::serve(global, args, false),
+        Command::Config(command) => config::run(global, &command),
+        Command::Doctor => block_on(doctor::run(global)),
+        Command::Status => block_on(lists::status(global)),
+        Command::Tools(args) => block_on(lists::tools(global, args)),
+        Command::Nodes => block_on(lists::nodes(global)),
+        Command::Audit(args) => block_on(lists::audit(global, args)),
+        Command::Call(args) => block_on(call::run(global, args)),
+        Command::Token(command) => block_on(token::run(global, command)),
+        Command::Calls(args) => block_on(calls::run(global, args)),
+        Command::Tail => block_on(tail::run(global)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "switchboard", &mut script);
+            output::print(&String::from_utf8_lossy(&script))
+        }
+        Command::Openapi => output::print(&format!("{}\n", crate::http::openapi_document())),
+    }
+}
+
+/// Commands that talk to a gateway need one thread.
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

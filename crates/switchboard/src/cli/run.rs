@@ -1,0 +1,161 @@
+//! `serve` and `up`: a gateway in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use toml::Value;
+use tracing::{info, warn};
+
+use super::Global;
+use super::output::{Failure, line};
+use crate::assemble::{Gateway, assemble, write_private};
+use crate::config::Config;
+use crate::config::layers::Layers;
+use crate::tokens::NewToken;
+use crate::{demo, serve, telemetry};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// PEM file with the certificate chain; turns TLS on.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Allow an address that other machines reach without TLS.
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// The configuration with what was typed on top of it.
+pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
+    let mut flags = more.to_vec();
+    if let Some(dir) = &global.data_dir {
+        flags.push(("data.dir", Value::String(dir.display().to_string())));
+    }
+    Ok(Layers::read(global.config.as_deref(), std::env::vars(), &flags)?)
+}
+
+pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result<(), Failure> {
+    let path = |path: Option<PathBuf>| path.map(|path| Value::String(path.display().to_string()));
+    let flags: Vec<(&str, Value)> = [
+        ("server.listen", args.listen.map(Value::String)),
+        ("server.tls_cert", path(args.tls_cert)),
+        ("server.tls_key", path(args.tls_key)),
+        ("server.insecure", args.insecure.then_some(Value::Boolean(true))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key, value?)))
+    .collect();
+    let config = Config::resolve(&layers(global, &flags)?)?;
+    telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
+    runtime.block_on(run(config, with_demo))
+}
+
+async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
+    let stop = stop_on_signals()?;
+    let listen = config.listen;
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        Failure::other(format!("cannot listen on {listen}: {error}"))
+            .hint("is another gateway running? choose another address with --listen 127.0.0.1:0")
+    })?;
+    let gateway = assemble(config).await.map_err(|error| Failure::other(format!("{error:#}")))?;
+    let address = listener.local_addr().map_err(|error| Failure::other(error.to_string()))?;
+    let config = &gateway.config;
+    let tls = config.tls.is_some();
+    let url = format!("{}://{address}", if tls { "https" } else { "http" });
+    let endpoint = config.endpoint_file();
+    write_private(&endpoint, &url).map_err(|error| Failure::other(format!("{}: {error}", endpoint.display())))?;
+    let open = config.node_tokens.is_empty() && !gateway.tokens.any_for_nodes();
+    if open {
+        warn!(
+            "no node token is set: any process on this machine can connect as a node; set SA_NODE_TOKEN to change that"
+        );
+    }
+    let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.clone()));
+    crate::http::mark_started();
+    if with_demo && !tls {
+        let token = if open { None } else { Some(demo_token(&gateway).await?) };
+        demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), stop.clone())
+            .map_err(|error| Failure::other(error.to_string()))?;
+    }
+    // Scripts wait for this line. Everything else that is said goes to stderr.
+    line(&format!("listening on {url}"))?;
+    if with_demo {
+        super::output::print(&next_steps(config, &url))?;
+    }
+    let served = serving.await.map_err(|error| Failure::other(error.to_string()))?;
+    let _ = std::fs::remove_file(&endpoint);
+    gateway.store.shutdown().await.map_err(|error| Failure::other(error.to_string()))?;
+    served.map_err(|error| Failure::other(format!("{error:#}")))?;
+    info!("stopped");
+    Ok(())
+}
+
+/// Fires on the first SIGTERM or Ctrl-C; the second one ends the process at once.
+fn stop_on_signals() -> Result<CancellationToken, Failure> {
+    let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let stop = CancellationToken::new();
+    let fired = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        info!("stopping: no new calls; running ones may end");
+        fired.cancel();
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        std::process::exit(130);
+    });
+    Ok(stop)
+}
+
+/// The demo node's own token, for a gateway that asks nodes for one.
+async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
+    let file = gateway.config.data_dir.join("demo-node.token");
+    if let Ok(token) = std::fs::read_to_string(&file)
+        && gateway.tokens.authenticate(token.trim()).is_ok()
+    {
+        return Ok(token.trim().to_owned());
+    }
+    let new = NewToken {
+        name: "demo node".into(),
+        role: sa_core::Role::Node,
+        tools: Vec::new(),
+        node_id: Some("demo".into()),
+        expires_ms: None,
+    };
+    let (_, token) = gateway.tokens.create(new).await.map_err(|error| Failure::other(error.to_string()))?;
+    write_private(&file, &token).map_err(|error| Failure::other(format!("{}: {error}", file.display())))?;
+    Ok(token)
+}
+
+fn next_steps(config: &Config, url: &str) -> String {
+    let file = config.operator_token_file();
+    let file = file.display();
+    format!(
+        r#"
+Switchboard {version} is up, with a demo node connected.
+
+  token      {file}
+  tools      switchboard tools
+  call one   switchboard call demo_countdown --arg from=3
+  watch      switchboard tail
+
+With curl:
+  curl -s {url}/v1/tools/demo_echo/call \
+    -H "Authorization: Bearer $(cat {file})" \
+    -H "Content-Type: application/json" -d '{{"args":{{"text":"hello"}}}}'
+
+Ctrl-C stops it.
+"#,
+        version = crate::VERSION,
+    )
+}
