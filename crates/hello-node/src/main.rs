@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls};
 use url::Url;
 
@@ -155,7 +155,9 @@ async fn shake_hands(socket: &mut Socket, node: NodeInfo) -> Result<()> {
     );
     socket.send(Message::text(hello)).await?;
     loop {
-        let text = receive(socket.next().await)?;
+        let Some(text) = receive(socket.next().await)? else {
+            continue;
+        };
         match Incoming::decode(&text) {
             Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
                 return Ok(());
@@ -177,7 +179,7 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
     loop {
         let outgoing = tokio::select! {
             frame = socket.next() => {
-                let text = receive(frame)?;
+                let Some(text) = receive(frame)? else { continue };
                 match Incoming::decode(&text) {
                     Ok(Incoming::Request(request)) => {
                         let answer = tools::prepare(&request);
@@ -211,14 +213,14 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
     }
 }
 
-/// The text of the next frame; empty for those that are none.
-fn receive(frame: Option<Result<Message, Error>>) -> Result<String> {
+/// The text of the next frame, if it has any.
+fn receive(frame: Option<Result<Message, Error>>) -> Result<Option<Utf8Bytes>> {
     match frame.context("the gateway closed the connection")?.context("the connection was lost")? {
-        Message::Text(text) => Ok(text.to_string()),
+        Message::Text(text) => Ok(Some(text)),
         Message::Close(Some(frame)) => {
             bail!("the gateway closed the connection (code {}): {}", frame.code, frame.reason)
         }
-        _ => Ok(String::from(r#"{"type":"none"}"#)),
+        _ => Ok(None),
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -307,7 +308,9 @@ impl<'a> Session<'a> {
         self.running.insert(number, (call, self.calls.child_token()));
         let outgoing = self.shared.outgoing.clone();
         tokio::task::spawn_blocking(move || {
-            let bins = bins.into_iter().map(|bin| (handler(&bin), bin)).map(|(has, bin)| (bin, has)).collect();
+            // A probe that panics has found nothing.
+            let has = |bin: &str| catch_unwind(AssertUnwindSafe(|| handler(bin))).unwrap_or(false);
+            let bins = bins.into_iter().map(|bin| (has(&bin), bin)).map(|(has, bin)| (bin, has)).collect();
             let mut text = String::new();
             encode_bin_probe_result(&mut text, &BinProbeResult { probe_id: id.into(), bins });
             // A connection that is gone needs no answer.

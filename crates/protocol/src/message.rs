@@ -66,13 +66,13 @@ pub enum WsMessage {
     /// Are you there? Either side may ask.
     Ping {
         /// Milliseconds since 1970, by the asker's clock.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "json::null_as_default")]
         timestamp: i64,
     },
     /// Yes. Carries the timestamp of the ping.
     Pong {
         /// The timestamp of the ping.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "json::null_as_default")]
         timestamp: i64,
     },
 }

@@ -119,11 +119,15 @@ fn deep_nesting_is_refused() {
 
 #[test]
 fn a_repeated_field_makes_a_frame_invalid() {
-    let text = r#"{"type":"tool_request","request_id":"a","request_id":"b","tool":"t"}"#;
+    let text = r#"{"type":"tool_request","request_id":"a","tool":"t","tool":"u"}"#;
     let error = Incoming::decode(text).unwrap_err();
     assert_eq!(error.kind(), FrameErrorKind::Malformed);
-    assert_eq!(error.frame_type(), Some("tool_request"));
+    assert_eq!((error.frame_type(), error.id()), (Some("tool_request"), Some("a")));
     assert!(serde_json::from_str::<WsMessage>(text).is_err());
+    // Of two ids neither is the right one.
+    let text = r#"{"type":"tool_request","request_id":"a","request_id":"b","tool":"t"}"#;
+    let error = Incoming::decode(text).unwrap_err();
+    assert_eq!((error.kind(), error.id()), (FrameErrorKind::Malformed, None));
 }
 
 #[test]

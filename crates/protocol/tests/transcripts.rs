@@ -14,6 +14,9 @@ fn replay() {
     let mut files = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "jsonl") {
+            continue;
+        }
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         for (number, line) in std::fs::read_to_string(&path).unwrap().lines().enumerate() {
             let place = format!("{name}:{}", number + 1);

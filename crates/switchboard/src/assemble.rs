@@ -28,7 +28,6 @@ use crate::tokens::{NewToken, Tokens};
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 /// Everything that a running gateway is made of.
-#[derive(Debug)]
 pub struct Gateway {
     pub config: Config,
     pub store: Store,
@@ -111,6 +110,12 @@ impl Gateway {
         self.router.drain(millis(self.config.settings.server.drain_ms)).await;
         self.closing.cancel();
         self.housekeeping.cancel();
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("config", &self.config).finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::outcome::{Attachment, Output};
@@ -33,8 +35,16 @@ struct Entry {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kept {
-    Ok { content: Box<RawValue>, attachments: Vec<sa_protocol::Attachment<'static>> },
+    Ok { content: Box<RawValue>, attachments: Vec<KeptAttachment> },
     Err { kind: String, message: String, hint: Option<String>, retryable: bool },
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptAttachment {
+    mime_type: String,
+    name: Option<String>,
+    /// Base64.
+    data: String,
 }
 
 impl StoreLedger {
@@ -108,7 +118,7 @@ impl Kept {
             Ok(output) => Self::Ok {
                 content: RawValue::from_string(output.content.as_str().into())
                     .unwrap_or_else(|_| RawValue::NULL.to_owned()),
-                attachments: output.attachments.iter().map(crate::http::wire_attachment).collect(),
+                attachments: output.attachments.iter().map(KeptAttachment::of).collect(),
             },
             Err(error) => Self::Err {
                 kind: error.kind.as_str().into(),
@@ -122,13 +132,7 @@ impl Kept {
     fn restore(self) -> Outcome {
         match self {
             Self::Ok { content, attachments } => {
-                let attachments = attachments.iter().filter_map(|attachment| {
-                    Some(Attachment {
-                        mime_type: attachment.mime_type.to_string(),
-                        name: attachment.name.as_ref().map(ToString::to_string),
-                        data: attachment.bytes().ok()?.into(),
-                    })
-                });
+                let attachments = attachments.into_iter().filter_map(KeptAttachment::restore);
                 Ok(Output::from_provider(RawJson::from(&*content), attachments.collect()))
             }
             Self::Err { kind, message, hint, retryable } => {
@@ -140,6 +144,18 @@ impl Kept {
                 })
             }
         }
+    }
+}
+
+impl KeptAttachment {
+    fn of(attachment: &Attachment) -> Self {
+        let Attachment { mime_type, name, data } = attachment;
+        Self { mime_type: mime_type.clone(), name: name.clone(), data: BASE64_STANDARD.encode(data) }
+    }
+
+    fn restore(self) -> Option<Attachment> {
+        let data = BASE64_STANDARD.decode(self.data).ok()?.into();
+        Some(Attachment { mime_type: self.mime_type, name: self.name, data })
     }
 }
 

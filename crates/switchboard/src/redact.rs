@@ -43,7 +43,7 @@ fn mask(value: &mut Value) {
 }
 
 fn is_secret_key(key: &str) -> bool {
-    let plain: String = key.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
+    let plain: String = key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     SECRET_KEYS.iter().any(|secret| plain.contains(secret))
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::assemble::Gateway;
@@ -22,6 +22,9 @@ use crate::http;
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long connections may take to end once they are told.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two ends of a connection, as its handlers see them.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +39,7 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
     let app = http::routes(Arc::clone(&gateway));
     let places = Arc::new(Semaphore::new(gateway.config.settings.server.max_connections));
-    let graceful = GracefulShutdown::new();
+    let connections = TaskTracker::new();
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -58,16 +61,17 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };
         let ends = Ends { local, remote, tls: tls.is_some() };
-        let (app, watcher, metrics, tls) = (app.clone(), graceful.watcher(), Arc::clone(&gateway.metrics), tls.clone());
-        tokio::spawn(async move {
+        let (app, metrics, tls) = (app.clone(), Arc::clone(&gateway.metrics), tls.clone());
+        let closing = gateway.closing.clone();
+        connections.spawn(async move {
             metrics.connections().inc();
             match tls {
                 Some(acceptor) => {
                     if let Some(stream) = handshake(acceptor, stream).await {
-                        connection(stream, ends, app, watcher).await;
+                        connection(stream, ends, app, closing).await;
                     }
                 }
-                None => connection(stream, ends, app, watcher).await,
+                None => connection(stream, ends, app, closing).await,
             }
             metrics.connections().dec();
             drop(place);
@@ -75,8 +79,9 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
     }
     drop(listener);
     gateway.shut_down().await;
-    if tokio::time::timeout(Duration::from_secs(5), graceful.shutdown()).await.is_err() {
-        debug!("some connections did not end in time");
+    connections.close();
+    if tokio::time::timeout(CLOSE_PATIENCE, connections.wait()).await.is_err() {
+        debug!(left = connections.len(), "some connections did not end in time");
     }
     Ok(())
 }
@@ -96,7 +101,7 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ends: Ends,
     app: axum::Router,
-    watcher: hyper_util::server::graceful::Watcher,
+    closing: CancellationToken,
 ) {
     let app = tower::ServiceBuilder::new()
         .map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
@@ -110,7 +115,16 @@ async fn connection(
         .max_buf_size(64 * 1024)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
         .with_upgrades();
-    if let Err(error) = watcher.watch(connection).await {
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = closing.cancelled() => {
+            // Lets the request that is under way end, and takes no other.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
         debug!(%error, remote = %ends.remote, "connection ended");
     }
 }

@@ -60,3 +60,19 @@ async fn too_many_waiting_calls_are_refused() {
     assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("1025"), &json!("failed")));
     node.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_gateway_that_reads_late_gets_everything() {
+    let gateway = Gateway::start().await;
+    let registry = registry("t.large", |_, _| async { Ok(json!("x".repeat(100_000))) });
+    let node = Node::start(gateway.builder(), registry);
+    let mut peer = gateway.welcome(&[]).await;
+    // Far more than the buffers on the way hold: the node must go on reading while its writes are stuck.
+    for number in 0..500 {
+        peer.request(&number.to_string(), "t.large", Value::Null).await;
+    }
+    for _ in 0..500 {
+        assert_eq!(peer.recv().await["ok"], true);
+    }
+    node.shut_down().await;
+}

@@ -32,3 +32,20 @@ async fn a_pong_echoes_the_timestamp() {
     }
     node.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_gateway_that_has_gone_silent_is_left() {
+    let gateway = Gateway::start().await;
+    let node = Node::start(gateway.builder(), echo());
+    let mut silent = gateway.welcome(&[]).await;
+    // An answer shows that the node is past the welcome.
+    silent.request("a", "t.echo", json!(1)).await;
+    silent.recv().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_mins(2)).await;
+    tokio::time::resume();
+    let mut next = gateway.welcome(&[]).await;
+    next.request("b", "t.echo", json!(2)).await;
+    assert_eq!(next.recv().await["result"], 2);
+    node.shut_down().await;
+}

@@ -70,13 +70,12 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
 }
 
 fn response(frame: NodeFrame<'_>) -> Result<ToolResponse<'_>, FrameError> {
-    let error = field::<Failure<'_>>(frame.error, "error")?;
     Ok(ToolResponse {
         request_id: required(frame.request_id, "request_id")?,
         outcome: if required(frame.ok, "ok")? {
             Ok(frame.result.map(RawValue::get))
         } else {
-            Err(error.unwrap_or_else(Failure::unexplained))
+            Err(field(frame.error, "error")?.unwrap_or_else(Failure::unexplained))
         },
         attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
     })
