@@ -117,7 +117,9 @@ impl Reply {
         assert_eq!(self.body["status"], status);
         assert_eq!(self.headers["content-type"], "application/problem+json");
         assert_eq!(self.body["type"], format!("urn:switchboard:problem:{kind}"));
-        assert!(self.body["title"].is_string() && self.body["detail"].is_string() && self.body["retryable"].is_boolean());
+        assert!(
+            self.body["title"].is_string() && self.body["detail"].is_string() && self.body["retryable"].is_boolean()
+        );
         self
     }
 

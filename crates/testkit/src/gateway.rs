@@ -144,16 +144,8 @@ pub struct Gateway {
 
 #[derive(Debug)]
 enum Running {
-    Here {
-        task: Option<JoinHandle<anyhow::Result<()>>>,
-        stop: CancellationToken,
-        inner: Arc<assemble::Gateway>,
-    },
-    There {
-        child: Box<Child>,
-        said: Said,
-        program: String,
-    },
+    Here { task: Option<JoinHandle<anyhow::Result<()>>>, stop: CancellationToken, inner: Arc<assemble::Gateway> },
+    There { child: Box<Child>, said: Said, program: String },
 }
 
 impl Gateway {

@@ -35,13 +35,12 @@ impl SdkNode {
         registry: ToolRegistry,
         more: impl FnOnce(NodeClientBuilder) -> NodeClientBuilder,
     ) -> Self {
-        let builder = NodeClient::builder().gateway_ws_url(gateway.nodes_url()).node_id(id).reconnect_backoff(
-            ReconnectBackoff {
+        let builder =
+            NodeClient::builder().gateway_ws_url(gateway.nodes_url()).node_id(id).reconnect_backoff(ReconnectBackoff {
                 initial_delay: Duration::from_millis(5),
                 max_delay: Duration::from_millis(50),
                 ..ReconnectBackoff::default()
-            },
-        );
+            });
         let shutdown = CancellationToken::new();
         let handle = more(builder).build().unwrap().spawn(registry, shutdown.clone());
         let operator = gateway.operator();
