@@ -126,6 +126,11 @@ impl Router {
             }
             self.attempt(call, &stage).await
         };
+        // The reason is given before the attempt is dropped, so that the provider can be told it.
+        let expiry = async {
+            call.life.deadline.expired().await;
+            call.life.cancel.fire(CancelReason::Deadline);
+        };
         tokio::select! {
             biased;
             outcome = attempt => match call.life.cancel.reason() {
@@ -134,10 +139,7 @@ impl Router {
                 _ => outcome,
             },
             reason = call.life.cancel.fired() => Err(cancelled(reason)),
-            () = call.life.deadline.expired() => {
-                call.life.cancel.fire(CancelReason::Deadline);
-                Err(stage.out_of_time(call))
-            }
+            () = expiry => Err(stage.out_of_time(call)),
         }
     }
 
