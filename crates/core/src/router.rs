@@ -152,6 +152,7 @@ impl Router {
             changes.borrow_and_update();
             let error = match self.directory.resolve(&request.tool, &request.view) {
                 Ok(route) => {
+                    stage.waits_for_nobody();
                     // A provider that is back may describe the tool in another way than before.
                     let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
                     if !checked.as_ref().is_some_and(same) {
@@ -316,6 +317,10 @@ enum Waiting {
 impl Stage {
     fn waits_for(&self, waiting: Waiting) {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+
+    fn waits_for_nobody(&self) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// What the call waits for, in the words of this moment; `None` when it waits for nobody.

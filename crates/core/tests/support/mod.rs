@@ -100,7 +100,7 @@ pub fn cancels(connection: &Connection) -> Vec<(CallId, CancelReason)> {
 }
 
 /// Answers every call in its own way.
-pub struct Answers<F>(pub F);
+struct Answers<F>(F);
 
 impl<F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> Provider for Answers<F> {
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
@@ -144,8 +144,12 @@ impl Gateway {
         (connection, self.directory.attach(attach).unwrap())
     }
 
-    pub fn provide(&self, provider: impl Provider) -> Registration {
-        self.directory.attach(attach("n", "g", prefixes(&["t"]), Arc::new(provider))).unwrap()
+    /// The same, with an answer instead of a connection.
+    pub fn provide<F>(&self, answer: F) -> Registration
+    where
+        F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
+    {
+        self.directory.attach(attach("n", "g", prefixes(&["t"]), Arc::new(Answers(answer)))).unwrap()
     }
 
     pub fn start(&self, request: CallRequest) -> (CallId, JoinHandle<Finished>) {
