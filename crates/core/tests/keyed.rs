@@ -13,10 +13,13 @@ use sa_core::*;
 use support::*;
 use tokio::time::{Instant, advance};
 
+/// Who claimed a key, and how that ended.
+type Entry = (KeyedCall, CallId, Option<Outcome>);
+
 /// A ledger in memory, which fails where it is told to.
 #[derive(Default)]
 struct Book {
-    entries: Mutex<HashMap<Arc<str>, (KeyedCall, CallId, Option<Outcome>)>>,
+    entries: Mutex<HashMap<Arc<str>, Entry>>,
     fails: Mutex<Option<&'static str>>,
 }
 

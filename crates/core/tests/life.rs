@@ -139,7 +139,9 @@ impl World {
             }
             Step::Update(n) => {
                 if let Some(call) = self.calls.get(n) {
-                    self.connections.iter().for_each(|connection| drop(connection.update(call.id, progress())));
+                    for connection in &self.connections {
+                        connection.update(call.id, progress());
+                    }
                 }
             }
             Step::Cancel(n) => {
@@ -226,7 +228,9 @@ impl World {
         let again: Vec<_> = (0..CEILING).map(|_| self.gateway.start(request("t.x"))).collect();
         for _ in 0..CEILING {
             settle().await;
-            requests(last).into_iter().for_each(|id| drop(last.complete(id, ok("1"))));
+            for id in requests(last) {
+                last.complete(id, ok("1"));
+            }
         }
         for (_, task) in again {
             assert_eq!(task.await.unwrap().outcome, ok("1"));

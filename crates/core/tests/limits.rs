@@ -62,7 +62,9 @@ async fn the_gateway_has_a_ceiling_for_all_together() {
     settle().await;
     assert!(connection.complete(id, ok("1")));
     assert_eq!(task.await.unwrap().outcome, ok("1"));
-    calls.iter().for_each(|(_, task)| task.abort());
+    for (_, task) in &calls {
+        task.abort();
+    }
     settle().await;
     assert_eq!(cancels(&connection).len(), 999);
     gateway.assert_clean();

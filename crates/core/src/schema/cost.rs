@@ -8,6 +8,7 @@
 //!   One that goes in circles without going deeper into the value is refused as well.
 //! - A schema that multiplies from level to level of the value is weighed again with the value at hand.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
@@ -136,8 +137,8 @@ fn sum<'s>(
                 }
             }
             sums.insert(key(schema), Some(sum));
-        } else if !sums.contains_key(&key(schema)) {
-            sums.insert(key(schema), None);
+        } else if let Entry::Vacant(vacant) = sums.entry(key(schema)) {
+            vacant.insert(None);
             stack.push((schema, true));
             stack.extend(parts().filter(|part| !sums.contains_key(&key(part))).map(|part| (part, false)));
         }

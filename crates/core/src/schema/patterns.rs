@@ -51,7 +51,9 @@ impl Tried {
         for (keyword, value) in map {
             match (keyword.as_str(), value) {
                 ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(schemas)) => {
-                    schemas.iter_mut().for_each(|schema| self.relax(schema));
+                    for schema in schemas {
+                        self.relax(schema);
+                    }
                 }
                 (
                     "properties" | "patternProperties" | "dependentSchemas" | "dependencies" | "$defs" | "definitions",

@@ -1,6 +1,6 @@
 //! What the tests of the core share: a gateway without sockets, a journal that keeps everything, connections whose
 //! other end is the test.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses the part that it needs")]
+#![allow(clippy::unnecessary_wraps, dead_code, unreachable_pub, reason = "each test file uses the part that it needs")]
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -237,8 +237,9 @@ pub fn simulate<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-/// Seeds that failed are kept beside the test, and tried first from then on.
+/// Seeds that failed are kept beside the test, and tried first from then on. `PROPTEST_CASES` asks for more of them.
 pub fn cases(cases: u32) -> Config {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|more| more.parse().ok()).unwrap_or(cases);
     let persistence = FileFailurePersistence::WithSource("regressions");
     Config { cases, failure_persistence: Some(Box::new(persistence)), max_shrink_iters: 5_000, ..Config::default() }
 }
