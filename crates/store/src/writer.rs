@@ -15,9 +15,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::Connection;
+use sa_core::clock::now_ms;
 use sa_core::store::{NewEntry, StoreError, StoreErrorKind};
 
 use crate::apply::Session;
@@ -337,8 +338,4 @@ fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
 /// Tells those who wait, and gives back what nobody waits for.
 fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
     ops.into_iter().filter_map(|op| op.fail(error)).collect()
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
