@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -105,8 +106,12 @@ async fn connection(
     metrics: &Metrics,
     closing: CancellationToken,
 ) {
+    // Whether there has been a request: a client that keeps its connection for later is not a slow one.
+    let used = Arc::new(AtomicBool::new(false));
+    let uses = Arc::clone(&used);
     let app = tower::ServiceBuilder::new()
         .map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            uses.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(ends);
             request
         })
@@ -127,7 +132,7 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        if error.is_timeout() {
+        if error.is_timeout() && !used.load(Ordering::Relaxed) {
             metrics.refused("http", "slow_head");
         } else if error.is_parse() {
             metrics.refused("http", "malformed");
