@@ -17,7 +17,8 @@ mod tools;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
+use axum::http::request::Parts;
 use axum::routing::{any, delete, get, post};
 use sa_core::outcome::{Attachment, Block};
 use serde::Serialize;
@@ -58,6 +59,20 @@ pub fn routes(gateway: App) -> Router {
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), front::door))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(front::panicked))
         .with_state(gateway)
+}
+
+/// The variable part of a route's path. One that is no UTF-8 is a problem like any other.
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(text)) => Ok(Self(text)),
+            Err(error) => Err(Problem::bad_request(error.body_text())),
+        }
+    }
 }
 
 /// A block as JSON surfaces write it.

@@ -1,7 +1,7 @@
 //! Tokens over REST, for operators.
 
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
 use super::tools::{parse, read_body};
-use super::{App, Problem};
+use super::{App, Problem, Segment};
 use crate::tokens::{Identity, NewToken, TokenRecord};
 
 const MAX_NAME: usize = 128;
@@ -110,7 +110,7 @@ pub(crate) async fn create(
 pub(crate) async fn revoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
     let record = app.tokens.revoke(&id).await?.ok_or_else(|| {

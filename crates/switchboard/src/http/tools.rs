@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::call::{CallRequest, TraceContext};
@@ -15,7 +15,7 @@ use sa_core::{Finished, Output, RawJson, View};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{App, Problem, WireBlock, sse};
+use super::{App, Problem, Segment, WireBlock, sse};
 use crate::tokens::Identity;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -146,7 +146,7 @@ pub(crate) struct CallDone<'a> {
 pub(crate) async fn call(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(name): Path<String>,
+    Segment(name): Segment,
     headers: HeaderMap,
     body: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Result<Response, Problem> {
