@@ -1,11 +1,18 @@
 //! Switchboard as its users meet it: real sockets, real processes, one behaviour a file.
 
+mod bad_agent_frames;
+mod bad_hello;
+mod bad_http;
+mod bad_node_frames;
+mod cancel;
 mod contract_call;
 mod contract_errors;
 mod contract_events;
 mod contract_start;
 mod contract_tokens;
 mod contract_tools;
+mod half_open;
+mod one_outcome;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");
