@@ -33,7 +33,7 @@ pub(crate) fn register() {
             ffi::sqlite3_initialize();
             let below = below();
             let mut layer = *below;
-            layer.szOsFile = size_of::<File>() as c_int + layer.szOsFile;
+            layer.szOsFile += size_of::<File>() as c_int;
             layer.zName = c"forgetful".as_ptr();
             layer.pNext = ptr::null_mut();
             layer.xOpen = Some(open);

@@ -40,10 +40,12 @@ async fn run(seed: u64, failing: u64) {
     let disk = Disk::mount(before.path(), seed);
     let options = OpenOptions {
         vfs: VFS.to_owned(),
+        // Checkpoints and new beginnings of the WAL are the interesting moments.
+        checkpoint_frames: 20 + dice.roll(200) as u32,
         ..OpenOptions::new(before.path().join("store.db"))
     };
     let store = Store::open(options).expect("opened");
-    disk.die_after(20 + dice.roll(1500));
+    disk.die_after(20 + dice.roll(3000));
     disk.fail_one_in(failing);
     let mut tasks = tokio::task::JoinSet::new();
     let store = Arc::new(store);
