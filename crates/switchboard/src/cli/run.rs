@@ -144,6 +144,7 @@ fn next_steps(config: &Config, url: &str) -> String {
         r#"
 Switchboard {version} is up, with a demo node connected.
 
+  console    {url}/console/
   token      {file}
   tools      switchboard tools
   call one   switchboard call demo_countdown --arg from=3
@@ -153,6 +154,15 @@ With curl:
   curl -s {url}/v1/tools/demo_echo/call \
     -H "Authorization: Bearer $(cat {file})" \
     -H "Content-Type: application/json" -d '{{"args":{{"text":"hello"}}}}'
+
+For agents, over MCP. First make a token for them:
+  export AGENT_TOKEN=$(switchboard token create my-agent)
+
+  Claude Code  claude mcp add --transport http switchboard {url}/mcp --header "Authorization: Bearer $AGENT_TOKEN"
+  Codex        codex mcp add switchboard --url {url}/mcp --bearer-token-env-var AGENT_TOKEN
+  VS Code      code --add-mcp '{{"name":"switchboard","type":"http","url":"{url}/mcp","headers":{{"Authorization":"Bearer '$AGENT_TOKEN'"}}}}'
+  Cursor       in ~/.cursor/mcp.json:
+               {{"mcpServers":{{"switchboard":{{"url":"{url}/mcp","headers":{{"Authorization":"Bearer ${{env:AGENT_TOKEN}}"}}}}}}}}
 
 Ctrl-C stops it.
 "#,
