@@ -32,11 +32,15 @@ fn crates_see_only_what_lies_below_them() {
         let Some(name) = text.lines().find_map(|line| line.strip_prefix("name = \"")) else { continue };
         let name = name.trim_end_matches('"');
         let allowed = seen.get(name).unwrap_or_else(|| panic!("{name}: say in tidy.rs what it may see"));
-        let dependencies = text.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
+        let dependencies =
+            text.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
         for line in dependencies.lines() {
             let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
             let ours = dependency.starts_with("sa-") || dependency == "switchboard";
-            assert!(!ours || allowed.contains(&"*") || allowed.contains(&dependency), "{name} must not see {dependency}");
+            assert!(
+                !ours || allowed.contains(&"*") || allowed.contains(&dependency),
+                "{name} must not see {dependency}"
+            );
         }
     }
 }
@@ -57,7 +61,9 @@ fn nothing_is_left_for_later_in_the_code() {
 fn the_core_does_no_io() {
     for file in tracked(&["crates/core/src/*.rs"]) {
         let text = fs::read_to_string(&file).unwrap();
-        for banned in ["std::fs", "std::net", "tokio::net", "tokio::fs", "axum", "hyper", "rusqlite", "println!", "Serialize"] {
+        for banned in
+            ["std::fs", "std::net", "tokio::net", "tokio::fs", "axum", "hyper", "rusqlite", "println!", "Serialize"]
+        {
             let used = text.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(banned));
             assert!(!used, "{} uses {banned}", file.display());
         }

@@ -255,4 +255,14 @@ mod tests {
         check_origin_value(&["http://127.0.0.1:3210", "http://127.0.0.1:3210"], false);
         check_origin_value(&["http://127.0.0.1:3210", "http://evil.example"], false);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_but_our_own_passes(name in "[ -~]{0,60}") {
+            let server = Server::default();
+            let ours = ["127.0.0.1:3210", "localhost:3210", "[::1]:3210", "::1:3210"];
+            let accepted = is_our_host(&name, ends("127.0.0.1:3210", false), &server);
+            proptest::prop_assert!(!accepted || ours.contains(&name.to_lowercase().as_str()), "{name}");
+        }
+    }
 }
