@@ -16,8 +16,12 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
     let description = tool.description.clone().unwrap_or_default();
     let mut converted = Tool::new(view.name.to_string(), description, Arc::new(input));
     converted.title.clone_from(&tool.title);
-    converted.output_schema =
-        tool.output_schema.as_ref().and_then(object).filter(|schema| schema.get("type") == Some(&json!("object"))).map(Arc::new);
+    converted.output_schema = tool
+        .output_schema
+        .as_ref()
+        .and_then(object)
+        .filter(|schema| schema.get("type") == Some(&json!("object")))
+        .map(Arc::new);
     converted.annotations =
         tool.annotations.as_ref().and_then(|annotations| serde_json::from_str(annotations.as_str()).ok());
     converted

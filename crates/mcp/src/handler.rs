@@ -37,7 +37,9 @@ impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("switchboard", self.version))
-            .with_instructions("Tools of many providers behind one gateway. Their names say which provider they belong to.")
+            .with_instructions(
+                "Tools of many providers behind one gateway. Their names say which provider they belong to.",
+            )
     }
 
     async fn list_tools(

@@ -57,7 +57,7 @@ pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError>
     let Opened { conn, heads, witness } = opened;
     let mut writer = Writer {
         heads,
-        wal: WalKeeper::new(&shared.options.path, witness),
+        wal: WalKeeper::new(&shared.options.path, witness, shared.options.checkpoint_frames),
         retained: Retained::new(shared.options.retain_bytes),
         uncertain: Vec::new(),
         backlog: VecDeque::new(),

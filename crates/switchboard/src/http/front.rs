@@ -14,8 +14,8 @@ use crate::config::settings::Server;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
-/// Routes that machines ask before they have a token.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
+const OPEN: [&str; 4] = ["/healthz", "/readyz", "/console", "/console/"];
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
@@ -270,5 +270,15 @@ mod tests {
         check_origin_value(&["http://evil.example"], false);
         check_origin_value(&["http://127.0.0.1:3210", "http://127.0.0.1:3210"], false);
         check_origin_value(&["http://127.0.0.1:3210", "http://evil.example"], false);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_but_our_own_passes(name in "[ -~]{0,60}") {
+            let server = Server::default();
+            let ours = ["127.0.0.1:3210", "localhost:3210", "[::1]:3210", "::1:3210"];
+            let accepted = is_our_host(&name, ends("127.0.0.1:3210", false), &server);
+            proptest::prop_assert!(!accepted || ours.contains(&name.to_lowercase().as_str()), "{name}");
+        }
     }
 }

@@ -253,3 +253,23 @@ impl sa_core::UpdateSink for QueueSink {
 }
 
 pub(super) type SharedSink = Arc<dyn sa_core::UpdateSink>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_breaks_the_reader(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), json in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,80}") {
+            let _ = parse::<CallBody<'_>>(&body);
+            let _ = parse::<CallBody<'_>>(json.as_bytes());
+            let _ = parse::<CallBody<'_>>(format!("{{\"args\":{json}}}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_argument_beside_args_is_a_mistake_with_a_hint() {
+        let problem = parse::<CallBody<'_>>(br#"{"query":"x"}"#).unwrap_err();
+        assert!(crate::journal::to_json(&problem).contains("go into"));
+    }
+}
