@@ -58,7 +58,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admissi
     let watch = async {
         tokio::select! {
             () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-            () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked")),
+            () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
             () = registration.replaced().cancelled_owned() => {
                 outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
             }

@@ -60,9 +60,9 @@ async fn serve(app: App, identity: Identity, socket: WebSocket) {
     let watch = async {
         tokio::select! {
             () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-            () = session.identity.revoked.cancelled() => {
+            () = session.identity.over() => {
                 app.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
-                outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked"));
+                outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more"));
             }
         }
         std::future::pending::<()>().await;
@@ -85,6 +85,10 @@ async fn serve(app: App, identity: Identity, socket: WebSocket) {
 
 impl Session {
     fn on_frame(self: &Arc<Self>, text: &str) -> Next {
+        // An agent that goes on after it was told to leave is not served: its token may be the reason.
+        if self.outbox.is_closed() {
+            return ControlFlow::Continue(());
+        }
         match AgentFrame::decode(text) {
             Ok(AgentFrame::Call(call)) => self.start(call),
             Ok(AgentFrame::Cancel(id)) => {

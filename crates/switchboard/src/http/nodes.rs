@@ -91,34 +91,48 @@ pub(crate) async fn upgrade(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admission = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
+    let (admission, identity) = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
     let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);
-    Ok(limits.apply(upgrade).on_upgrade(move |socket| nodes.serve(socket, admission)))
+    Ok(limits.apply(upgrade).on_upgrade(move |socket| async move {
+        let revoked = admission.revoked.clone();
+        let watch = async {
+            if let Some(identity) = &identity {
+                identity.over().await;
+                revoked.cancel();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = nodes.serve(socket, admission) => {}
+            () = watch => {}
+        }
+    }))
 }
 
-/// Decides by the token whether a node may connect, and as whom.
-fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem> {
+/// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
+fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
     let token = token_of(request);
     let tokens = &app.config.node_tokens;
-    let admission = |grant: String, bound_id, revoked| Admission {
+    let admission = |grant: String, bound_id| Admission {
         grant: GrantId(grant.into()),
         bound_id,
         remote: ends.remote.to_string(),
-        revoked,
+        revoked: CancellationToken::new(),
     };
     if let Some(token) = &token {
         let matching = |secret: &String| same_secret(secret, token);
         if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
-            return Ok(admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into()), CancellationToken::new()));
+            return Ok((admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into())), None));
         }
         if tokens.shared.as_ref().is_some_and(matching) {
-            return Ok(admission("SA_NODE_TOKEN".into(), None, CancellationToken::new()));
+            return Ok((admission("SA_NODE_TOKEN".into(), None), None));
         }
         match app.tokens.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
-                return Ok(admission(format!("token:{}", identity.principal.id), identity.node_id, identity.revoked));
+                let grant = format!("token:{}", identity.principal.id);
+                return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
                 let role = identity.principal.role;
@@ -136,7 +150,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem>
     // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
     let open = tokens.is_empty() && !app.tokens.any_for_nodes();
     if open && ends.remote.ip().to_canonical().is_loopback() {
-        return Ok(admission("loopback".into(), None, CancellationToken::new()));
+        return Ok((admission("loopback".into(), None), None));
     }
     Err(node_refused(if token.is_none() { Refused::Missing } else { Refused::Unknown }))
 }

@@ -15,8 +15,9 @@ use sa_core::{Finished, Output, RawJson, View};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::front::unauthorized;
 use super::{App, Problem, Segment, WireBlock, sse};
-use crate::tokens::Identity;
+use crate::tokens::{Identity, Refused};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CALL_ID: &str = "x-call-id";
@@ -173,6 +174,10 @@ pub(super) fn call_request(
     }
     if body.timeout_ms == Some(0) {
         return Err(Problem::bad_request("timeout_ms must be at least 1"));
+    }
+    // The body may have taken its time, and the token was looked at before it.
+    if identity.revoked.is_cancelled() {
+        return Err(unauthorized(Refused::Revoked));
     }
     let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), |args| RawJson::parse(args.get()));
     Ok(CallRequest {
