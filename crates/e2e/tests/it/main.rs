@@ -4,6 +4,7 @@ mod bad_agent_frames;
 mod bad_hello;
 mod bad_http;
 mod bad_node_frames;
+mod between_agents;
 mod cancel;
 mod contract_call;
 mod contract_errors;
@@ -11,8 +12,13 @@ mod contract_events;
 mod contract_start;
 mod contract_tokens;
 mod contract_tools;
+mod crash;
+mod door;
 mod half_open;
 mod one_outcome;
+mod revocation;
+mod secrets;
+mod shutdown;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");
