@@ -113,7 +113,7 @@ pub(crate) async fn upgrade(
 
 /// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
 fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
-    let token = token_of(request);
+    let presented = tokens_of(request);
     let tokens = &app.config.node_tokens;
     let admission = |grant: String, bound_id| Admission {
         grant: GrantId(grant.into()),
@@ -121,7 +121,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
         remote: ends.remote.to_string(),
         revoked: CancellationToken::new(),
     };
-    if let Some(token) = &token {
+    for token in &presented {
         let matching = |secret: &String| same_secret(secret, token);
         if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
             return Ok((admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into())), None));
@@ -152,24 +152,30 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     if open && ends.remote.ip().to_canonical().is_loopback() {
         return Ok((admission("loopback".into(), None), None));
     }
-    Err(node_refused(if token.is_none() { Refused::Missing } else { Refused::Unknown }))
+    Err(node_refused(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
 }
 
 fn node_refused(refused: Refused) -> Problem {
     unauthorized(refused).hint("connect with ?token=TOKEN; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node")
 }
 
-/// The token in the query, or in the header. Some nodes do not percent-encode theirs: then what stands there counts.
-fn token_of(request: &Request) -> Option<String> {
-    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let bearer = header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned());
-    query_value(request.uri(), "token").or(bearer).filter(|token| !token.is_empty())
+/// The token in the query, or in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
+/// they did: then both readings count.
+fn tokens_of(request: &Request) -> Vec<String> {
+    let mut tokens = Vec::new();
+    if let Some(raw) = query_value(request.uri(), "token") {
+        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
+        tokens.extend(percent_decode_str(raw).decode_utf8().map(Cow::into_owned));
+        tokens.push(raw.to_owned());
+    } else {
+        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        tokens.extend(header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned()));
+    }
+    tokens.retain(|token| !token.is_empty());
+    tokens.dedup();
+    tokens
 }
 
-fn query_value(uri: &Uri, name: &str) -> Option<String> {
-    uri.query()?.split('&').find_map(|pair| {
-        let value = pair.strip_prefix(name)?.strip_prefix('=')?;
-        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
-        Some(percent_decode_str(value).decode_utf8().map_or_else(|_| value.to_owned(), Cow::into_owned))
-    })
+fn query_value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
