@@ -185,10 +185,10 @@ impl Tokens {
         records
     }
 
-    /// Whether there is a token that a node could use.
+    /// Whether there ever was a token for nodes. Revoking the last one must not let in whoever comes without.
     pub fn any_for_nodes(&self) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|known| known.record.role == Role::Node.as_str() && known.record.revoked_ms.is_none())
+        known.values().any(|known| known.record.role == Role::Node.as_str())
     }
 
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
