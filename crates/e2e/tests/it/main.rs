@@ -15,10 +15,17 @@ mod contract_tools;
 mod crash;
 mod door;
 mod half_open;
+mod limits;
+mod node_names;
+mod node_ownership;
+mod node_restart;
+mod node_tokens;
 mod one_outcome;
 mod revocation;
 mod secrets;
+mod seed_programs;
 mod shutdown;
+mod slow_readers;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");
