@@ -141,6 +141,11 @@ async fn connection(
     }
 }
 
+/// Makes sure that the certificate and its key can be used, before anybody is told that the gateway is ready.
+pub fn check_tls(files: &TlsFiles) -> anyhow::Result<()> {
+    acceptor(files).map(drop)
+}
+
 fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     use rustls_pki_types::pem::PemObject as _;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -150,7 +155,10 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     anyhow::ensure!(!certificates.is_empty(), "{} holds no certificate", files.cert.display());
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .with_context(|| format!("cannot read the private key {}", files.key.display()))?;
-    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key)?;
+    let mut config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .with_context(|| format!("{} and {} do not go together", files.cert.display(), files.key.display()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

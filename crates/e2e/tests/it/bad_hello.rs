@@ -28,6 +28,8 @@ async fn each_mistake_is_named() {
         (Hello::new("n").with("node", node(json!(""))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!("a\nb"))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!("x".repeat(200)))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{202e}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{200b}"))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!(5))), 4400, "node_hello"),
         (Hello::new("n").with("node", json!(null)), 4400, "node"),
         (Hello::new("n").with("tools", json!(tools)), 4400, "at most"),

@@ -51,7 +51,7 @@ async fn nodes_shows_one_that_was_killed_and_calls_what_became_of_its_call() {
 async fn nothing_from_outside_steers_the_terminal() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[31m\u{9b}2J\u{202e}";
-    let about = json!({ "id": "n\u{202e}", "name": evil, "node_type": evil, "version": evil, "tags": [evil] });
+    let about = json!({ "id": "n", "name": evil, "node_type": evil, "version": evil, "tags": [evil] });
     let mut node = Hello::new("n")
         .with("node", about)
         .capability("a")

@@ -32,6 +32,8 @@ mod secrets;
 mod seed_programs;
 mod shutdown;
 mod slow_readers;
+mod tls;
+mod traces;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");
