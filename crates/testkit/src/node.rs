@@ -257,7 +257,7 @@ pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, Str
                     return (frame.code.into(), frame.reason.to_string());
                 }
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => return (1006, String::new()),
+                other => return (1006, format!("{other:?}")),
             }
         }
     };
