@@ -89,6 +89,17 @@ impl Outbox {
         }
     }
 
+    /// Waits until there is a reason to close.
+    pub(crate) async fn closing(&self) -> Close {
+        loop {
+            let changed = self.0.changed.notified();
+            if let Some(close) = self.lock().close.clone() {
+                return close;
+            }
+            changed.await;
+        }
+    }
+
     /// Nothing can be sent any more; what was queued is gone.
     pub(crate) fn shut(&self, close: Close) {
         let mut queue = self.lock();

@@ -16,6 +16,9 @@ use crate::outbox::Outbox;
 /// How long a peer may take to acknowledge a close before the connection is dropped.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a peer may take to read what was written before a close.
+const READ_PATIENCE: Duration = Duration::from_secs(8);
+
 const SILENT: &str = "the peer went silent";
 const READS_NOTHING: &str = "the peer reads nothing";
 
@@ -204,7 +207,18 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
             }
             sink.flush().await
         };
-        match tokio::time::timeout(liveness.dead_after, batch).await {
+        // A peer that reads nothing holds up what is written; it does not hold up the end of its connection.
+        let given_up = async {
+            let close = outbox.closing().await;
+            tokio::time::sleep(READ_PATIENCE).await;
+            close
+        };
+        let written = tokio::select! {
+            biased;
+            written = tokio::time::timeout(liveness.dead_after, batch) => written,
+            close = given_up => return close,
+        };
+        match written {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return close.unwrap_or(Close::lost("the connection broke")),
             Err(_) => return Close::lost(READS_NOTHING),
