@@ -21,8 +21,8 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let mut socket = gateway.operator().socket().await;
     let before = memory(gateway.pid());
-    // Answers of 100 MB in all, none of which is read.
-    for number in 0..100 {
+    // Answers of 40 MB in all, none of which is read.
+    for number in 0..40 {
         socket.call(&number.to_string(), "a.b", json!({})).await;
     }
     let answers = tokio::spawn(async move {
@@ -47,7 +47,7 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
 
 #[tokio::test]
 async fn a_node_that_does_not_read_is_closed_with_4429() {
-    let gateway = Setup::new().config(LIMITS).config("[nodes]\nping_interval_ms = 5_000").start().await;
+    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").start().await;
     let traffic = Traffic::start(&gateway).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let operator = gateway.operator();
@@ -79,4 +79,34 @@ async fn a_reader_of_events_that_is_too_far_behind_loses_its_call() {
     assert_eq!(node.cancelled(&request).await, "reader_too_slow");
     assert_eq!(events.wait_for("error").await["kind"], "overloaded");
     traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_node_that_reads_nothing_at_all_does_not_keep_its_calls() {
+    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").start().await;
+    let traffic = Traffic::start(&gateway).await;
+    let deaf = Hello::new("n").capability("a").connect(&gateway).await;
+    let operator = gateway.operator();
+    let body = json!({ "args": "x".repeat(1_000_000), "timeout_ms": 60_000 });
+    // One by one, so that each finds the connection as full as those before it left it.
+    let mut calls = Vec::new();
+    let mut refused = false;
+    while !refused {
+        assert!(calls.len() < 49, "a connection takes no end of data");
+        calls.push(operator.call_later("a.b", body.clone()));
+        let over = || calls.iter().any(tokio::task::JoinHandle::is_finished);
+        eventually("it dispatched", || async {
+            (over() || gateway.running_calls().await >= calls.len()).then_some(())
+        })
+        .await;
+        refused = over();
+    }
+    // The silence of a peer is borne for 35 s; this end comes sooner.
+    for call in calls {
+        let reply = call.await.unwrap();
+        assert!(matches!(reply.status, 429 | 503), "{}", reply.text);
+    }
+    eventually("it counted", || async { (gateway.refused("node", "too_slow").await == 1).then_some(()) }).await;
+    traffic.end().await;
+    drop(deaf);
 }
