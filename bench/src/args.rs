@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::helper::Helper;
-use crate::measure::Part;
+use crate::measure::{Part, Subject};
 
 /// Measures a gateway against its performance budget. Every figure comes with its ratio to something measured in the
 /// same run; the exit code says only whether it could be measured.
@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// Measure only this; may be repeated.
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
+    /// Put only this under load, of what the part `calls` has; for a profiler. May be repeated.
+    #[arg(long, value_name = "NAME", value_enum, hide_short_help = true)]
+    pub(crate) subject: Vec<Subject>,
+    /// Have only so many calls in flight; for a profiler. May be repeated.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) in_flight: Vec<usize>,
     #[command(subcommand)]
     pub(crate) helper: Option<Helper>,
 }

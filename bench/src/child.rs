@@ -38,7 +38,7 @@ impl Child {
     /// Starts this program again, as one of its helpers.
     pub(crate) fn helper(arguments: &[&str], log: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program itself")?;
-        let mut child = Self::spawn(&program, |command| drop(command.args(arguments)), log)?;
+        let mut child = Self::spawn(&program, |command| _ = command.args(arguments), log)?;
         child.name = format!("the helper {}", arguments.join(" "));
         Ok(child)
     }

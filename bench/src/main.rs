@@ -59,7 +59,7 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
             None
         }
     };
-    let bench = Bench { switchboard: &args.switchboard, nats: nats.as_deref(), dir: dir.path(), quick: args.quick };
+    let bench = Bench { args, nats: nats.as_deref(), dir: dir.path() };
     for part in &args.parts() {
         part.measure(&bench, &mut report).await?;
     }

@@ -63,7 +63,7 @@ impl Nats {
         let file = dir.join(format!("{name}.conf"));
         std::fs::write(&file, config)?;
         let log = dir.join(format!("{name}.log"));
-        let child = Child::spawn(program, |command| drop(command.arg("--config").arg(&file)), &log)?;
+        let child = Child::spawn(program, |command| _ = command.arg("--config").arg(&file), &log)?;
         let until = Instant::now() + Duration::from_secs(10);
         while tokio::net::TcpStream::connect(address).await.is_err() {
             anyhow::ensure!(Instant::now() < until, "nats-server does not listen: {}", std::fs::read_to_string(&log)?);

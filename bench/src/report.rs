@@ -107,10 +107,6 @@ impl Report {
         self.rows.push(row);
     }
 
-    pub(crate) fn rows(&mut self, rows: impl IntoIterator<Item = Row>) {
-        rows.into_iter().for_each(|row| self.row(row));
-    }
-
     pub(crate) fn note(&mut self, note: String) {
         eprintln!("note: {note}");
         self.notes.push(note);

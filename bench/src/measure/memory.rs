@@ -10,28 +10,24 @@ use crate::report::{Report, Row};
 
 const KB: f64 = 1024.0;
 const BUDGET_KB: f64 = 8.0;
+const WARM: usize = 20;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
-    let counts: &[usize] = if bench.quick { &[100, 1_000] } else { &[1_000, 10_000] };
-    let gateway = Gateway::start(bench.switchboard, &bench.dir.join("memory")).await?;
+    let counts: &[usize] = if bench.args.quick { &[100, 1_000] } else { &[1_000, 10_000] };
+    let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("memory")).await?;
     let mut nodes = Child::helper(&["idle", &gateway.address.to_string()], &bench.dir.join("idle.log"))?;
     // A few nodes first: what the gateway takes once, for its first connections, is no node's cost.
-    let mut before = connected(&mut nodes, &gateway, 20).await?;
-    let mut connected_before = 20;
-    let mut total = 0.0;
+    let before = connected(&mut nodes, &gateway, WARM).await?;
     for &count in counts {
         if count as u64 + 200 > proc::file_limit() {
             report.note(format!("{count} idle nodes need more descriptors than {}; see ulimit -n", proc::file_limit()));
             break;
         }
-        let after = connected(&mut nodes, &gateway, count).await?;
-        total += after as f64 - before as f64;
-        let each = total / KB / (count - 20) as f64;
+        let taken = connected(&mut nodes, &gateway, count).await? as f64 - before as f64;
+        let each = taken / KB / (count - WARM) as f64;
         let row = Row::new(format!("resident memory of an idle node, of {count}"), each, "KB");
         report.row(row.at_most(each, BUDGET_KB, "KB"));
-        (before, connected_before) = (after, count);
     }
-    debug_assert!(connected_before >= 20);
     Ok(())
 }
 

@@ -8,22 +8,24 @@ mod start;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::args::Args;
 use crate::report::Report;
+
+pub(crate) use calls::Subject;
 
 /// What every part needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bench<'a> {
-    pub(crate) switchboard: &'a Path,
+    pub(crate) args: &'a Args,
     pub(crate) nats: Option<&'a Path>,
     pub(crate) dir: &'a Path,
-    pub(crate) quick: bool,
 }
 
 impl Bench<'_> {
     /// How often things that are compared take turns, and for how long. The machine may be shared: what disturbs one
     /// round disturbs its neighbours, too, and the median leaves it out.
     fn rounds(&self) -> (usize, Duration) {
-        if self.quick { (3, Duration::from_millis(150)) } else { (7, Duration::from_secs(1)) }
+        if self.args.quick { (3, Duration::from_millis(150)) } else { (7, Duration::from_secs(1)) }
     }
 }
 
