@@ -1,1 +1,125 @@
-fn main() {}
+//! The project's own chores: `cargo xtask up`, `test`, `ci`, `bench`, `prove`, `docs`.
+//!
+//! They install what they need, so that a fresh Debian machine with Rust, Node.js and npm is enough.
+
+mod docs;
+mod setup;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's own chores")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Build the gateway and start it with a demo node; prints what to do next.
+    Up {
+        /// Optimised, as in production; takes longer to build.
+        #[arg(long)]
+        release: bool,
+        /// Passed on to `switchboard up`, such as `--listen 127.0.0.1:4000`.
+        #[arg(last = true)]
+        more: Vec<String>,
+    },
+    /// Install what the tests need, and run every test.
+    Test {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
+    /// Format, lints, generated files, then every test: what has to pass before a change lands.
+    Ci,
+    /// Measure the gateway beside its peers; prints a table of ratios.
+    Bench {
+        /// Passed on to the load driver, such as `--quick` or `--json`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
+    /// The long versions of the fault and crash tests: hundreds of kills, a thousand damaged files.
+    Prove,
+    /// Write the generated documentation anew.
+    Docs,
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().chore {
+        Chore::Up { release, more } => up(release, &more),
+        Chore::Test { filter } => test(filter.as_deref()),
+        Chore::Ci => ci(),
+        Chore::Bench { more } => bench(&more),
+        Chore::Prove => prove(),
+        Chore::Docs => docs::write(),
+    }
+}
+
+fn up(release: bool, more: &[String]) -> Result<()> {
+    setup::compiler()?;
+    eprintln!("building the gateway; the first time takes a few minutes");
+    let (profile, folder) = if release { ("release", "release") } else { ("dev", "debug") };
+    run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
+    let binary = target().join(folder).join("switchboard");
+    // Ctrl-C goes to the gateway, too, which ends as it should; then so does this.
+    run(Command::new(&binary).arg("up").args(more))
+}
+
+fn test(filter: Option<&str>) -> Result<()> {
+    setup::for_tests()?;
+    // The end-to-end tests start these as processes of their own.
+    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
+    run(cargo().args(["nextest", "run", "--workspace", "--no-tests=pass"]).args(filter))?;
+    if filter.is_none() {
+        run(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?;
+    }
+    Ok(())
+}
+
+fn ci() -> Result<()> {
+    run(cargo().args(["fmt", "--all", "--check"])).context("run: cargo fmt --all")?;
+    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    docs::check()?;
+    test(None)
+}
+
+fn bench(more: &[String]) -> Result<()> {
+    setup::compiler()?;
+    run(cargo().args(["build", "--profile", "quick-release", "--package", "switchboard", "--package", "sa-bench"]))?;
+    let folder = target().join("quick-release");
+    run(Command::new(folder.join("sa-bench")).arg("--switchboard").arg(folder.join("switchboard")).args(more))
+}
+
+fn prove() -> Result<()> {
+    setup::for_tests()?;
+    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
+    run(cargo()
+        .args(["nextest", "run", "--package", "sa-store", "--package", "sa-core", "--no-fail-fast"])
+        .envs([("SWITCHBOARD_PROVE", "1"), ("PROPTEST_CASES", "20000")]))
+}
+
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs a command in the foreground; its failure is ours.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    let status = command.status().with_context(|| format!("cannot run {shown}"))?;
+    ensure!(status.success(), "failed: {shown}");
+    Ok(())
+}
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}

@@ -13,6 +13,8 @@
 //! lists say `online: false`, and a call can say who is missing and since when instead of "unknown tool".
 
 mod index;
+#[cfg(test)]
+mod leaks;
 mod resolve;
 
 use std::fmt;

@@ -6,23 +6,22 @@
 
 mod keyed;
 mod running;
+mod stage;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::running::{Finished, LiveCall, RunningCall};
+use self::stage::{Attended, Stage, Waiting};
 use crate::audit::Journal;
-use crate::call::{Call, CallId, CallRequest, CancelReason, Life, UpdateSink, Updates};
+use crate::call::{Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
@@ -126,6 +125,11 @@ impl Router {
             }
             self.attempt(call, &stage).await
         };
+        // The reason is given before the attempt is dropped, so that the provider can be told it.
+        let expiry = async {
+            call.life.deadline.expired().await;
+            call.life.cancel.fire(CancelReason::Deadline);
+        };
         tokio::select! {
             biased;
             outcome = attempt => match call.life.cancel.reason() {
@@ -134,10 +138,7 @@ impl Router {
                 _ => outcome,
             },
             reason = call.life.cancel.fired() => Err(cancelled(reason)),
-            () = call.life.deadline.expired() => {
-                call.life.cancel.fire(CancelReason::Deadline);
-                Err(stage.out_of_time(call))
-            }
+            () = expiry => Err(stage.out_of_time(call)),
         }
     }
 
@@ -150,6 +151,7 @@ impl Router {
             changes.borrow_and_update();
             let error = match self.directory.resolve(&request.tool, &request.view) {
                 Ok(route) => {
+                    stage.waits_for_nobody();
                     // A provider that is back may describe the tool in another way than before.
                     let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
                     if !checked.as_ref().is_some_and(same) {
@@ -303,88 +305,6 @@ impl Router {
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Router").field("running", &self.running_count()).finish_non_exhaustive()
-    }
-}
-
-/// How far a call has come, for the sentence that its end is explained with.
-#[derive(Default)]
-struct Stage {
-    waiting: Mutex<Option<Waiting>>,
-}
-
-enum Waiting {
-    /// Nobody was there to be asked.
-    Absent { provider: ProviderId, gone_for: Duration, seen: Instant },
-    /// The one that was there left before it was asked.
-    Undelivered(CallError),
-}
-
-impl Stage {
-    fn waits_for(&self, waiting: Waiting) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
-    }
-
-    /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
-    fn absence(&self, tool: &str) -> Option<CallError> {
-        match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Waiting::Absent { provider, gone_for, seen }) => {
-                let gone_for = *gone_for + seen.elapsed();
-                Some(Unresolved::Offline { provider: provider.clone(), gone_for }.into_error(tool))
-            }
-            Some(Waiting::Undelivered(error)) => Some(error.clone()),
-            None => None,
-        }
-    }
-
-    fn out_of_time(&self, call: &RunningCall) -> CallError {
-        let provider = call.provider();
-        if provider.is_none()
-            && let Some(absence) = self.absence(&call.tool)
-        {
-            return absence;
-        }
-        let deadline = &call.life.deadline;
-        let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
-        if deadline.is_at_cap() {
-            let cap = deadline.cap().as_millis();
-            return CallError::new(
-                CallErrorKind::Timeout,
-                format!("the call took {cap} ms, the longest that any call may, before {whom}"),
-            )
-            .hint("split the work into shorter calls");
-        }
-        let limit = deadline.limit().as_millis();
-        CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
-            .hint("raise timeout_ms, or have the tool report progress, which extends the time")
-    }
-}
-
-/// A provider's answer in the making. When it is dropped before its end, the call says why before the provider's
-/// own destructors ask.
-struct Attended {
-    life: Arc<Life>,
-    answer: BoxFuture<'static, Outcome>,
-    unfinished: bool,
-}
-
-impl Future for Attended {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // A panic counts as an end: there is nobody left to tell.
-        self.unfinished = false;
-        let answer = self.answer.poll_unpin(cx);
-        self.unfinished = answer.is_pending();
-        answer
-    }
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        if self.unfinished {
-            // Changes nothing when there is another reason already.
-            self.life.cancel.fire(CancelReason::Disconnected);
-        }
     }
 }
 

@@ -1,12 +1,18 @@
 //! JSON Schema for arguments: compiled once, on first use, without network, files or backtracking.
 
+mod cost;
+mod graph;
+mod patterns;
+
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
+use self::cost::Cost;
+use self::graph::Graph;
 use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind};
 
@@ -26,6 +32,7 @@ pub struct Schema {
 struct Compiled {
     validator: Validator,
     schema: Value,
+    cost: Cost,
 }
 
 impl Schema {
@@ -49,17 +56,29 @@ impl Schema {
                 .hint("the tool's author has to mend the schema")
         })?;
         let args = args.to_value().map_err(|error| {
-            CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"))
+            // The reader gives this no category of its own.
+            if error.to_string().starts_with("recursion limit exceeded") {
+                return invalid("the arguments are nested more than 127 levels deep")
+                    .hint("pass deeper structures as a string, or in a file");
+            }
+            invalid(format!("the arguments cannot be read: {error}"))
+        })?;
+        compiled.cost.allows(&compiled.schema, &args).map_err(|why| {
+            invalid(format!("the arguments cannot be checked: {why}")).hint("pass fewer or flatter arguments")
         })?;
         if compiled.validator.is_valid(&args) {
             return Ok(());
+        }
+        if !Cost::allows_report(&compiled.schema, &args) {
+            return Err(invalid("the arguments do not fit the tool's input_schema, and are too large to say where")
+                .hint("see the tool's input_schema"));
         }
         let mut message = String::new();
         for error in compiled.validator.iter_errors(&args).take(MAX_MISTAKES) {
             let separator = if message.is_empty() { "" } else { "; " };
             let _ = write!(message, "{separator}{}", mistake(&error, &compiled.schema));
         }
-        Err(CallError::new(CallErrorKind::InvalidArgs, message).hint("see the tool's input_schema"))
+        Err(invalid(message).hint("see the tool's input_schema"))
     }
 
     fn compiled(&self) -> Result<&Compiled, &str> {
@@ -67,16 +86,22 @@ impl Schema {
             if self.raw.len() > MAX_SCHEMA_BYTES {
                 return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", self.raw.len()));
             }
-            let schema = self.raw.to_value().map_err(|error| error.to_string())?;
+            let mut schema = self.raw.to_value().map_err(|error| error.to_string())?;
+            let cost = cost::weigh(&Graph::new(&schema))?;
+            patterns::relax(&mut schema)?;
             let validator = jsonschema::options()
-                .with_pattern_options(PatternOptions::regex().size_limit(1 << 20).dfa_size_limit(1 << 20))
+                .with_pattern_options(patterns::engine())
                 .offline()
                 .build(&schema)
                 .map_err(|error| error.to_string())?;
-            Ok(Compiled { validator, schema })
+            Ok(Compiled { validator, schema, cost })
         });
         compiled.as_ref().map_err(String::as_str)
     }
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(CallErrorKind::InvalidArgs, message)
 }
 
 fn mistake(error: &ValidationError<'_>, schema: &Value) -> String {
@@ -166,16 +191,5 @@ mod tests {
         let long = format!("\"{}!\"", "a".repeat(200_000));
         let schema = Schema::new(RawJson::parse(r#"{"pattern":"^(a+)+$"}"#).unwrap());
         assert!(schema.validate(&RawJson::parse(&long).unwrap()).is_err());
-    }
-
-    #[test]
-    fn references_that_go_in_circles_end() {
-        let schema = Schema::new(RawJson::parse(r##"{"$ref":"#"}"##).unwrap());
-        let _ = schema.validate(&RawJson::parse("{}").unwrap());
-        let schema = Schema::new(
-            RawJson::parse(r##"{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##)
-                .unwrap(),
-        );
-        let _ = schema.validate(&RawJson::parse("{}").unwrap());
     }
 }

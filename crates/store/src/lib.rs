@@ -5,7 +5,7 @@
 //! `readers`, threads with connections of their own.
 //!
 //! What it promises, and where that is kept:
-//! - An acknowledgement means on disk: WAL with `synchronous=FULL`, answers after the commit (`writer`).
+//! - An acknowledgement means on disk: WAL with a sync for each commit, answers after the commit (`writer`).
 //! - Numbers have no holes and are never given twice, also after a trim or a restart (`heads`).
 //! - A key is stored once per stream (`apply`, by a unique index).
 //! - Damage is an error with the place, never less data (`read`, `witness`, `wal`, `schema`). What a lookup of an

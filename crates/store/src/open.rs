@@ -59,10 +59,13 @@ pub(crate) fn connect(options: &OpenOptions) -> Result<Connection, StoreError> {
         let conn = Connection::open_with_flags_and_vfs(path, flags, options.vfs.as_str())?;
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.set_prepared_statement_cache_capacity(64);
+        // EXTRA is FULL, and syncs the directory after the rollback journal is deleted, which exists once in
+        // the life of a store: while a new file is switched to WAL. With FULL, a power loss soon afterwards can
+        // bring that journal back, and SQLite then rolls the store back to an empty file.
         // Checkpoints are the writer's business, at a moment of its choosing. A page whose cells cannot be
         // right is refused when it is loaded. Memory-mapped reads stay off: a bad sector must be an error.
         conn.execute_batch(
-            "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA cell_size_check = ON;
+            "PRAGMA synchronous = EXTRA; PRAGMA wal_autocheckpoint = 0; PRAGMA cell_size_check = ON;
              PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0; PRAGMA journal_size_limit = 67108864;",
         )?;
         Ok(conn)

@@ -19,6 +19,9 @@ pub struct OpenOptions {
     pub retain_bytes: usize,
     /// How many threads read.
     pub readers: usize,
+    /// At how many pages the write-ahead log is moved into the database file. Few are recovered in a moment;
+    /// many mean that pages which change often are moved once. The default is 16 MiB.
+    pub checkpoint_frames: u32,
     /// The SQLite file layer; tests put one that loses what was not synced in its place.
     #[doc(hidden)]
     pub vfs: String,
@@ -34,6 +37,7 @@ impl OpenOptions {
             queue_bytes: 64 << 20,
             retain_bytes: 64 << 20,
             readers: 2,
+            checkpoint_frames: 4096,
             // One process owns the file, so the index of the WAL can live in that process's memory: no -shm
             // file, no lock system calls per transaction, and nothing that a full disk could take away from
             // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.

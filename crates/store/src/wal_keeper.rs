@@ -21,23 +21,30 @@ pub(crate) struct WalKeeper {
     frames: u32,
     /// The frames that are in the database file, too.
     moved: u32,
-    /// Checkpoint when the WAL has so many frames.
+    /// Checkpoint when the WAL has so many frames. When readers keep a checkpoint from catching up, or the WAL
+    /// from being started over, the next one comes a quarter later.
     next: u32,
+    regular: u32,
     /// The last checkpoint failed, and that has been reported.
     complained: bool,
 }
 
-/// 16 MiB: few enough to recover in a moment, enough that pages which change often are moved once.
-const CHECKPOINT_FRAMES: u32 = 4096;
-/// When readers kept a checkpoint from catching up, it is tried again after so many more.
-const RETRY_FRAMES: u32 = 1024;
 /// An idle store is checkpointed after this time.
 const IDLE: Duration = Duration::from_millis(500);
 
 impl WalKeeper {
-    pub(crate) fn new(store: &Path, witness: Witness) -> Self {
+    pub(crate) fn new(store: &Path, witness: Witness, checkpoint_frames: u32) -> Self {
         let path = files::beside(store, "-wal");
-        Self { path, file: None, witness, frames: 0, moved: 0, next: CHECKPOINT_FRAMES, complained: false }
+        Self {
+            path,
+            file: None,
+            witness,
+            frames: 0,
+            moved: 0,
+            next: checkpoint_frames,
+            regular: checkpoint_frames,
+            complained: false,
+        }
     }
 
     /// How many frames the WAL has.
@@ -62,7 +69,7 @@ impl WalKeeper {
         self.frames = session.wal_frames().unwrap_or(before);
         if self.frames < before {
             // Started over.
-            self.next = CHECKPOINT_FRAMES;
+            self.next = self.regular;
         }
         self.moved = self.moved.min(self.frames.saturating_sub(1));
         let place = self.place();
@@ -101,12 +108,12 @@ impl WalKeeper {
                 if !std::mem::replace(&mut self.complained, true) {
                     tracing::warn!(path = %self.path.display(), %error, "cannot checkpoint the store");
                 }
-                self.next = self.frames + RETRY_FRAMES;
+                self.next = self.frames + self.regular / 4;
                 return false;
             }
         }
         let complete = self.moved == self.frames;
-        self.next = CHECKPOINT_FRAMES.max(self.frames + RETRY_FRAMES);
+        self.next = self.regular.max(self.frames + self.regular / 4);
         if complete {
             self.witness.note(commits, None);
         }

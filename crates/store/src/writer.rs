@@ -15,9 +15,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::Connection;
+use sa_core::clock::now_ms;
 use sa_core::store::{NewEntry, StoreError, StoreErrorKind};
 
 use crate::apply::Session;
@@ -56,7 +57,7 @@ pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError>
     let Opened { conn, heads, witness } = opened;
     let mut writer = Writer {
         heads,
-        wal: WalKeeper::new(&shared.options.path, witness),
+        wal: WalKeeper::new(&shared.options.path, witness, shared.options.checkpoint_frames),
         retained: Retained::new(shared.options.retain_bytes),
         uncertain: Vec::new(),
         backlog: VecDeque::new(),
@@ -337,8 +338,4 @@ fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
 /// Tells those who wait, and gives back what nobody waits for.
 fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
     ops.into_iter().filter_map(|op| op.fail(error)).collect()
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }

@@ -1,7 +1,7 @@
 //! Logs for people and machines, and spans for an OpenTelemetry collector.
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -95,7 +95,7 @@ impl Spans {
             span_kind: SpanKind::Server,
             name: format!("call {}", record.tool).into(),
             start_time: start,
-            end_time: start.checked_add(record.duration).unwrap_or(SystemTime::now()),
+            end_time: start.checked_add(record.duration).unwrap_or(start),
             attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),

@@ -163,7 +163,8 @@ fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
         .take(2_000)
         .filter(|exposed| {
             let exposed = plain(exposed);
-            !exposed.is_empty() && (exposed.contains(&wanted) || wanted.contains(&exposed))
+            let within = exposed.contains(&wanted) || wanted.contains(&exposed);
+            !exposed.is_empty() && (within || strsim::jaro_winkler(&exposed, &wanted) > 0.9)
         })
         .take(3)
         .map(ToString::to_string)

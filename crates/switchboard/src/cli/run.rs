@@ -137,22 +137,47 @@ async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     Ok(token)
 }
 
+/// How to type this program's name here: as it is on the path, or as the file it is.
+fn program(config: &Config) -> String {
+    let this = std::env::current_exe().unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join("switchboard")).find(|file| file.is_file());
+    let here = std::env::current_dir().unwrap_or_default();
+    let name = match (on_path, this.strip_prefix(here)) {
+        (Some(file), _) if file.canonicalize().is_ok_and(|file| file == this) => "switchboard".to_owned(),
+        (_, Ok(below)) => format!("./{}", below.display()),
+        _ => this.display().to_string(),
+    };
+    if config.settings.data.dir.is_empty() { name } else { format!("{name} --data-dir {}", config.data_dir.display()) }
+}
+
 fn next_steps(config: &Config, url: &str) -> String {
+    let program = program(config);
     let file = config.operator_token_file();
     let file = file.display();
     format!(
         r#"
 Switchboard {version} is up, with a demo node connected.
 
+  console    {url}/console/
   token      {file}
-  tools      switchboard tools
-  call one   switchboard call demo_countdown --arg from=3
-  watch      switchboard tail
+  tools      {program} tools
+  call one   {program} call demo_countdown --arg from=3
+  watch      {program} tail
 
 With curl:
   curl -s {url}/v1/tools/demo_echo/call \
     -H "Authorization: Bearer $(cat {file})" \
     -H "Content-Type: application/json" -d '{{"args":{{"text":"hello"}}}}'
+
+For agents, over MCP. First make a token for them:
+  export AGENT_TOKEN=$({program} token create my-agent)
+
+  Claude Code  claude mcp add --transport http switchboard {url}/mcp --header "Authorization: Bearer $AGENT_TOKEN"
+  Codex        codex mcp add switchboard --url {url}/mcp --bearer-token-env-var AGENT_TOKEN
+  VS Code      code --add-mcp '{{"name":"switchboard","type":"http","url":"{url}/mcp","headers":{{"Authorization":"Bearer '$AGENT_TOKEN'"}}}}'
+  Cursor       in ~/.cursor/mcp.json:
+               {{"mcpServers":{{"switchboard":{{"url":"{url}/mcp","headers":{{"Authorization":"Bearer ${{env:AGENT_TOKEN}}"}}}}}}}}
 
 Ctrl-C stops it.
 "#,

@@ -3,6 +3,7 @@
 mod audit;
 mod calls;
 mod calls_ws;
+mod console;
 mod events;
 mod front;
 mod health;
@@ -14,15 +15,19 @@ mod sse;
 mod tokens;
 mod tools;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use sa_core::outcome::{Attachment, Block};
 use serde::Serialize;
 
 use crate::assemble::Gateway;
+use crate::tokens::Identity;
 
 pub(crate) use health::mark_started;
 pub use openapi::document as openapi_document;
@@ -48,6 +53,9 @@ pub fn routes(gateway: App) -> Router {
         .route("/v1/audit", get(audit::list))
         .route("/v1/events", get(events::follow))
         .route("/v1/status", get(health::status))
+        .route("/console", get(console::redirect))
+        .route("/console/", get(console::page))
+        .route_service("/mcp", mcp(&gateway))
         .route("/openapi.json", get(openapi::serve))
         .route("/metrics", get(health::metrics))
         .route("/healthz", get(health::healthz))
@@ -58,6 +66,26 @@ pub fn routes(gateway: App) -> Router {
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), front::door))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(front::panicked))
         .with_state(gateway)
+}
+
+/// The MCP surface, told who asks.
+fn mcp(
+    gateway: &App,
+) -> impl tower::Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + Sync + 'static
+{
+    let limits = &gateway.config.settings.limits;
+    let service =
+        sa_mcp::service(Arc::clone(&gateway.router), crate::VERSION, limits.max_body_bytes, gateway.closing.clone());
+    tower::ServiceBuilder::new()
+        .map_request(|mut request: Request| {
+            if let Some(identity) = request.extensions().get::<Identity>() {
+                let principal = Arc::clone(&identity.principal);
+                request.extensions_mut().insert(principal);
+            }
+            request
+        })
+        .map_response(|response: axum::http::Response<_>| response.map(Body::new))
+        .service(service)
 }
 
 /// A block as JSON surfaces write it.

@@ -1,0 +1,99 @@
+//! Whatever comes and goes in whatever order: once all have left for good, no table holds anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use proptest::prelude::*;
+
+use super::{Attach, Directory, Registration};
+use crate::call::{Call, Updates};
+use crate::json::RawJson;
+use crate::notice::Notices;
+use crate::outcome::Outcome;
+use crate::principal::Scope;
+use crate::provider::{GrantId, Provider, ProviderId};
+use crate::tool::{Catalog, Tool};
+
+struct Silent;
+
+impl Provider for Silent {
+    fn call(&self, _: Arc<Call>, _: Updates) -> BoxFuture<'static, Outcome> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Attach(usize, Scope, Vec<String>),
+    Publish(usize, Vec<String>),
+    Drop(usize),
+    Withdraw(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let names = || prop::collection::vec("[ab](\\.[ab])?", 0..4);
+    let scope = prop_oneof![
+        Just(Scope::Everyone),
+        Just(Scope::Session("s".into())),
+        Just(Scope::Channel("c".into())),
+        Just(Scope::User("u".into())),
+    ];
+    let step = prop_oneof![
+        3 => (0..3_usize, scope, names()).prop_map(|(id, scope, names)| Step::Attach(id, scope, names)),
+        1 => (0..8_usize, names()).prop_map(|(at, names)| Step::Publish(at, names)),
+        1 => (0..8_usize).prop_map(Step::Drop),
+        1 => (0..8_usize).prop_map(Step::Withdraw),
+    ];
+    prop::collection::vec(step, 0..20)
+}
+
+/// Each name as a tool and as a prefix, so that both tables are in use.
+fn catalog(names: Vec<String>) -> Catalog {
+    Catalog { tools: names.iter().map(|name| Tool::named(name)).collect(), prefixes: names, bare_names: true }
+}
+
+fn attach(directory: &Arc<Directory>, id: usize, scope: Scope, names: Vec<String>) -> Registration {
+    let attach = Attach {
+        id: ProviderId::new("node", &id.to_string()),
+        scope,
+        grant: GrantId("g".into()),
+        provider: Arc::new(Silent),
+        catalog: catalog(names),
+        max_running: 1,
+        about: RawJson::empty_object(),
+    };
+    directory.attach(attach).expect("one grant")
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_left_when_all_have_gone(steps in steps(), forget in any::<bool>()) {
+        // Those that only went away are forgotten at once, or withdrawn after they came back.
+        let memory = if forget { Duration::ZERO } else { Duration::MAX };
+        let directory = Directory::new(Notices::new(), memory);
+        let mut registrations: Vec<Option<Registration>> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Attach(id, scope, names) => registrations.push(Some(attach(&directory, id, scope, names))),
+                Step::Publish(at, names) => {
+                    if let Some(Some(registration)) = registrations.get(at) {
+                        registration.publish(catalog(names));
+                    }
+                }
+                Step::Drop(at) => drop(registrations.get_mut(at).map(Option::take)),
+                Step::Withdraw(at) => {
+                    if let Some(Some(registration)) = registrations.get_mut(at).map(Option::take) {
+                        registration.withdraw();
+                    }
+                }
+            }
+        }
+        registrations.clear();
+        if !forget {
+            (0..3).for_each(|id| attach(&directory, id, Scope::Everyone, Vec::new()).withdraw());
+        }
+        directory.sweep();
+        prop_assert!(directory.read(super::Index::is_empty));
+    }
+}

@@ -1,0 +1,102 @@
+//! How far a call has come, and a provider's answer in the making.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::running::RunningCall;
+use crate::call::{CancelReason, Life};
+use crate::directory::Unresolved;
+use crate::outcome::{CallError, CallErrorKind, Outcome};
+use crate::provider::ProviderId;
+
+/// How far a call has come, for the sentence that its end is explained with.
+#[derive(Default)]
+pub(super) struct Stage {
+    waiting: Mutex<Option<Waiting>>,
+}
+
+pub(super) enum Waiting {
+    /// Nobody was there to be asked.
+    Absent { provider: ProviderId, gone_for: Duration, seen: Instant },
+    /// The one that was there left before it was asked.
+    Undelivered(CallError),
+}
+
+impl Stage {
+    pub(super) fn waits_for(&self, waiting: Waiting) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+
+    pub(super) fn waits_for_nobody(&self) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
+    pub(super) fn absence(&self, tool: &str) -> Option<CallError> {
+        match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Waiting::Absent { provider, gone_for, seen }) => {
+                let gone_for = *gone_for + seen.elapsed();
+                Some(Unresolved::Offline { provider: provider.clone(), gone_for }.into_error(tool))
+            }
+            Some(Waiting::Undelivered(error)) => Some(error.clone()),
+            None => None,
+        }
+    }
+
+    pub(super) fn out_of_time(&self, call: &RunningCall) -> CallError {
+        let provider = call.provider();
+        if provider.is_none()
+            && let Some(absence) = self.absence(&call.tool)
+        {
+            return absence;
+        }
+        let deadline = &call.life.deadline;
+        let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
+        if deadline.is_at_cap() {
+            let cap = deadline.cap().as_millis();
+            return CallError::new(
+                CallErrorKind::Timeout,
+                format!("the call took {cap} ms, the longest that any call may, before {whom}"),
+            )
+            .hint("split the work into shorter calls");
+        }
+        let limit = deadline.limit().as_millis();
+        CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
+            .hint("raise timeout_ms, or have the tool report progress, which extends the time")
+    }
+}
+
+/// A provider's answer in the making. When it is dropped before its end, the call says why before the provider's
+/// own destructors ask.
+pub(super) struct Attended {
+    pub(super) life: Arc<Life>,
+    pub(super) answer: BoxFuture<'static, Outcome>,
+    pub(super) unfinished: bool,
+}
+
+impl Future for Attended {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        // A panic counts as an end: there is nobody left to tell.
+        self.unfinished = false;
+        let answer = self.answer.poll_unpin(cx);
+        self.unfinished = answer.is_pending();
+        answer
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        if self.unfinished {
+            // Changes nothing when there is another reason already.
+            self.life.cancel.fire(CancelReason::Disconnected);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Limits: a provider gets so many calls at once, a short burst beyond them queues, and what gets no place in time is
+//! `overloaded`. A place is given back on every way that a call can end. Calls that wait for a provider which leaves
+//! wait for it to come back, and otherwise say who is missing and since when.
+
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sa_core::*;
+use support::*;
+use tokio::time::{Instant, advance};
+
+#[tokio::test(start_paused = true)]
+async fn the_51st_call_queues_and_is_refused_after_the_patience() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let first: Vec<_> = (0..50).map(|_| gateway.start(request("t.x"))).collect();
+    settle().await;
+    assert_eq!(gateway.directory.members("node")[0].running, 50);
+    let started = Instant::now();
+    let (id, late) = gateway.start(request("t.x"));
+    let error = assert_error(&late.await.unwrap(), CallErrorKind::Overloaded, "50 calls running, its limit");
+    assert_eq!(started.elapsed(), Duration::from_secs(2));
+    assert!(error.retryable && error.hint.is_some());
+    assert!(!requests(&connection).contains(&id), "it never reached the provider");
+    assert_eq!(gateway.log.records_of(id)[0].provider, None);
+    for (id, task) in first {
+        assert!(connection.complete(id, ok("1")));
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_call_takes_the_place_that_comes_free() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect_with(1);
+    let (first, _) = gateway.start(request("t.x"));
+    let (second, task) = gateway.start(request("t.x"));
+    settle().await;
+    assert_eq!(requests(&connection), [first]);
+    connection.complete(first, ok("1"));
+    settle().await;
+    assert_eq!(requests(&connection), [first, second]);
+    connection.complete(second, ok("2"));
+    assert_eq!(task.await.unwrap().outcome, ok("2"));
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gateway_has_a_ceiling_for_all_together() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect_with(2_000);
+    let calls: Vec<_> = (0..1_000).map(|_| gateway.start(request("t.x"))).collect();
+    settle().await;
+    let (_, over) = gateway.start(request("t.x"));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "1000 calls running");
+    connection.complete(calls[0].0, ok("1"));
+    settle().await;
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    assert!(connection.complete(id, ok("1")));
+    assert_eq!(task.await.unwrap().outcome, ok("1"));
+    for (_, task) in &calls {
+        task.abort();
+    }
+    settle().await;
+    assert_eq!(cancels(&connection).len(), 999);
+    gateway.assert_clean();
+}
+
+/// Ends a call in some way, and checks that the only place is free again.
+async fn gives_its_place_back(end: impl AsyncFnOnce(&Gateway, &Connection, CallId)) {
+    let options = RouterOptions { max_running: 1, ..RouterOptions::default() };
+    let gateway = gateway(options);
+    let (connection, _registration) = gateway.connect_with(1);
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    end(&gateway, &connection, id).await;
+    task.abort();
+    settle().await;
+    gateway.assert_clean();
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    assert!(connection.complete(id, ok("1")));
+    assert_eq!(task.await.unwrap().outcome, ok("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_come_back_on_every_way_out() {
+    gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, ok("1")))).await;
+    let failure = || Err(CallError::new(CallErrorKind::Failed, "no"));
+    gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, failure()))).await;
+    gives_its_place_back(async |gateway, _, id| {
+        assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), Some(true));
+    })
+    .await;
+    gives_its_place_back(async |_, _, _| advance(Duration::from_secs(61)).await).await;
+    gives_its_place_back(async |_, _, _| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_queue_when_the_provider_leaves_wait_for_it() {
+    let gateway = gateway(RouterOptions::default());
+    let (old, registration) = gateway.connect_with(1);
+    let (running, lost) = gateway.start(request("t.x"));
+    let (waiting, task) = gateway.start(request("t.x"));
+    settle().await;
+    assert_eq!(requests(&old), [running]);
+    drop(registration);
+    old.close("the node went away in the middle of the call");
+    let error = assert_error(&lost.await.unwrap(), CallErrorKind::Offline, "in the middle of the call");
+    assert!(!error.retryable, "it may have had an effect");
+    // Unrelated comings and goings do not end the wait.
+    for n in 0..20 {
+        advance(Duration::from_millis(400)).await;
+        let other = attach(&format!("other{n}"), "g", prefixes(&["o"]), connection());
+        drop(gateway.directory.attach(other).unwrap());
+        settle().await;
+    }
+    let (new, _registration) = gateway.connect_with(1);
+    settle().await;
+    assert_eq!(requests(&new), [waiting]);
+    new.complete(waiting, ok("1"));
+    assert_eq!(task.await.unwrap().outcome, ok("1"));
+    assert_eq!(requests(&old), [running], "what was queued had not reached the old one");
+    gateway.assert_clean();
+}
+
+#[track_caller]
+fn seconds_ago(error: &CallError, seconds: u64) {
+    let words = format!("its node \"n\" went away {seconds} s ago");
+    assert!(error.message.contains(&words), "{}", error.message);
+    assert!(error.hint.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_come_back_is_named() {
+    let gateway = gateway(RouterOptions::default());
+    let (_, registration) = gateway.connect();
+    drop(registration);
+    advance(Duration::from_secs(3)).await;
+    // Short of patience: the caller's own time ends first, and the sentence is true then.
+    let (_, hasty) = gateway.start(CallRequest { timeout: Some(Duration::from_secs(2)), ..request("t.x") });
+    let (_, patient) = gateway.start(request("t.x"));
+    seconds_ago(&assert_error(&hasty.await.unwrap(), CallErrorKind::Offline, "exists"), 5);
+    seconds_ago(&assert_error(&patient.await.unwrap(), CallErrorKind::Offline, "exists"), 10);
+    advance(Duration::from_secs(90)).await;
+    let started = Instant::now();
+    let (_, late) = gateway.start(request("t.x"));
+    seconds_ago(&assert_error(&late.await.unwrap(), CallErrorKind::Offline, "exists"), 100);
+    assert_eq!(started.elapsed(), Duration::ZERO, "nobody waits for one that has been gone for long");
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_dead_before_the_directory_knows_costs_nothing() {
+    let gateway = gateway(RouterOptions::default());
+    let (old, registration) = gateway.connect();
+    old.close("gone");
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    assert_eq!(gateway.router.running_count(), 1, "it waits for the directory to hear of it");
+    drop(registration);
+    settle().await;
+    let (new, _registration) = gateway.connect();
+    settle().await;
+    new.complete(id, ok("1"));
+    assert_eq!(task.await.unwrap().outcome, ok("1"));
+    assert!(requests(&old).is_empty());
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_back_is_checked_anew() {
+    let gateway = gateway(RouterOptions::default());
+    let schema = |text: &str| Some(Schema::new(RawJson::parse(text).unwrap()));
+    let with =
+        |input: Option<Schema>| Catalog { tools: vec![Tool { input, ..Tool::named("t.x") }], ..Catalog::default() };
+    let old = connection();
+    let registration = gateway.directory.attach(attach("n", "g", with(schema("{}")), old.clone())).unwrap();
+    old.link().broken.store(true, Ordering::Relaxed);
+    let (_, task) = gateway.start(request("t.x"));
+    settle().await;
+    let new = connection();
+    let strict = with(schema(r#"{"required":["a"]}"#));
+    let _new = gateway.directory.attach(attach("n", "g", strict, new.clone())).unwrap();
+    drop(registration);
+    assert_error(&task.await.unwrap(), CallErrorKind::InvalidArgs, "missing \"a\"");
+    assert!(requests(&new).is_empty());
+    gateway.assert_clean();
+}
+
+#[test]
+fn any_number_of_places_can_be_asked_for() {
+    let gateway = gateway(RouterOptions::default());
+    let _registration = gateway.connect_with(usize::MAX);
+    assert_eq!(gateway.directory.members("node")[0].running, 0);
+}

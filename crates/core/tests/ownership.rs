@@ -1,0 +1,267 @@
+//! Ownership: a name goes to the longest claim at or above it, unless an older provider with another grant holds that;
+//! of equal claims with one grant the oldest that is here serves. Who is away keeps its claims until it is forgotten,
+//! and what is left of a replaced connection never touches the new one. Checked against a model that looks at every
+//! claim for every name.
+
+mod support;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use sa_core::directory::{Attach, AttachError, Directory, Registration, Unresolved};
+use sa_core::*;
+use support::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Attach { id: usize, grant: usize, claims: Claims },
+    Publish { at: usize, claims: Claims },
+    Drop(usize),
+    Withdraw(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Claims {
+    prefixes: Vec<String>,
+    tools: Vec<String>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = || "[ab](\\.[ab]){0,2}";
+    let claims = (prop::collection::vec(name(), 0..3), prop::collection::vec(name(), 0..3))
+        .prop_map(|(prefixes, tools)| Claims { prefixes, tools });
+    let step = prop_oneof![
+        4 => (0..4_usize, 0..2_usize, claims.clone()).prop_map(|(id, grant, claims)| Step::Attach { id, grant, claims }),
+        2 => (0..8_usize, claims).prop_map(|(at, claims)| Step::Publish { at, claims }),
+        2 => (0..8_usize).prop_map(Step::Drop),
+        1 => (0..8_usize).prop_map(Step::Withdraw),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+/// A member as the rules see it.
+#[derive(Debug)]
+struct Known {
+    id: usize,
+    grant: usize,
+    claims: Claims,
+    online: bool,
+    /// Which registration is the current one.
+    registration: usize,
+}
+
+/// Members by age, oldest first.
+#[derive(Debug, Default)]
+struct Model(Vec<Known>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Nobody,
+    Away(usize),
+    Serves(usize),
+}
+
+impl Model {
+    fn current(&mut self, registration: usize) -> Option<&mut Known> {
+        self.0.iter_mut().find(|known| known.registration == registration)
+    }
+
+    fn attach(&mut self, id: usize, grant: usize, claims: Claims, registration: usize) -> bool {
+        let newcomer = Known { id, grant, claims, online: true, registration };
+        match self.0.iter_mut().find(|known| known.id == id) {
+            Some(known) if known.grant != grant => return false,
+            Some(known) => *known = newcomer,
+            None => self.0.push(newcomer),
+        }
+        true
+    }
+
+    /// How long a claim of this member at or above the name is; the rules do not say more than this.
+    fn matches(known: &Known, name: &str) -> Vec<String> {
+        let below = |claim: &&String| name == claim.as_str() || name.starts_with(&format!("{claim}."));
+        let prefixes = known.claims.prefixes.iter().filter(below);
+        prefixes.chain(known.claims.tools.iter().filter(|tool| *tool == name)).cloned().collect()
+    }
+
+    fn resolve(&self, name: &str) -> Answer {
+        let mut best: Option<(usize, bool, usize, &Known)> = None;
+        for (age, known) in self.0.iter().enumerate() {
+            for claim in Self::matches(known, name) {
+                let blocked = self.0[..age]
+                    .iter()
+                    .any(|older| older.grant != known.grant && !Self::matches(older, &claim).is_empty());
+                let rank = (claim.len(), known.online, usize::MAX - age);
+                if !blocked && best.as_ref().is_none_or(|(len, online, age, _)| rank > (*len, *online, *age)) {
+                    best = Some((rank.0, rank.1, rank.2, known));
+                }
+            }
+        }
+        match best {
+            None => Answer::Nobody,
+            Some((.., known)) if known.online => Answer::Serves(known.id),
+            Some((.., known)) => Answer::Away(known.id),
+        }
+    }
+}
+
+fn catalog(claims: &Claims) -> Catalog {
+    // Wishes that nobody asks for here, so that only a provider's own names are looked at.
+    let tool = |name: &String| Tool { wish: format!("listed-{name}"), ..Tool::named(name) };
+    Catalog { tools: claims.tools.iter().map(tool).collect(), prefixes: claims.prefixes.clone(), bare_names: true }
+}
+
+fn names() -> Vec<String> {
+    let letters = ["a", "b"];
+    let mut all = Vec::new();
+    for one in letters {
+        all.push(one.to_owned());
+        for two in letters {
+            all.push(format!("{one}.{two}"));
+            for three in letters {
+                all.push(format!("{one}.{two}.{three}"));
+                all.push(format!("{one}.{two}.{three}.x"));
+            }
+        }
+        all.push(format!("{one}b"));
+    }
+    all
+}
+
+fn compare(directory: &Directory, model: &Model) {
+    let number = |id: &ProviderId| id.id.parse::<usize>().unwrap();
+    for name in names() {
+        let answer = match directory.resolve(&name, &view()) {
+            Ok(route) => Answer::Serves(number(&route.id)),
+            Err(Unresolved::Offline { provider, .. }) => Answer::Away(number(&provider)),
+            Err(Unresolved::Unknown { .. }) => Answer::Nobody,
+        };
+        assert_eq!(answer, model.resolve(&name), "{name} in {model:?}");
+    }
+    let online = model.0.iter().filter(|known| known.online).count();
+    assert_eq!(directory.online("node"), online);
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    #[test]
+    fn every_name_goes_where_the_rules_say(steps in steps()) {
+        let directory = directory();
+        let mut model = Model::default();
+        let mut registrations: Vec<Option<Registration>> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Attach { id, grant, claims } => {
+                    let attach = attach(&id.to_string(), &grant.to_string(), catalog(&claims), connection());
+                    let attached = directory.attach(attach);
+                    let expected = model.attach(id, grant, claims, registrations.len());
+                    prop_assert_eq!(attached.is_ok(), expected);
+                    registrations.push(attached.ok());
+                }
+                Step::Publish { at, claims } => {
+                    if let Some(Some(registration)) = registrations.get(at) {
+                        registration.publish(catalog(&claims));
+                        if let Some(known) = model.current(at) {
+                            known.claims = claims;
+                        }
+                    }
+                }
+                Step::Drop(at) => {
+                    if let Some(Some(_)) = registrations.get_mut(at).map(Option::take)
+                        && let Some(known) = model.current(at)
+                    {
+                        known.online = false;
+                    }
+                }
+                Step::Withdraw(at) => {
+                    if let Some(Some(registration)) = registrations.get_mut(at).map(Option::take) {
+                        registration.withdraw();
+                        model.0.retain(|known| known.registration != at);
+                    }
+                }
+            }
+            compare(&directory, &model);
+        }
+    }
+}
+
+#[track_caller]
+fn serves(directory: &Directory, name: &str, expected: &str) {
+    assert_eq!(directory.resolve(name, &view()).map(|route| route.id.id.to_string()), Ok(expected.to_owned()));
+}
+
+fn add(directory: &Arc<Directory>, id: &str, grant: &str, catalog: Catalog) -> Registration {
+    directory.attach(attach(id, grant, catalog, connection())).unwrap()
+}
+
+#[test]
+fn another_grant_gets_nothing_below_a_held_prefix() {
+    let directory = directory();
+    let _first = add(&directory, "first", "g", prefixes(&["macos"]));
+    let _second = add(&directory, "second", "other", prefixes(&["macos.notes", "linux"]));
+    serves(&directory, "macos.notes.search", "first");
+    serves(&directory, "linux.x", "second");
+    let blocked = &directory.members("node")[1].blocked;
+    assert_eq!(*blocked, [("macos.notes".to_owned(), ProviderId::new("node", "first"))]);
+}
+
+#[test]
+fn a_listed_tool_of_another_grant_below_a_held_prefix_is_not_listed() {
+    let directory = directory();
+    let _first = add(&directory, "first", "g", prefixes(&["macos"]));
+    let _second = add(&directory, "second", "other", tools(&["macos.notes"]));
+    assert!(directory.list(&view(), None, 10, |_| true).tools.is_empty());
+    assert!(directory.resolve("macos_notes", &view()).is_err());
+}
+
+#[test]
+fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
+    let directory = directory();
+    let bash = |wish: &str| Catalog {
+        tools: vec![Tool { wish: wish.into(), ..Tool::named("Bash") }],
+        bare_names: true,
+        ..Catalog::default()
+    };
+    let first = add(&directory, "mac-01", "g1", bash("mac-01__Bash"));
+    let _second = add(&directory, "mac-02", "g2", bash("mac-02__Bash"));
+    assert_eq!(directory.list(&view(), None, 10, |_| true).tools.len(), 2);
+    serves(&directory, "mac-01__Bash", "mac-01");
+    serves(&directory, "mac-02__Bash", "mac-02");
+    // The bare name is the first one's alone.
+    serves(&directory, "Bash", "mac-01");
+    first.withdraw();
+    serves(&directory, "Bash", "mac-02");
+}
+
+#[test]
+fn a_session_whose_machine_is_away_does_not_fall_back_to_the_shared_one() {
+    let directory = directory();
+    let session = Scope::Session("s".into());
+    let _shared = add(&directory, "shared", "g", prefixes(&["sh"]));
+    let own = Attach { scope: session.clone(), ..attach("own", "g", prefixes(&["sh"]), connection()) };
+    let own = directory.attach(own).unwrap();
+    let inside = View { scopes: vec![session], ..view() };
+    assert_eq!(&*directory.resolve("sh.run", &inside).unwrap().id.id, "own");
+    serves(&directory, "sh.run", "shared");
+    drop(own);
+    assert!(matches!(directory.resolve("sh.run", &inside), Err(Unresolved::Offline { .. })));
+    serves(&directory, "sh.run", "shared");
+}
+
+#[test]
+fn only_a_newer_connection_replaces() {
+    let directory = directory();
+    let first = add(&directory, "n", "g", prefixes(&["a"]));
+    let told = first.replaced();
+    let refused = directory.attach(attach("n", "other", prefixes(&["a"]), connection())).err();
+    assert_eq!(refused, Some(AttachError::HeldByAnother(ProviderId::new("node", "n"))));
+    assert!(!told.is_cancelled(), "an impostor does not disturb the real one");
+    let second = add(&directory, "n", "g", prefixes(&["b"]));
+    assert!(told.is_cancelled());
+    let told = second.replaced();
+    drop(first);
+    serves(&directory, "b.x", "n");
+    second.withdraw();
+    assert!(!told.is_cancelled(), "leaving is not being replaced");
+    assert!(directory.members("node").is_empty());
+}

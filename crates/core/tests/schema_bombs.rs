@@ -1,0 +1,213 @@
+//! A schema and the arguments for it are both hostile: whatever they say, checking takes a bounded time, a schema that
+//! cannot be checked is refused with a reason, and what real schemas contain goes on working.
+
+use std::time::{Duration, Instant};
+
+use sa_core::{CallErrorKind, RawJson, Schema};
+use serde_json::{Map, Value, json};
+
+/// Generous, for an unoptimised build on a busy machine; every bomb here would take minutes to ages.
+const BOUND: Duration = Duration::from_secs(5);
+
+#[track_caller]
+fn check(schema: &Value, args: &Value) -> Result<(), String> {
+    let started = Instant::now();
+    let result = Schema::new(RawJson::of(schema)).validate(&RawJson::of(args));
+    assert!(started.elapsed() < BOUND, "took {:?}", started.elapsed());
+    result.map_err(|error| error.message)
+}
+
+#[track_caller]
+fn refused(schema: &Value, why: &str) {
+    let started = Instant::now();
+    let schema = Schema::new(RawJson::of(schema));
+    let error = schema.check().expect_err("the schema must be refused");
+    assert!(error.contains(why), "{error}");
+    assert!(started.elapsed() < BOUND, "took {:?}", started.elapsed());
+    let error = schema.validate(&RawJson::empty_object()).expect_err("and the call fails");
+    assert_eq!(error.kind, CallErrorKind::Failed);
+}
+
+#[track_caller]
+fn accepts(schema: &Value, args: &Value) {
+    assert_eq!(check(schema, args), Ok(()));
+}
+
+#[track_caller]
+fn rejects(schema: &Value, args: &Value, why: &str) {
+    let error = check(schema, args).expect_err("the arguments must be refused");
+    assert!(error.contains(why), "{error}");
+}
+
+/// `levels` definitions, each made of two of the next.
+fn fan(levels: usize, part: impl Fn(Value) -> Value, leaf: Value) -> Value {
+    let mut defs = Map::new();
+    for level in 0..levels {
+        defs.insert(format!("d{level}"), part(json!({"$ref": format!("#/$defs/d{}", level + 1)})));
+    }
+    defs.insert(format!("d{levels}"), leaf);
+    json!({"$defs": defs, "$ref": "#/$defs/d0"})
+}
+
+fn nested(levels: usize, leaf: Value) -> Value {
+    (0..levels).fold(leaf, |value, _| json!({"a": value}))
+}
+
+#[test]
+fn circles_at_one_value_are_refused() {
+    let why = "refers to itself without going deeper";
+    refused(&json!({"$ref": "#"}), why);
+    refused(&json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}), why);
+    refused(&json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}), why);
+    refused(&json!({"not": {"$ref": "#"}}), why);
+    refused(&json!({"if": true, "then": {"$ref": "#"}}), why);
+    refused(&json!({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}), why);
+    refused(&json!({"$anchor": "top", "anyOf": [{"$ref": "#top"}]}), why);
+    refused(&json!({"$dynamicAnchor": "top", "oneOf": [{"$dynamicRef": "#top"}]}), why);
+    refused(&json!({"%24x": 1, "$defs": {"a": {"$ref": "#/%24defs/a"}}, "$ref": "#/$defs/a"}), why);
+    refused(&json!({"$id": "http://a/b.json", "$ref": "b.json"}), why);
+}
+
+#[test]
+fn circles_that_go_deeper_are_what_trees_are_made_of() {
+    let tree = json!({"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}});
+    accepts(&tree, &json!({"left": {"right": {}}, "right": {}}));
+    rejects(&tree, &json!({"left": {"right": 5}}), "\"left/right\" must be object, not number");
+    let list = json!({"items": {"$ref": "#"}, "type": "array"});
+    accepts(&list, &json!([[], [[]]]));
+}
+
+#[test]
+fn fans_at_one_value_are_refused() {
+    let why = "more than 4000 schemas to one value";
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        refused(&fan(30, |next| json!({keyword: [next, next]}), json!({"type": "string"})), why);
+    }
+    refused(&fan(30, |next| json!({"if": next, "then": next, "else": next}), json!(true)), why);
+    refused(&fan(30, |next| json!({"dependentSchemas": {"a": next, "b": next}}), json!(true)), why);
+    refused(&fan(30, |next| json!({"not": {"allOf": [next, next]}}), json!(true)), why);
+    // Deeper in the schema, where the first argument does not lead.
+    let mut deep = fan(30, |next| json!({"allOf": [next, next]}), json!({}));
+    deep["properties"] = json!({"x": {"$ref": "#/$defs/d0"}});
+    deep.as_object_mut().unwrap().remove("$ref");
+    refused(&deep, why);
+}
+
+#[test]
+fn long_chains_at_one_value_are_refused() {
+    let why = "chains more than 64 schemas";
+    refused(&fan(2_000, |next| next, json!(true)), why);
+    refused(&(0..100).fold(json!({}), |inner, _| json!({"not": inner})), why);
+    accepts(&fan(20, |next| next, json!({"type": "object"})), &json!({}));
+}
+
+#[test]
+fn fans_that_go_deeper_are_measured_with_the_arguments() {
+    let both = |next: Value| json!({"allOf": [{"properties": {"a": next}}, {"properties": {"a": next}}]});
+    let schema = fan(40, both, json!({"type": "object"}));
+    accepts(&schema, &nested(5, json!({})));
+    rejects(&schema, &nested(40, json!({})), "would take too long");
+}
+
+#[test]
+fn recursion_in_several_branches_is_no_bomb_for_deep_arguments() {
+    let schema = json!({"type": "object", "allOf": [
+        {"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}, {"additionalProperties": {"$ref": "#"}}
+    ]});
+    accepts(&schema, &nested(100, json!({})));
+    rejects(&schema, &nested(100, json!(5)), "too large to say where");
+    rejects(&schema, &nested(2, json!(5)), "\"a/a\" must be object, not number");
+    let union = json!({"anyOf": [
+        {"properties": {"op": {"const": "and"}, "a": {"$ref": "#"}}, "required": ["op"]},
+        {"properties": {"op": {"const": "or"}, "a": {"$ref": "#"}}, "required": ["op"]},
+    ]});
+    let chain = |op: &str| (0..60).fold(json!({"op": op}), |value, _| json!({"op": op, "a": value}));
+    accepts(&union, &chain("or"));
+    rejects(&union, &chain("xor"), "too large to say where");
+}
+
+#[test]
+fn the_stack_holds_the_deepest_arguments_under_the_longest_chain() {
+    let mut schema = fan(60, |next| json!({"allOf": [next]}), json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}));
+    schema["$defs"]["d60"]["type"] = json!("object");
+    rejects(&schema, &nested(100, json!({})), "chains more than 64");
+    let mut schema = fan(10, |next| json!({"allOf": [next]}), json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}));
+    schema["$defs"]["d10"]["type"] = json!("object");
+    accepts(&schema, &nested(60, json!({})));
+    rejects(&schema, &nested(60, json!(1)), "must be object, not number");
+    rejects(&schema, &nested(100, json!({})), "nested too deeply");
+}
+
+#[test]
+fn arguments_deeper_than_the_reader_goes_are_invalid() {
+    let schema = Schema::new(RawJson::parse("{}").unwrap());
+    for (levels, ok) in [(100, true), (127, true), (128, false), (100_000, false)] {
+        let args = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let result = schema.validate(&RawJson::parse(&args).unwrap());
+        assert_eq!(result.is_ok(), ok, "{levels}");
+        if let Err(error) = result {
+            assert_eq!(error.kind, CallErrorKind::InvalidArgs);
+            assert!(error.message.contains("nested more than 127 levels deep"), "{}", error.message);
+            assert!(error.hint.is_some());
+        }
+    }
+}
+
+#[test]
+fn wide_schemas_and_long_arguments() {
+    let names: Vec<String> = (0..8_000).map(|n| format!("v{n}")).collect();
+    rejects(&json!({"items": {"enum": names}}), &json!(vec!["nope"; 2_000]), "is not one of");
+    let consts: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
+    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 1_000]), "too large to say where");
+    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 100_000]), "would take too long");
+    accepts(&json!({"items": {"type": "number"}}), &json!(vec![1; 200_000]));
+    let many: Vec<Value> = (0..5_000).map(|n| json!({"minimum": n})).collect();
+    refused(&json!({"allOf": many}), "more than 4000 schemas");
+    refused(&json!({"enum": vec!["x".repeat(100); 2_000]}), "more than 131072");
+}
+
+#[test]
+fn a_pattern_that_cannot_run_in_linear_time_is_left_out_alone() {
+    let schema = json!({"type": "object", "properties": {
+        "password": {"type": "string", "pattern": "^(?=.*[0-9]).+$", "minLength": 3},
+        "twice": {"pattern": r"^(a)\1$"},
+        "plain": {"pattern": "^a+$"},
+    }, "required": ["password"]});
+    accepts(&schema, &json!({"password": "abc", "twice": "no", "plain": "aa"}));
+    rejects(&schema, &json!({"password": "ab"}), "shorter than 3");
+    rejects(&schema, &json!({"password": "abc", "plain": "b"}), "does not match");
+    rejects(&schema, &json!({}), "missing \"password\" (string)");
+    let kept = Schema::new(RawJson::of(&schema));
+    let _ = kept.check();
+    assert!(kept.raw().as_str().contains("(?="), "clients see what the author wrote");
+}
+
+#[test]
+fn pattern_is_a_good_name_for_a_property_too() {
+    let schema = json!({"properties": {"pattern": {"type": "string"}, "x": {"const": {"pattern": "(?=a)"}}},
+        "required": ["pattern"], "additionalProperties": false});
+    accepts(&schema, &json!({"pattern": "(?=a)", "x": {"pattern": "(?=a)"}}));
+    rejects(&schema, &json!({"pattern": 5}), "\"pattern\" must be string");
+    rejects(&schema, &json!({"pattern": "a", "x": {}}), "at /x");
+    // A property of this name whose schema is a list of names is not a pattern either.
+    let schema = json!({"properties": {"pattern": {"enum": ["(?=a)", "b"]}}});
+    rejects(&schema, &json!({"pattern": "c"}), "is not one of");
+}
+
+#[test]
+fn members_under_a_pattern_that_cannot_run_are_not_surplus() {
+    let schema = json!({"patternProperties": {"^(?!x)": {"type": "number"}, "^n": {"type": "number"}},
+        "additionalProperties": false});
+    accepts(&schema, &json!({"a": "unchecked"}));
+    rejects(&schema, &json!({"n": "checked"}), "must be number");
+}
+
+#[test]
+fn patterns_that_are_costly_to_compile() {
+    let property = |n: usize| (format!("p{n}"), json!({"pattern": format!("((a{{1,100}}){{1,100}}){{1,{}}}", n + 50)}));
+    let bombs: Map<String, Value> = (0..100).map(property).collect();
+    accepts(&json!({"properties": bombs}), &json!({"p1": "unchecked"}));
+    let many: Map<String, Value> =
+        (0..3_000).map(|n| (format!("p{n}"), json!({"pattern": format!("^{n}$")}))).collect();
+    refused(&json!({"properties": many}), "more than 200 different patterns");
+}

@@ -1,0 +1,178 @@
+//! What goes wrong on either side of a call stays there: a provider's panic is that call's `failed`, a reader that does
+//! not keep up loses its own call, updates after the end reach nobody, and a provider learns why its call was dropped.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sa_core::*;
+use support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_that_calls_failure() {
+    let gateway = gateway(RouterOptions { max_running: 1, ..RouterOptions::default() });
+    let at_once = gateway.provide(|_, _| panic!("at once"));
+    let (id, task) = gateway.start(request("t.x"));
+    assert_error(&task.await.unwrap(), CallErrorKind::Failed, "the node \"n\" failed inside the gateway");
+    assert!(gateway.log.records_of(id)[0].provider.is_some(), "it may have had an effect");
+    at_once.withdraw();
+    let _later = gateway.provide(|_, _| {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            panic!("later")
+        })
+    });
+    let (_, task) = gateway.start(request("t.x"));
+    assert_error(&task.await.unwrap(), CallErrorKind::Failed, "failed inside the gateway");
+    assert_eq!(gateway.log.counted.lock().unwrap().as_slice(), [("provider", "panic"); 2]);
+    gateway.assert_clean();
+}
+
+/// Remembers why its call was dropped, as seen from its destructor.
+struct Witness(Arc<Call>, Arc<Mutex<Vec<Option<CancelReason>>>>);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0.cancel_reason());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_learns_why_its_call_was_dropped() {
+    let gateway = gateway(RouterOptions::default());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let witnessed = Arc::clone(&seen);
+    let _registration = gateway.provide(move |call: Arc<Call>, _| {
+        let witness = Witness(call, Arc::clone(&witnessed));
+        Box::pin(async move {
+            let _witness = witness;
+            std::future::pending().await
+        })
+    });
+    for reason in [CancelReason::Requested, CancelReason::Revoked, CancelReason::Shutdown] {
+        let (id, task) = gateway.start(request("t.x"));
+        settle().await;
+        gateway.router.cancel(id, reason, |_| true);
+        task.await.unwrap().outcome.unwrap_err();
+        assert_eq!(seen.lock().unwrap().pop(), Some(Some(reason)));
+    }
+    let (_, task) = gateway.start(request("t.x"));
+    task.await.unwrap().outcome.unwrap_err();
+    assert_eq!(seen.lock().unwrap().pop(), Some(Some(CancelReason::Deadline)));
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    task.abort();
+    settle().await;
+    assert_eq!(seen.lock().unwrap().pop(), Some(Some(CancelReason::Disconnected)));
+    let error = gateway.log.records_of(id)[0].outcome.clone().unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (CallErrorKind::Cancelled, "the caller went away"));
+    gateway.assert_clean();
+}
+
+/// Takes so many updates and no more.
+struct Bounded(Mutex<usize>);
+
+impl UpdateSink for Bounded {
+    fn send(&self, _: Update) -> Result<(), Overrun> {
+        let mut left = self.0.lock().unwrap();
+        *left = left.checked_sub(1).ok_or(Overrun)?;
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_does_not_keep_up_loses_its_call() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let running = gateway.router.start(request("t.x"), Some(Arc::new(Bounded(Mutex::new(2)))));
+    let id = running.id();
+    let task = tokio::spawn(running.outcome());
+    let (other, fine) = gateway.start(request("t.x"));
+    settle().await;
+    for _ in 0..3 {
+        assert!(connection.update(id, progress()));
+    }
+    assert_error(&task.await.unwrap(), CallErrorKind::Overloaded, "did not read");
+    assert_eq!(cancels(&connection), [(id, CancelReason::ReaderTooSlow)]);
+    connection.complete(other, ok("1"));
+    assert_eq!(fine.await.unwrap().outcome, ok("1"));
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_hide_that_an_update_was_lost() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let running = gateway.router.start(request("t.x"), Some(Arc::new(Bounded(Mutex::new(0)))));
+    let id = running.id();
+    let task = tokio::spawn(running.outcome());
+    settle().await;
+    connection.update(id, progress());
+    connection.complete(id, ok("1"));
+    assert_error(&task.await.unwrap(), CallErrorKind::Overloaded, "did not read");
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_after_the_end_reach_nobody() {
+    let gateway = gateway(RouterOptions::default());
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let _registration = gateway.provide(move |_, updates: Updates| {
+        updates.send(progress());
+        *keep.lock().unwrap() = Some(updates);
+        Box::pin(async { ok("1") })
+    });
+    let sink = Arc::new(Bounded(Mutex::new(5)));
+    let finished = gateway.router.start(request("t.x"), Some(sink.clone())).outcome().await;
+    assert_eq!(finished.outcome, ok("1"));
+    kept.lock().unwrap().as_ref().unwrap().send(progress());
+    assert_eq!(*sink.0.lock().unwrap(), 4);
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_never_awaited_is_recorded_too() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    drop(gateway.router.start(request("t.x"), None));
+    drop(gateway.router.start(CallRequest { idempotency_key: Some("k".into()), ..request("t.x") }, None));
+    assert_eq!(gateway.log.finished.lock().unwrap().len(), 2);
+    assert!(requests(&connection).is_empty());
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_takes_no_more_calls_and_waits_for_those_that_run() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    let router = Arc::clone(&gateway.router);
+    let drain = tokio::spawn(async move { router.drain(Duration::from_secs(30)).await });
+    settle().await;
+    let (_, refused) = gateway.start(request("t.x"));
+    assert_error(&refused.await.unwrap(), CallErrorKind::Offline, "shutting down");
+    tokio::time::advance(Duration::from_secs(29)).await;
+    assert!(!drain.is_finished());
+    connection.complete(id, ok("1"));
+    drain.await.unwrap();
+    assert_eq!(gateway.log.finished.lock().unwrap().len(), 2, "every record is there when the drain is over");
+    assert_eq!(task.await.unwrap().outcome, ok("1"));
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_what_does_not_end_by_itself() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let (id, task) = gateway.start(request("t.x"));
+    settle().await;
+    gateway.router.drain(Duration::from_secs(30)).await;
+    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "shut down");
+    assert_eq!(cancels(&connection), [(id, CancelReason::Shutdown)]);
+    gateway.assert_clean();
+    // With nothing running it is over at once.
+    gateway.router.drain(Duration::from_secs(30)).await;
+}

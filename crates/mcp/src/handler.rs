@@ -1,0 +1,117 @@
+//! MCP requests become calls.
+
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::directory::ToolView;
+use sa_core::{Overrun, Principal, RawJson, Router, Update, UpdateSink, View};
+use tokio::sync::mpsc;
+
+use crate::convert;
+
+/// Tools on one page of a list.
+const PAGE: usize = 200;
+/// Progress reports that may wait for a client. Those beyond are left out: only the latest matters.
+const QUEUE: usize = 64;
+
+#[derive(Debug, Clone)]
+pub struct McpHandler {
+    router: Arc<Router>,
+    version: &'static str,
+}
+
+impl McpHandler {
+    pub fn new(router: Arc<Router>, version: &'static str) -> Self {
+        Self { router, version }
+    }
+}
+
+impl ServerHandler for McpHandler {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("switchboard", self.version))
+            .with_instructions(
+                "Tools of many providers behind one gateway. Their names say which provider they belong to.",
+            )
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let view = view(&context)?;
+        let policy = self.router.policy();
+        let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
+        let cursor = request.and_then(|request| request.cursor);
+        let page = self.router.directory().list(&view, cursor.as_deref(), PAGE, allowed);
+        let tools = page.tools.iter().map(convert::tool).collect();
+        Ok(ListToolsResult { tools, next_cursor: page.next, ..ListToolsResult::default() })
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
+        let trace = TraceContext::continue_from(trace.and_then(|value| value.to_str().ok()));
+        let args = serde_json::Value::Object(request.arguments.unwrap_or_default());
+        let request = CallRequest {
+            tool: request.name.into_owned(),
+            args: RawJson::parse(&args.to_string())
+                .map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?,
+            view: view(&context)?,
+            surface: "mcp",
+            session_key: None,
+            timeout: None,
+            idempotency_key: None,
+            trace,
+        };
+        let token = context.meta.get_progress_token();
+        let (updates, mut news) = mpsc::channel(QUEUE);
+        let sink = token.as_ref().map(|_| Arc::new(Sink(updates)) as Arc<dyn UpdateSink>);
+        let mut outcome = std::pin::pin!(self.router.start(request, sink).outcome());
+        loop {
+            tokio::select! {
+                finished = &mut outcome => return Ok(convert::result(&finished.outcome).into()),
+                Some((progress, total, message)) = news.recv() => {
+                    if let Some(token) = &token {
+                        let mut report = ProgressNotificationParam::new(token.clone(), progress);
+                        (report.total, report.message) = (total, message);
+                        let _ = context.peer.notify_progress(report).await;
+                    }
+                }
+                // Dropping the call tells the provider.
+                () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
+            }
+        }
+    }
+}
+
+/// Who asks, as the front door found out.
+fn view(context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
+    let principal = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Arc<Principal>>());
+    principal.cloned().map(View::of).ok_or_else(|| ErrorData::internal_error("the request has no principal", None))
+}
+
+type Report = (f64, Option<f64>, Option<String>);
+
+struct Sink(mpsc::Sender<Report>);
+
+impl UpdateSink for Sink {
+    fn send(&self, update: Update) -> Result<(), Overrun> {
+        // MCP has no chunks of a result; the whole of it comes at the end.
+        if let Update::Progress { progress, total, message } = update {
+            let _ = self.0.try_send((progress, total, message));
+        }
+        Ok(())
+    }
+}
