@@ -356,6 +356,16 @@ mod tests {
         assert_ne!(trace.span, trace.parent);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_trace_header_breaks_the_reader(header in proptest::prelude::any::<String>(), hex in "[0-9a-fA-F-]{0,60}") {
+            for header in [header, hex] {
+                let trace = TraceContext::continue_from(Some(&header));
+                proptest::prop_assert_eq!(TraceContext::continue_from(Some(&trace.traceparent())).trace_id, trace.trace_id);
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_sign_of_life_moves_the_deadline_up_to_its_cap() {
         let deadline = Deadline::new(Duration::from_secs(60), Duration::from_secs(100));

@@ -139,16 +139,13 @@ fn the_stack_holds_the_deepest_arguments_under_the_longest_chain() {
 }
 
 #[test]
-fn arguments_deeper_than_the_reader_goes_are_invalid() {
+fn arguments_that_were_taken_in_are_never_too_deep_to_check() {
     let schema = Schema::new(RawJson::parse("{}").unwrap());
-    for (levels, ok) in [(100, true), (127, true), (128, false), (100_000, false)] {
-        let args = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        let result = schema.validate(&RawJson::parse(&args).unwrap());
-        assert_eq!(result.is_ok(), ok, "{levels}");
-        if let Err(error) = result {
-            assert_eq!(error.kind, CallErrorKind::InvalidArgs);
-            assert!(error.message.contains("nested more than 127 levels deep"), "{}", error.message);
-            assert!(error.hint.is_some());
+    for (levels, taken) in [(100, true), (101, false), (100_000, false)] {
+        let args = RawJson::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
+        assert_eq!(args.is_ok(), taken, "{levels}");
+        if let Ok(args) = args {
+            assert!(schema.validate(&args).is_ok(), "{levels}");
         }
     }
 }

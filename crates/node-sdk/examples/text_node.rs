@@ -1,7 +1,7 @@
 //! A node that describes its tools, reports progress, can be cancelled, and stops on Ctrl-C.
 //!
 //! ```text
-//! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts cargo run -p sa-node-sdk --example text_node
+//! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts cargo run -p sa-node-sdk --example text_node [ws://…/v1/nodes/ws]
 //! ```
 
 use std::path::PathBuf;
@@ -92,10 +92,13 @@ async fn main() -> anyhow::Result<()> {
         on_ctrl_c.cancel();
     });
 
-    let client = NodeClient::builder()
+    let mut builder = NodeClient::builder()
         .node_info(NodeInfo::from_env("text", env!("CARGO_PKG_VERSION")))
-        .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
-        .build()?;
+        .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default());
+    if let Some(url) = std::env::args().nth(1) {
+        builder = builder.gateway_ws_url(url);
+    }
+    let client = builder.build()?;
     match client.run(registry, shutdown).await {
         Err(NodeSdkError::Shutdown) => Ok(()),
         other => Ok(other?),

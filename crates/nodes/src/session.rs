@@ -76,6 +76,9 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admissi
     // The calls first: one that is resolved again must find the node gone, or back.
     drop(registration);
     provider.close(&format!("the node \"{id}\" went away in the middle of the call"));
+    if let Some(fault) = ended.fault() {
+        nodes.router.journal().count("node", fault);
+    }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
     audit(nodes, "node.disconnected", &id, &admission, &ended.reason);
 }

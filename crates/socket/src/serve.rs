@@ -20,6 +20,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// After so many lone frames in a row no crowd is expected any more.
 const CROWD_MEMORY: u8 = 8;
+const SILENT: &str = "the peer went silent";
+const READS_NOTHING: &str = "the peer reads nothing";
 
 /// Why and how a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +43,20 @@ impl Close {
 
     fn lost(reason: &'static str) -> Self {
         Self::new(1006, reason)
+    }
+
+    /// What the peer did wrong, in one word for the metrics; `None` for an end as any other.
+    pub fn fault(&self) -> Option<&'static str> {
+        match self.code {
+            1002 => Some("protocol"),
+            1003 => Some("binary"),
+            1006 if self.reason == SILENT => Some("silent"),
+            1006 if self.reason == READS_NOTHING => Some("reads_nothing"),
+            1007 => Some("not_utf8"),
+            1009 => Some("too_large"),
+            4429 => Some("too_slow"),
+            _ => None,
+        }
     }
 }
 
@@ -165,7 +181,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
             _ = tick.tick() => {
                 let silence = heard.silence();
                 if silence >= liveness.dead_after {
-                    return Close::lost("the peer went silent");
+                    return Close::lost(SILENT);
                 }
                 if silence < liveness.ping_every {
                     continue;
@@ -174,7 +190,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
                 let ping = sink.send(Message::Ping(Bytes::new()));
                 match tokio::time::timeout(liveness.dead_after, ping).await {
                     Ok(Ok(())) => continue,
-                    _ => return Close::lost("the peer went silent"),
+                    _ => return Close::lost(SILENT),
                 }
             }
         };
@@ -192,7 +208,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
         match tokio::time::timeout(liveness.dead_after, write).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return close.unwrap_or(Close::lost("the connection broke")),
-            Err(_) => return Close::lost("the peer reads nothing"),
+            Err(_) => return Close::lost(READS_NOTHING),
         }
         if let Some(close) = close {
             return close;

@@ -83,6 +83,14 @@ impl Journal for StoreJournal {
             spans.call(&record, outcome);
         }
         let id = record.id.to_string();
+        tracing::debug!(
+            call_id = id,
+            trace_id = format_args!("{:032x}", record.trace.trace_id),
+            tool = &*redact::printable(&record.tool),
+            outcome,
+            duration_us = record.duration.as_micros() as u64,
+            "call ended"
+        );
         let json = to_json(&Ended::of(&record, &id, self.payload_bytes));
         self.publish("call_ended", Some(&record.principal.id), || json.as_str().into());
         self.log.record(NewEntry { stream: Arc::clone(&self.calls), key: Some(id.into()), body: Bytes::from(json) });

@@ -101,4 +101,16 @@ mod tests {
         assert_eq!(printable("a\x1b[31mb\n"), "a\\u{1b}[31mb\\u{a}");
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_comes_in_stays_json_and_harmless(text in proptest::prelude::any::<String>()) {
+            let json = serde_json::json!({ "password": text, "n": { text.clone(): 1 } }).to_string();
+            let masked = mask_json(&json);
+            let value: Value = serde_json::from_str(&masked).unwrap();
+            proptest::prop_assert_eq!(&value["password"], MASK);
+            let _ = mask_json(&text);
+            proptest::prop_assert!(!printable(&text).chars().any(char::is_control));
+        }
+    }
 }

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use crate::assemble::Gateway;
 use crate::config::TlsFiles;
 use crate::http;
+use crate::metrics::Metrics;
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
@@ -68,10 +69,10 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
             match tls {
                 Some(acceptor) => {
                     if let Some(stream) = handshake(acceptor, stream).await {
-                        connection(stream, ends, app, closing).await;
+                        connection(stream, ends, app, &metrics, closing).await;
                     }
                 }
-                None => connection(stream, ends, app, closing).await,
+                None => connection(stream, ends, app, &metrics, closing).await,
             }
             metrics.connections().dec();
             drop(place);
@@ -101,6 +102,7 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ends: Ends,
     app: axum::Router,
+    metrics: &Metrics,
     closing: CancellationToken,
 ) {
     let app = tower::ServiceBuilder::new()
@@ -125,6 +127,11 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
+        if error.is_timeout() {
+            metrics.refused("http", "slow_head");
+        } else if error.is_parse() {
+            metrics.refused("http", "malformed");
+        }
         debug!(%error, remote = %ends.remote, "connection ended");
     }
 }

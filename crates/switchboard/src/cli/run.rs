@@ -55,9 +55,17 @@ pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result
     .collect();
     let config = Config::resolve(&layers(global, &flags)?)?;
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(run(config, with_demo))
+}
+
+/// Every connection is a descriptor, and the usual limit of 1,024 is far below what the gateway can serve.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {

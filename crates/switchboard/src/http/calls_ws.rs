@@ -63,7 +63,11 @@ async fn serve(app: App, identity: Identity, socket: WebSocket) {
     };
     let serve = sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
     tokio::select! {
-        _ = serve => {}
+        ended = serve => {
+            if let Some(fault) = ended.fault() {
+                app.metrics.refused("calls_ws", fault);
+            }
+        }
         () = watch => {}
     }
     // Nobody reads the answers any more.

@@ -58,7 +58,22 @@ pub(super) async fn door(State(app): State<App>, mut request: Request, next: Nex
             }
         }
     }
-    with_cors(next.run(request).await, cors)
+    let response = next.run(request).await;
+    if let Some(reason) = refusal(response.status()) {
+        app.metrics.refused("http", reason);
+    }
+    with_cors(response, cors)
+}
+
+/// Input that no handler could use. What became of a call is counted with the calls.
+fn refusal(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::BAD_REQUEST => Some("bad_request"),
+        StatusCode::METHOD_NOT_ALLOWED => Some("method"),
+        StatusCode::PAYLOAD_TOO_LARGE => Some("too_large"),
+        StatusCode::UPGRADE_REQUIRED => Some("no_upgrade"),
+        _ => None,
+    }
 }
 
 /// The one token in the `Authorization` header.
@@ -174,7 +189,8 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
     response
 }
 
-pub(super) async fn not_found(uri: Uri) -> Problem {
+pub(super) async fn not_found(State(app): State<App>, uri: Uri) -> Problem {
+    app.metrics.refused("http", "route");
     Problem::new(404, "not_found", format!("there is nothing at {}", crate::redact::printable(uri.path())))
         .hint("GET /openapi.json lists the routes")
 }
@@ -254,5 +270,15 @@ mod tests {
         check_origin_value(&["http://evil.example"], false);
         check_origin_value(&["http://127.0.0.1:3210", "http://127.0.0.1:3210"], false);
         check_origin_value(&["http://127.0.0.1:3210", "http://evil.example"], false);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_but_our_own_passes(name in "[ -~]{0,60}") {
+            let server = Server::default();
+            let ours = ["127.0.0.1:3210", "localhost:3210", "[::1]:3210", "::1:3210"];
+            let accepted = is_our_host(&name, ends("127.0.0.1:3210", false), &server);
+            proptest::prop_assert!(!accepted || ours.contains(&name.to_lowercase().as_str()), "{name}");
+        }
     }
 }

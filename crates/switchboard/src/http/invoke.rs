@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use axum::Extension;
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::tools::{CallBody, JSON, call_id_header, call_request, parse, raw, read_body};
+use super::body::Payload;
+use super::tools::{CallBody, JSON, call_id_header, call_request, parse, raw};
 use super::{App, Problem};
 use crate::tokens::Identity;
 
@@ -61,9 +61,8 @@ pub(crate) async fn invoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let body = read_body(body)?;
     let body: InvokeBody<'_> = parse(&body)?;
     let tool = body.tool.into_owned();
     let call = CallBody::new(body.args, body.session_key, body.timeout_ms);

@@ -1,6 +1,7 @@
 //! The front door: routes, and what every request passes before its handler.
 
 mod audit;
+mod body;
 mod calls;
 mod calls_ws;
 mod console;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use sa_core::outcome::{Attachment, Block};
@@ -38,7 +39,6 @@ pub(crate) type App = Arc<Gateway>;
 
 /// Every route of the gateway, behind the checks in [`front`].
 pub fn routes(gateway: App) -> Router {
-    let max_body = gateway.config.settings.limits.max_body_bytes;
     Router::new()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}/call", post(tools::call))
@@ -62,7 +62,6 @@ pub fn routes(gateway: App) -> Router {
         .route("/readyz", get(health::readyz))
         .fallback(front::not_found)
         .method_not_allowed_fallback(front::method_not_allowed)
-        .layer(DefaultBodyLimit::max(max_body))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), front::door))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(front::panicked))
         .with_state(gateway)

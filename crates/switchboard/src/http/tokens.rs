@@ -1,6 +1,5 @@
 //! Tokens over REST, for operators.
 
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -9,8 +8,9 @@ use sa_core::call::CancelReason;
 use sa_core::{AuditEvent, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
+use super::body::Payload;
 use super::front::operator_only;
-use super::tools::{parse, read_body};
+use super::tools::parse;
 use super::{App, Problem};
 use crate::tokens::{Identity, NewToken, TokenRecord};
 
@@ -80,10 +80,9 @@ pub(crate) async fn list(
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    Payload(body): Payload,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let body = read_body(body)?;
     let new: CreateToken = parse(&body).map_err(|problem| problem.hint("a token needs a \"name\" and a \"role\""))?;
     let role = Role::parse(&new.role).ok_or_else(|| {
         let roles: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +14,7 @@ use sa_core::{Finished, Output, RawJson, View};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::body::Payload;
 use super::{App, Problem, WireBlock, sse};
 use crate::tokens::Identity;
 
@@ -148,9 +148,8 @@ pub(crate) async fn call(
     Extension(identity): Extension<Identity>,
     Path(name): Path<String>,
     headers: HeaderMap,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let body = read_body(body)?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
     let request = call_request("rest", identity, name, body, &headers)?;
     if accepts_events(&headers) {
@@ -191,14 +190,6 @@ impl<'a> CallBody<'a> {
     pub(super) fn new(args: Option<&'a RawValue>, session_key: Option<Cow<'a, str>>, timeout_ms: Option<u64>) -> Self {
         Self { args, session_key, timeout_ms, idempotency_key: None }
     }
-}
-
-pub(super) fn read_body(body: Result<Bytes, axum::extract::rejection::BytesRejection>) -> Result<Bytes, Problem> {
-    body.map_err(|error| {
-        let status = error.status().as_u16();
-        let kind = if status == 413 { "too_large" } else { "bad_request" };
-        Problem::new(status, kind, error.body_text()).hint("limits.max_body_bytes says how large a body may be")
-    })
 }
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
@@ -253,3 +244,23 @@ impl sa_core::UpdateSink for QueueSink {
 }
 
 pub(super) type SharedSink = Arc<dyn sa_core::UpdateSink>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_breaks_the_reader(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), json in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,80}") {
+            let _ = parse::<CallBody<'_>>(&body);
+            let _ = parse::<CallBody<'_>>(json.as_bytes());
+            let _ = parse::<CallBody<'_>>(format!("{{\"args\":{json}}}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_argument_beside_args_is_a_mistake_with_a_hint() {
+        let problem = parse::<CallBody<'_>>(br#"{"query":"x"}"#).unwrap_err();
+        assert!(crate::journal::to_json(&problem).contains("go into"));
+    }
+}

@@ -1,0 +1,87 @@
+//! `POST /v1/tools/{name}/call` and `/v1/tools/invoke` run a tool and answer with its result, as the node wrote it.
+
+use sa_testkit::{Hello, Setup};
+use serde_json::json;
+
+#[tokio::test]
+async fn an_answer_has_the_members_that_scripts_read() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").tool("a.b").connect(&gateway).await;
+    let body = json!({ "args": { "x": 1.50 }, "session_key": "s1", "timeout_ms": 5_000 });
+    let call = gateway.operator().call_later("a_b", body);
+
+    let request = node.request().await;
+    assert_eq!((request.tool.as_str(), &request.args), ("a.b", &json!({ "x": 1.5 })));
+    assert_eq!(request.frame["session_key"], "s1");
+    assert!(request.frame["deadline_ms"].as_u64().unwrap() <= 5_000);
+    node.answer(&request.id, json!({ "y": [1, null, "ü"] })).await;
+
+    let reply = call.await.unwrap();
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["x-call-id"], reply.body["call_id"].as_str().unwrap());
+    assert!(reply.body["duration_ms"].is_u64());
+    let mut body = reply.body;
+    for volatile in ["call_id", "duration_ms"] {
+        body.as_object_mut().unwrap().remove(volatile);
+    }
+    assert_eq!(body, json!({ "ok": true, "result": { "y": [1, null, "ü"] } }));
+}
+
+#[tokio::test]
+async fn arguments_and_results_pass_through_as_they_are_written() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").tool("a.b").connect(&gateway).await;
+    // Numbers that no double holds, and an order of keys that no map keeps.
+    let exact = r#"{"z":12345678901234567890123,"a":1.10,"m":1e2}"#;
+    let request = gateway.operator().request(reqwest::Method::POST, "/v1/tools/a_b/call");
+    let body = format!(r#"{{"args":{exact}}}"#);
+    let call = tokio::spawn(sa_testkit::Reply::of(request.header("content-type", "application/json").body(body)));
+    let text = loop {
+        use futures_util::StreamExt as _;
+        match sa_testkit::soon(node.socket.next()).await {
+            Some(Ok(sa_testkit::Message::Text(text))) => break text.to_string(),
+            other => assert!(matches!(other, Some(Ok(_))), "{other:?}"),
+        }
+    };
+    assert!(text.contains(exact), "{text}");
+    let id = serde_json::from_str::<serde_json::Value>(&text).unwrap()["request_id"].clone();
+    let answer = format!(r#"{{"type":"tool_response","request_id":{id},"ok":true,"result":{exact}}}"#);
+    node.send_raw(sa_testkit::Message::text(answer)).await;
+    let reply = call.await.unwrap();
+    assert!(reply.text.contains(exact), "{}", reply.text);
+}
+
+#[tokio::test]
+async fn blocks_and_attachments_come_along() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").tool("a.b").connect(&gateway).await;
+    let call = gateway.operator().call_later("a_b", json!({}));
+    let request = node.request().await;
+    assert_eq!(request.args, json!({}), "no arguments are an empty object");
+    node.send(json!({
+        "type": "tool_response", "request_id": request.id, "ok": true,
+        "result": { "content": [{ "type": "text", "text": "hi" }] },
+        "attachments": [{ "mime_type": "text/plain", "name": "a.txt", "data": "aGk=" }],
+    }))
+    .await;
+    let body = call.await.unwrap().body;
+    assert_eq!(body["blocks"], json!([{ "type": "text", "text": "hi" }]));
+    assert_eq!(body["attachments"][0]["data"], "aGk=", "{body}");
+}
+
+#[tokio::test]
+async fn invoke_takes_the_tool_in_the_body_and_answers_in_the_nodes_words() {
+    let gateway = Setup::new().start().await;
+    let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();
+    let operator = gateway.operator();
+    let body = json!({ "tool": "a.b", "args": { "x": 1 }, "session_key": "s", "timeout_ms": 5_000 });
+    let reply = operator.post("/v1/tools/invoke", &body).await;
+    assert_eq!((reply.status, &reply.body["ok"]), (200, &json!(true)), "{}", reply.text);
+    assert_eq!((&reply.body["result"], &reply.body["tool"]), (&json!({ "x": 1 }), &json!("a.b")));
+    assert!(reply.body["request_id"].is_string() && reply.body["duration_ms"].is_u64());
+
+    let reply = operator.post("/v1/tools/invoke", &json!({ "tool": "nothing.here", "args": {} })).await;
+    reply.assert_problem(404, "not_found");
+    assert_eq!((&reply.body["ok"], &reply.body["error"]["kind"]), (&json!(false), &json!("not_found")));
+    assert!(reply.body["error"]["message"].as_str().unwrap().contains("nothing.here"));
+}

@@ -1,0 +1,72 @@
+//! A script starts the gateway, waits for one line, reads the operator's token from a private file, and ends the gateway
+//! with SIGTERM.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use sa_testkit::{Cli, Setup, soon};
+
+use crate::SWITCHBOARD;
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn says_where_it_listens_keeps_its_token_private_and_ends_in_good_order() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    assert!(gateway.url.starts_with("http://127.0.0.1:") && gateway.port() != 0, "{}", gateway.url);
+    assert_eq!(mode(&gateway.data_dir()), 0o700);
+    assert_eq!(mode(&gateway.data_dir().join("operator.token")), 0o600);
+    assert_eq!(gateway.operator().get("/v1/status").await.status, 200, "the token in the file works at once");
+    gateway.begin_stop();
+    assert_eq!(gateway.exit_code().await, Some(0));
+    for line in gateway.stderr().lines() {
+        serde_json::from_str::<serde_json::Value>(line).expect("away from a terminal, every line of the log is JSON");
+    }
+}
+
+#[tokio::test]
+async fn stdout_has_the_one_line_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("new/data");
+    let args = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    let started = Cli::new(SWITCHBOARD).args(&args).start();
+    started.says("listening on http://127.0.0.1:").await;
+    started.signal(rustix::process::Signal::TERM);
+    let ended = started.end().await;
+    ended.assert_code(0);
+    assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
+}
+
+#[tokio::test]
+async fn the_first_run_has_tools_to_call() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let reply = operator.call("demo_echo", serde_json::json!({ "text": "hello" })).await;
+    assert_eq!(reply.result()["text"], "hello");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_with_a_way_out() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = ["serve", "--listen", gateway.address(), "--data-dir", data.to_str().unwrap()];
+    let ended = soon(Cli::new(SWITCHBOARD).args(&args).run()).await;
+    ended.assert_code(1);
+    assert!(ended.stderr.contains(gateway.address()) && ended.stderr.contains("try:"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn two_gateways_never_share_a_data_directory() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let data = gateway.data_dir();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    let ended = Cli::new(SWITCHBOARD).args(&args).run().await;
+    ended.assert_code(1);
+    assert!(ended.stderr.contains("another"), "{}", ended.stderr);
+    assert_eq!(gateway.operator().get("/v1/status").await.status, 200, "the first one goes on");
+    gateway.cli(&["status"]).run().await.assert_code(0);
+}

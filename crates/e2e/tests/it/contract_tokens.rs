@@ -1,0 +1,59 @@
+//! `POST /v1/tokens` makes a token and shows it once; what it may do is what it was made for, until it is revoked.
+
+use sa_testkit::{Setup, find_in_files};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_token_is_shown_once_and_stored_as_a_hash() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    let made = operator.post("/v1/tokens", &json!({ "name": "bot", "role": "agent" })).await;
+    assert_eq!(made.status, 201);
+    assert_eq!((&made.body["name"], &made.body["role"]), (&json!("bot"), &json!("agent")));
+    let token = made.body["token"].as_str().unwrap();
+    assert!(token.len() >= 43, "256 bits");
+    assert_eq!(gateway.agent(token).get("/v1/tools").await.status, 200);
+
+    let list = operator.get("/v1/tokens").await;
+    let listed = list.body["tokens"].as_array().unwrap().iter().find(|entry| entry["id"] == made.body["id"]).unwrap();
+    assert_eq!(listed["name"], "bot");
+    assert!(!list.text.contains(token));
+    assert_eq!(find_in_files(gateway.dir.path(), token), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test]
+async fn mistakes_are_named() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    for (body, word) in [
+        (json!({}), "name"),
+        (json!({ "name": "x" }), "role"),
+        (json!({ "name": "x", "role": "king" }), "king"),
+        (json!({ "name": "", "role": "agent" }), "name"),
+        (json!({ "name": "a\u{1b}b", "role": "agent" }), "control"),
+        (json!({ "name": "x", "role": "agent", "node_id": "n" }), "node_id"),
+        (json!({ "name": "x", "role": "agent", "colour": "red" }), "colour"),
+    ] {
+        let reply = operator.post("/v1/tokens", &body).await;
+        reply.assert_problem(400, "bad_request");
+        assert!(reply.detail().contains(word), "{body}: {}", reply.text);
+    }
+}
+
+#[tokio::test]
+async fn a_token_can_be_narrowed_to_some_tools() {
+    let gateway = Setup::new().start().await;
+    let _node = sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
+    let _node = _node.connect(&gateway).await.echo();
+    let (_, token) =
+        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["notes*read", "mail_*"] })).await;
+    let agent = gateway.agent(&token);
+    assert_eq!(agent.tool_names().await, ["mail_send", "notes_read"]);
+    for name in ["notes_read", "notes.read", "mail_send", "mail.send"] {
+        assert_eq!(agent.call(name, json!({})).await.status, 200, "{name}");
+    }
+    for name in ["notes_write", "notes.write"] {
+        agent.call(name, json!({})).await.assert_problem(403, "not_allowed");
+    }
+    assert_eq!(gateway.operator().call("notes_write", json!({})).await.status, 200);
+}

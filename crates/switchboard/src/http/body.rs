@@ -1,0 +1,41 @@
+//! Reading a request's body: bounded in size and in time.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use super::{App, Problem};
+
+/// How long a client may take for a whole body. One that trickles in would hold its connection for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A request's whole body.
+pub(super) struct Payload(pub(super) Bytes);
+
+impl FromRequest<App> for Payload {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let max = app.config.settings.limits.max_body_bytes;
+        match tokio::time::timeout(PATIENCE, read(request.into_body(), max)).await {
+            Ok(body) => body.map(Self),
+            Err(_) => {
+                Err(Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs())))
+            }
+        }
+    }
+}
+
+async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
+    let body = Limited::new(body, max).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
+                .hint("send less, or raise limits.max_body_bytes")
+        } else {
+            Problem::bad_request(format!("the body cannot be read: {error}"))
+        }
+    })?;
+    Ok(body.to_bytes())
+}

@@ -1,0 +1,184 @@
+//! An agent on REST.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+
+use crate::{CallSocket, soon};
+
+/// Somebody with a token.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub http: Client,
+    pub base: String,
+    pub token: String,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    /// `null` when it was not JSON.
+    pub body: Value,
+    pub text: String,
+}
+
+impl Agent {
+    pub fn new(base: &str, token: &str) -> Self {
+        let http = Client::builder().no_proxy().build().unwrap();
+        Self { http, base: base.into(), token: token.into() }
+    }
+
+    /// A request with the token, not sent yet.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path)).await
+    }
+
+    pub async fn get_text(&self, path: &str) -> String {
+        let reply = self.get(path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+        reply.text
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::DELETE, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Calls a tool with these arguments.
+    pub async fn call(&self, tool: &str, args: Value) -> Reply {
+        self.call_with(tool, json!({ "args": args })).await
+    }
+
+    /// Calls a tool with this body.
+    pub async fn call_with(&self, tool: &str, body: Value) -> Reply {
+        self.post(&format!("/v1/tools/{tool}/call"), &body).await
+    }
+
+    /// A call in the background; dropping the handle does not end it, aborting it hangs up.
+    pub fn call_later(&self, tool: &str, body: Value) -> tokio::task::JoinHandle<Reply> {
+        let (agent, tool) = (self.clone(), tool.to_owned());
+        tokio::spawn(async move { agent.call_with(&tool, body).await })
+    }
+
+    /// A call as a stream of events.
+    pub async fn stream(&self, tool: &str, body: Value) -> Events {
+        let request = self.request(Method::POST, &format!("/v1/tools/{tool}/call")).json(&body);
+        Events::new(soon(request.header("accept", "text/event-stream").send()).await.unwrap())
+    }
+
+    /// The live feed.
+    pub async fn follow(&self) -> Events {
+        Events::new(soon(self.request(Method::GET, "/v1/events").send()).await.unwrap())
+    }
+
+    /// The socket for calls.
+    pub async fn socket(&self) -> CallSocket {
+        CallSocket::connect(&self.base, &self.token).await
+    }
+
+    /// The tools that it sees, by name.
+    pub async fn tool_names(&self) -> Vec<String> {
+        let reply = self.get("/v1/tools?limit=1000").await;
+        let tools = reply.body["tools"].as_array().unwrap();
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Reply {
+    pub async fn of(request: RequestBuilder) -> Self {
+        let response = soon(request.send()).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = soon(response.text()).await.unwrap();
+        Self { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text }
+    }
+
+    /// The result of a call that went well.
+    #[track_caller]
+    pub fn result(self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.body["result"].clone()
+    }
+
+    /// Checks a problem's status and kind, and that it has the members that every problem has.
+    #[track_caller]
+    pub fn assert_problem(&self, status: u16, kind: &str) -> &Self {
+        assert_eq!((self.status, self.body["kind"].as_str()), (status, Some(kind)), "{}", self.text);
+        assert_eq!(self.body["status"], status);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(self.body["type"], format!("urn:switchboard:problem:{kind}"));
+        assert!(
+            self.body["title"].is_string() && self.body["detail"].is_string() && self.body["retryable"].is_boolean()
+        );
+        self
+    }
+
+    pub fn detail(&self) -> &str {
+        self.body["detail"].as_str().unwrap_or_default()
+    }
+}
+
+/// Server-sent events, one by one.
+pub struct Events {
+    pub status: u16,
+    pub headers: HeaderMap,
+    body: BoxStream<'static, reqwest::Result<Vec<u8>>>,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    fn new(response: Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
+        Self { status, headers, body, buffer: Vec::new() }
+    }
+
+    /// The id of the call that this is the stream of.
+    pub fn call_id(&self) -> String {
+        self.headers["x-call-id"].to_str().unwrap().to_owned()
+    }
+
+    /// The next event's name and data; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                let block = String::from_utf8(block).unwrap();
+                let part = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                if let (Some(name), Some(data)) = (part("event: "), part("data: ")) {
+                    return Some((name, serde_json::from_str(&data).unwrap()));
+                }
+            }
+            match soon(self.body.next()).await {
+                Some(Ok(bytes)) => self.buffer.extend(bytes),
+                _ => return None,
+            }
+        }
+    }
+
+    /// The next event of this name, whatever comes before it.
+    pub async fn wait_for(&mut self, name: &str) -> Value {
+        loop {
+            let (seen, data) = self.next().await.unwrap_or_else(|| panic!("the stream ended before {name}"));
+            if seen == name {
+                return data;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("status", &self.status).finish_non_exhaustive()
+    }
+}

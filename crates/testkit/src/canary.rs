@@ -1,0 +1,29 @@
+//! Looking for words that must not be anywhere.
+
+use std::path::{Path, PathBuf};
+
+/// The files below a directory that hold these bytes.
+pub fn find_in_files(dir: &Path, needle: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(find_in_files(&path, needle));
+        } else if std::fs::read(&path).is_ok_and(|bytes| holds(&bytes, needle)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Fails when a text holds the needle.
+#[track_caller]
+pub fn assert_nowhere(needle: &str, texts: &[(&str, &str)]) {
+    for (place, text) in texts {
+        assert!(!text.contains(needle), "the canary is in {place}: {text}");
+    }
+}
+
+fn holds(bytes: &[u8], needle: &str) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
+}

@@ -1,0 +1,112 @@
+//! Commands of the program.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
+
+use crate::gateway::{Said, clean, send_signal};
+use crate::{eventually, soon};
+
+/// A command that is not running yet.
+#[derive(Debug)]
+pub struct Cli {
+    command: Command,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Started {
+    child: Child,
+    out: Said,
+    err: Said,
+}
+
+impl Cli {
+    pub fn new(program: &str) -> Self {
+        let mut command = Command::new(program);
+        clean(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        Self { command }
+    }
+
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it to its end.
+    pub async fn run(self) -> Finished {
+        self.start().end().await
+    }
+
+    /// Runs it with this text on its stdin.
+    pub async fn run_with(mut self, input: &str) -> Finished {
+        self.command.stdin(Stdio::piped());
+        let mut started = self.start();
+        let mut stdin = started.child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        started.end().await
+    }
+
+    pub fn start(mut self) -> Started {
+        let mut child = self.command.spawn().unwrap();
+        let (out, err) = (Said::of(child.stdout.take().unwrap()), Said::of(child.stderr.take().unwrap()));
+        Started { child, out, err }
+    }
+}
+
+impl Started {
+    /// Waits until it has written this to stdout.
+    pub async fn says(&self, words: &str) -> String {
+        eventually(words, || async { Some(self.out.text()).filter(|text| text.contains(words)) }).await
+    }
+
+    /// Waits until it has written this to stderr.
+    pub async fn warns(&self, words: &str) -> String {
+        eventually(words, || async { Some(self.err.text()).filter(|text| text.contains(words)) }).await
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        send_signal(self.child.id().unwrap(), signal);
+    }
+
+    pub async fn end(mut self) -> Finished {
+        let code = soon(self.child.wait()).await.unwrap().code();
+        self.out.end().await;
+        self.err.end().await;
+        Finished { code, stdout: self.out.text(), stderr: self.err.text() }
+    }
+}
+
+impl Finished {
+    /// The JSON on stdout.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+
+    /// Checks the exit code.
+    #[track_caller]
+    pub fn assert_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+}
