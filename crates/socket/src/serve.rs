@@ -77,7 +77,7 @@ impl SocketLimits {
     /// Small buffers, which grow when a message needs it: tungstenite's own would cost 128 KiB for each idle connection.
     pub fn apply(self, upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
         upgrade
-            .read_buffer_size(4 * 1024)
+            .read_buffer_size(2 * 1024)
             .write_buffer_size(16 * 1024)
             .max_message_size(self.max_message_bytes)
             .max_frame_size(self.max_message_bytes)
@@ -89,13 +89,26 @@ pub type Next = ControlFlow<Close>;
 
 /// Serves a connection until either side closes it, and says why it ended. `on_text` gets every text message; it must
 /// not block, and answers by way of the outbox.
-pub async fn serve(
+///
+/// Not an `async fn`, so that the socket itself is no part of the future: an idle connection is hardly more than its
+/// futures, and each one that a socket is passed through would have room for it once more.
+pub fn serve<'a>(
     socket: WebSocket,
+    outbox: &'a Outbox,
+    liveness: Liveness,
+    on_text: impl FnMut(&str) -> Next + Send + 'a,
+) -> impl Future<Output = Close> + Send + 'a {
+    let (sink, stream) = socket.split();
+    serve_halves(sink, stream, outbox, liveness, on_text)
+}
+
+async fn serve_halves(
+    sink: SplitSink<WebSocket, Message>,
+    stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     liveness: Liveness,
     on_text: impl FnMut(&str) -> Next + Send,
 ) -> Close {
-    let (sink, stream) = socket.split();
     let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
     let ended = {

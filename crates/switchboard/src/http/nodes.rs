@@ -95,7 +95,10 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);
-    Ok(limits.apply(upgrade).on_upgrade(move |socket| nodes.serve(socket, admission)))
+    Ok(limits.apply(upgrade).on_upgrade(move |socket| async move {
+        // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
+        tokio::spawn(nodes.serve(socket, admission));
+    }))
 }
 
 /// Decides by the token whether a node may connect, and as whom.
