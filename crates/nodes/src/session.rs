@@ -49,7 +49,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             return dismiss(socket, &Close::new(close::ID_HELD, "this node id belongs to another node")).await;
         }
     };
-    for name in &ignored {
+    for name in ignored {
         warn!(node = id, name, "a name in the node's hello cannot be used");
     }
     info!(node = id, remote = admission.remote, "node connected");
@@ -70,7 +70,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             std::future::pending::<()>().await;
         });
         let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
-        let serve = std::pin::pin!(sa_socket::serve(*socket, &outbox, nodes.options.liveness, on_text));
+        let serve = std::pin::pin!(sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text));
         tokio::select! {
             ended = serve => ended,
             () = watch => unreachable!("the watch never ends by itself"),

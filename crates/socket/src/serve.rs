@@ -90,15 +90,15 @@ pub type Next = ControlFlow<Close>;
 /// Serves a connection until either side closes it, and says why it ended. `on_text` gets every text message; it must
 /// not block, and answers by way of the outbox.
 ///
-/// Not an `async fn`, so that the socket itself is no part of the future: an idle connection is hardly more than its
-/// futures, and each one that a socket is passed through would have room for it once more.
+/// Not an `async fn`, and the socket in a box, so that it is no part of any future: an idle connection is hardly more
+/// than its futures, and each one that a socket is passed through would have room for it once more.
 pub fn serve<'a>(
-    socket: WebSocket,
+    socket: Box<WebSocket>,
     outbox: &'a Outbox,
     liveness: Liveness,
     on_text: impl FnMut(&str) -> Next + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
-    let (sink, stream) = socket.split();
+    let (sink, stream) = (*socket).split();
     serve_halves(sink, stream, outbox, liveness, on_text)
 }
 
@@ -120,7 +120,7 @@ async fn serve_halves(
             // We have closed; the peer gets a moment to say that it knows.
             ended = &mut writer => {
                 if ended.code != 1006 {
-                    let _ = tokio::time::timeout(CLOSE_PATIENCE, reader).await;
+                    let _ = Box::pin(tokio::time::timeout(CLOSE_PATIENCE, reader)).await;
                 }
                 ended
             }
@@ -201,7 +201,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
                 }
                 // A peer that reads nothing would block the ping, too; that is then what ends the connection.
                 let ping = sink.send(Message::Ping(Bytes::new()));
-                match tokio::time::timeout(liveness.dead_after, ping).await {
+                match Box::pin(tokio::time::timeout(liveness.dead_after, ping)).await {
                     Ok(Ok(())) => continue,
                     _ => return Close::lost(SILENT),
                 }
@@ -218,7 +218,8 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
             }
             sink.flush().await
         };
-        match tokio::time::timeout(liveness.dead_after, write).await {
+        // In a box, for it is there only while something is written, and a connection is idle most of its life.
+        match Box::pin(tokio::time::timeout(liveness.dead_after, write)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return close.unwrap_or(Close::lost("the connection broke")),
             Err(_) => return Close::lost(READS_NOTHING),

@@ -61,7 +61,7 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
         }
         std::future::pending::<()>().await;
     });
-    let serve = sa_socket::serve(*socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
+    let serve = sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
     let serve = std::pin::pin!(serve);
     tokio::select! {
         ended = serve => {
