@@ -11,6 +11,8 @@ mod nats;
 mod proc;
 mod report;
 
+use std::process::ExitCode;
+
 use anyhow::Context as _;
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,16 +21,27 @@ use crate::args::Args;
 use crate::measure::Bench;
 use crate::report::Report;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(helper) = args.helper {
-        return helper.run();
+    let result = match &args.helper {
+        Some(helper) => helper.run(),
+        None => drive(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn drive(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            report = run(&args) => report,
+            report = run(args) => report,
             // Leaving by way of drop ends the processes that were started.
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
             _ = terminate.recv() => anyhow::bail!("terminated"),

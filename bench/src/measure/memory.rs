@@ -10,10 +10,10 @@ use crate::report::{Report, Row};
 
 const KB: f64 = 1024.0;
 const BUDGET_KB: f64 = 8.0;
-const WARM: usize = 20;
+const WARM: usize = 200;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
-    let counts: &[usize] = if bench.args.quick { &[100, 1_000] } else { &[1_000, 10_000] };
+    let counts: &[usize] = if bench.args.quick { &[1_000] } else { &[1_000, 10_000] };
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("memory")).await?;
     let mut nodes = Child::helper(&["idle", &gateway.address.to_string()], &bench.dir.join("idle.log"))?;
     // A few nodes first: what the gateway takes once, for its first connections, is no node's cost.
