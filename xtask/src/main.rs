@@ -96,10 +96,16 @@ fn bench(more: &[String]) -> Result<()> {
 
 fn prove() -> Result<()> {
     setup::for_tests()?;
-    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
-    run(cargo()
-        .args(["nextest", "run", "--package", "sa-store", "--package", "sa-core", "--no-fail-fast"])
-        .envs([("SWITCHBOARD_PROVE", "1"), ("PROPTEST_CASES", "20000")]))
+    let long = [
+        ("SWITCHBOARD_POWER_LOSSES", "1000"),
+        ("SWITCHBOARD_CRASH_KILLS", "200"),
+        ("SWITCHBOARD_DAMAGE_PLACES", "1000"),
+        ("PROPTEST_CASES", "5000"),
+        // The ordinary limit on a test's time is for the ordinary runs.
+        ("NEXTEST_PROFILE", "prove"),
+    ];
+    let packages = ["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"];
+    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))
 }
 
 pub(crate) fn cargo() -> Command {

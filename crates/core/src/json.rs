@@ -1,5 +1,7 @@
 //! JSON that travels through the gateway as the text it came as.
 
+mod tree;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,10 +59,10 @@ impl RawJson {
         self.as_str() == "null"
     }
 
-    /// The parsed tree, for the places that must look inside.
+    /// The parsed tree, for the places that must look inside. A key that appears twice is an error.
     ///
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
-        serde_json::from_str(&self.0)
+        serde_json::from_str::<tree::Tree>(&self.0).map(|tree| tree.0)
     }
 }
 
@@ -128,5 +130,16 @@ mod tests {
         check(&nested(1_000_000), false);
         check(&format!("[\"{}\"]", "[".repeat(500)), true);
         check(&format!("[\"\\\"{}\"]", "[".repeat(500)), true);
+    }
+
+    #[test]
+    fn a_tree_is_what_serde_reads_but_for_keys_that_appear_twice() {
+        let text = r#"{"a":[1,-2,1.5e3,true,null,"x",18446744073709551615],"b":{"c":{}}}"#;
+        let plain: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(RawJson::parse(text).unwrap().to_value().unwrap(), plain);
+        for twice in [r#"{"a":1,"a":2}"#, r#"[{"x":{"a":1,"\u0061":2}}]"#] {
+            let error = RawJson::parse(twice).unwrap().to_value().unwrap_err();
+            assert!(error.to_string().contains("\"a\" appears twice"), "{error}");
+        }
     }
 }

@@ -6,6 +6,8 @@ mod contract_events;
 mod contract_start;
 mod contract_tokens;
 mod contract_tools;
+mod docs;
+mod mcp;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

@@ -18,7 +18,7 @@ pub(crate) struct CallArgs {
     /// One argument. Taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
     #[arg(long = "arg", short = 'a', value_name = "KEY=VALUE")]
     args: Vec<String>,
-    /// All arguments as one JSON object; - reads it from stdin.
+    /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
     #[arg(long = "args-json", value_name = "JSON", conflicts_with = "args")]
     args_json: Option<String>,
     /// How long it may take, in milliseconds; progress extends it.

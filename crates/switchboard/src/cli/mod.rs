@@ -12,6 +12,7 @@ mod sse;
 mod tail;
 mod token;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -88,11 +89,24 @@ enum Command {
 
 /// Runs the command line. Failures have been printed when this returns.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(typed(std::env::args_os()));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// `call TOOL --json '{"a":1}'` gives the arguments as JSON, and `--json` alone asks for JSON: two things that people type
+/// with the same word. What follows it tells them apart.
+fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    for at in 1..words.len().saturating_sub(1) {
+        let json = words[at + 1].to_string_lossy();
+        if words[at] == "--json" && (json.starts_with('{') || json == "-") {
+            words[at] = "--args-json".into();
+        }
+    }
+    words
 }
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
@@ -128,6 +142,22 @@ fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[track_caller]
+    fn check_typed(words: &[&str], expected: &[&str]) {
+        assert_eq!(typed(words.iter().map(OsString::from)), expected);
+    }
+
+    #[test]
+    fn json_alone_is_about_the_output_and_with_an_object_about_the_arguments() {
+        check_typed(&["sb", "call", "t", "--json"], &["sb", "call", "t", "--json"]);
+        check_typed(&["sb", "--json", "call", "t"], &["sb", "--json", "call", "t"]);
+        check_typed(&["sb", "call", "t", "--json", "{}"], &["sb", "call", "t", "--args-json", "{}"]);
+        check_typed(
+            &["sb", "call", "t", "--json", "{}", "--json"],
+            &["sb", "call", "t", "--args-json", "{}", "--json"],
+        );
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {
