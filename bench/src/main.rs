@@ -1,1 +1,80 @@
-fn main() {}
+//! The load driver behind `cargo xtask bench`: real processes over loopback, and the same driver for what they are
+//! compared with. `docs/benchmarks.md` says what each row means.
+
+mod args;
+mod child;
+mod gateway;
+mod helper;
+mod load;
+mod measure;
+mod nats;
+mod proc;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Args;
+use crate::measure::Bench;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match &args.helper {
+        Some(helper) => helper.run(),
+        None => drive(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn drive(args: &Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            report = run(args) => report,
+            // Leaving by way of drop ends the processes that were started.
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminate.recv() => anyhow::bail!("terminated"),
+        }
+    })?;
+    print!("{}", if args.json { report.json() } else { report.table() });
+    Ok(())
+}
+
+async fn run(args: &Args) -> anyhow::Result<Report> {
+    proc::raise_file_limit();
+    anyhow::ensure!(
+        args.switchboard.is_file(),
+        "{} is not there; build it with: cargo build --profile quick-release -p switchboard",
+        args.switchboard.display()
+    );
+    let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = tempfile::Builder::new().prefix("sa-bench-").tempdir_in(&base);
+    let dir = dir.with_context(|| format!("cannot make a directory in {}", base.display()))?;
+    let mut report = Report::default();
+    if proc::is_in_memory(dir.path()) {
+        report.note(format!("{} is in memory: a sync costs nothing there; see --dir", base.display()));
+    }
+    let nats = match nats::find(args.nats.as_deref()).await {
+        Ok(path) => Some(path),
+        Err(error) => {
+            report.note(format!("no nats-server, so nothing is compared with it: {error:#}"));
+            None
+        }
+    };
+    let bench = Bench { args, nats: nats.as_deref(), dir: dir.path() };
+    for part in &args.parts() {
+        part.measure(&bench, &mut report).await?;
+    }
+    Ok(report)
+}

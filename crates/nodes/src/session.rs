@@ -17,8 +17,8 @@ use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
 use crate::{Admission, KIND, Nodes};
 
-pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admission) {
-    let introduction = match greet(nodes, &mut socket, &admission).await {
+pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
+    let introduction = match greet(nodes, &mut socket, admission).await {
         Ok(introduction) => introduction,
         Err(refusal) => {
             nodes.router.journal().count("node", "refused");
@@ -44,34 +44,37 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admissi
     let registration = match nodes.router.directory().attach(attach) {
         Ok(registration) => registration,
         Err(error @ AttachError::HeldByAnother(_)) => {
-            audit(nodes, "node.impostor", &id, &admission, &error.to_string());
+            audit(nodes, "node.impostor", &id, admission, &error.to_string());
             warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
             return dismiss(socket, &Close::new(close::ID_HELD, "this node id belongs to another node")).await;
         }
     };
-    for name in &ignored {
+    for name in ignored {
         warn!(node = id, name, "a name in the node's hello cannot be used");
     }
     info!(node = id, remote = admission.remote, "node connected");
-    audit(nodes, "node.connected", &id, &admission, "");
+    audit(nodes, "node.connected", &id, admission, "");
 
-    let watch = async {
-        tokio::select! {
-            () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-            () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
-            () = registration.replaced().cancelled_owned() => {
-                outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
+    let ended = {
+        // Pinned where they are made: moved into the `select!`, each would have its room twice.
+        let watch = std::pin::pin!(async {
+            tokio::select! {
+                () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+                () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
+                () = registration.replaced().cancelled_owned() => {
+                    outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
+                }
             }
+            // Calls end now, not when the node has read that it was dismissed.
+            provider.close(&format!("the node \"{id}\" was disconnected"));
+            std::future::pending::<()>().await;
+        });
+        let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
+        let serve = std::pin::pin!(sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text));
+        tokio::select! {
+            ended = serve => ended,
+            () = watch => unreachable!("the watch never ends by itself"),
         }
-        // Calls end now, not when the node has read that it was dismissed.
-        provider.close(&format!("the node \"{id}\" was disconnected"));
-        std::future::pending::<()>().await;
-    };
-    let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
-    let serve = sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text);
-    let ended = tokio::select! {
-        ended = serve => ended,
-        () = watch => unreachable!("the watch never ends by itself"),
     };
     // The calls first: one that is resolved again must find the node gone, or back.
     drop(registration);
@@ -80,7 +83,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: WebSocket, admission: Admissi
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
-    audit(nodes, "node.disconnected", &id, &admission, &ended.reason);
+    audit(nodes, "node.disconnected", &id, admission, &ended.reason);
 }
 
 /// Waits for the hello, and checks it.
@@ -125,7 +128,7 @@ async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
     }
 }
 
-async fn dismiss(mut socket: WebSocket, refusal: &Close) {
+async fn dismiss(mut socket: Box<WebSocket>, refusal: &Close) {
     let frame = CloseFrame { code: refusal.code, reason: refusal.reason.as_ref().into() };
     let goodbye = async {
         socket.send(Message::Close(Some(frame))).await.ok()?;

@@ -74,15 +74,14 @@ impl Outbox {
         self.lock().close.is_some()
     }
 
-    /// Waits for something to do: the frames to write, and the reason to close after them, if there is one.
-    pub(crate) async fn next(&self) -> (Vec<Utf8Bytes>, Option<Close>) {
+    /// Waits for something to do.
+    pub(crate) async fn ready(&self) {
         loop {
             let changed = self.0.changed.notified();
             {
-                let mut queue = self.lock();
+                let queue = self.lock();
                 if !queue.frames.is_empty() || queue.close.is_some() {
-                    queue.bytes = 0;
-                    return (std::mem::take(&mut queue.frames), queue.close.clone());
+                    return;
                 }
             }
             changed.await;
@@ -98,6 +97,13 @@ impl Outbox {
             }
             changed.await;
         }
+    }
+
+    /// The frames to write, and the reason to close after them, if there is one.
+    pub(crate) fn take(&self) -> (Vec<Utf8Bytes>, Option<Close>) {
+        let mut queue = self.lock();
+        queue.bytes = 0;
+        (std::mem::take(&mut queue.frames), queue.close.clone())
     }
 
     /// Nothing can be sent any more; what was queued is gone.
@@ -126,7 +132,8 @@ mod tests {
         assert_eq!(outbox.send("12345678901234567890"), Ok(()), "one frame always fits: it is what the peer asked for");
         assert_eq!(outbox.send("x"), Err(Rejected::Overrun));
         assert_eq!(outbox.send("x"), Err(Rejected::Closed));
-        let (frames, close) = outbox.next().await;
+        outbox.ready().await;
+        let (frames, close) = outbox.take();
         assert_eq!(frames.len(), 1);
         assert_eq!(close.map(|close| close.code), Some(4429));
     }
@@ -136,6 +143,7 @@ mod tests {
         let outbox = outbox();
         outbox.close(Close::new(1001, "going away"));
         outbox.close(Close::new(4401, "revoked"));
-        assert_eq!(outbox.next().await.1.map(|close| close.code), Some(1001));
+        outbox.ready().await;
+        assert_eq!(outbox.take().1.map(|close| close.code), Some(1001));
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -39,7 +38,7 @@ pub struct Ends {
 /// Serves until `stop` fires; then takes no new connections, drains, and returns once everything has ended.
 pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
-    let app = http::routes(Arc::clone(&gateway));
+    let app = http::FrontDoor::new(Arc::clone(&gateway));
     let places = Arc::new(Semaphore::new(gateway.config.settings.server.max_connections));
     let connections = TaskTracker::new();
     loop {
@@ -102,25 +101,22 @@ async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<tokio_rus
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ends: Ends,
-    app: axum::Router,
+    app: http::FrontDoor,
     metrics: &Metrics,
     closing: CancellationToken,
 ) {
     // Whether there has been a request: a client that keeps its connection for later is not a slow one.
     let used = Arc::new(AtomicBool::new(false));
     let uses = Arc::clone(&used);
-    let app = tower::ServiceBuilder::new()
-        .map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            uses.store(true, Ordering::Relaxed);
-            request.extensions_mut().insert(ends);
-            request
-        })
-        .service(app);
+    let service = hyper::service::service_fn(move |request| {
+        uses.store(true, Ordering::Relaxed);
+        app.clone().answer(ends, request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

@@ -1,5 +1,6 @@
 //! An agent's mistakes on the socket for calls are answered, and cost nobody else anything.
 
+use futures_util::SinkExt as _;
 use sa_testkit::{Gateway, Hello, Message, Setup, Traffic};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
@@ -67,7 +68,6 @@ async fn what_breaks_the_protocol_ends_that_connection() {
         (Message::text("x".repeat(1_000_001)), 1009, "too_large"),
     ] {
         let mut socket = gateway.operator().socket().await;
-        use futures_util::SinkExt as _;
         let _ = socket.socket.send(message).await;
         assert_eq!(socket.closed().await.0, code);
         sa_testkit::eventually(reason, || async { (gateway.refused("calls_ws", reason).await == 1).then_some(()) })

@@ -3,6 +3,7 @@
 use reqwest::Method;
 use sa_testkit::{Gateway, Hello, RawHttp, Reply, Setup, Traffic, eventually};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 async fn start() -> (Gateway, Traffic) {
     let gateway = Setup::new().config("[limits]\nmax_body_bytes = 100_000").start().await;
@@ -84,7 +85,7 @@ async fn values_that_cannot_be_read() {
 #[tokio::test]
 async fn bytes_that_are_no_http() {
     let (gateway, traffic) = start().await;
-    let many = (0..300).map(|number| format!("h{number}: x\r\n")).collect::<String>();
+    let many = (0..300).map(|number| format!("h{number}: x\r\n")).collect::<Vec<_>>().concat();
     for text in [
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1} TLS to a port without\r\n\r\n".to_owned(),
         "GET\r\n\r\n".to_owned(),
@@ -94,7 +95,6 @@ async fn bytes_that_are_no_http() {
         format!("POST /v1/tools/a/call HTTP/1.1\r\nhost: {}\r\ncontent-length: minus\r\n\r\n", gateway.address()),
     ] {
         let mut raw = RawHttp::connect(&gateway).await;
-        use tokio::io::AsyncWriteExt as _;
         let _ = raw.stream.write_all(text.as_bytes()).await;
         let answer = raw.read_to_end().await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");

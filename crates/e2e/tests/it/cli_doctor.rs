@@ -100,7 +100,7 @@ async fn no_nodes_at_all_and_a_port_that_is_taken() {
     // Something that listens and is no gateway.
     std::thread::spawn(move || {
         while let Ok((stream, _)) = taken.accept() {
-            drop(stream)
+            drop(stream);
         }
     });
     diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "something else listens").await;

@@ -43,8 +43,8 @@ async fn mistakes_are_named() {
 #[tokio::test]
 async fn a_token_can_be_narrowed_to_some_tools() {
     let gateway = Setup::new().start().await;
-    let _node = sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
-    let _node = _node.connect(&gateway).await.echo();
+    let hello = sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
+    let _node = hello.connect(&gateway).await.echo();
     let (_, token) =
         gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["notes*read", "mail_*"] })).await;
     let agent = gateway.agent(&token);

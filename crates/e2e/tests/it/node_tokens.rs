@@ -71,7 +71,7 @@ async fn a_token_that_was_not_encoded_counts_as_it_stands() {
         if token.is_ascii() && !token.contains(' ') {
             Hello::new("raw").token(token).connect(&gateway).await;
         }
-        let encoded: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
         Hello::new("encoded").token(&encoded).connect(&gateway).await;
     }
 }

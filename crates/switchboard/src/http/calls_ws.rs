@@ -31,7 +31,7 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
-    Ok(limits.apply(upgrade).on_upgrade(move |socket| serve(app, identity, socket)))
+    Ok(limits.apply(upgrade).on_upgrade(move |socket| serve(app, identity, Box::new(socket))))
 }
 
 struct Session {
@@ -48,7 +48,7 @@ struct Running {
     keyed: bool,
 }
 
-async fn serve(app: App, identity: Identity, socket: WebSocket) {
+async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
     let outbox = Outbox::new(app.config.settings.limits.max_outbox_bytes, overrun);
     let mut ready = String::new();
@@ -57,7 +57,7 @@ async fn serve(app: App, identity: Identity, socket: WebSocket) {
     let _ = outbox.send(ready);
     let session = Arc::new(Session { app, identity, outbox: outbox.clone(), running: Mutex::default() });
     let app = &session.app;
-    let watch = async {
+    let watch = std::pin::pin!(async {
         tokio::select! {
             () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
             () = session.identity.over() => {
@@ -66,8 +66,9 @@ async fn serve(app: App, identity: Identity, socket: WebSocket) {
             }
         }
         std::future::pending::<()>().await;
-    };
+    });
     let serve = sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
+    let serve = std::pin::pin!(serve);
     tokio::select! {
         ended = serve => {
             if let Some(fault) = ended.fault() {

@@ -3,11 +3,12 @@
 use std::any::Any;
 use std::net::IpAddr;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sa_core::Role;
+use tower::ServiceExt as _;
 
 use super::{App, Problem};
 use crate::config::settings::Server;
@@ -19,10 +20,9 @@ const OPEN: [&str; 4] = ["/healthz", "/readyz", "/console", "/console/"];
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
-pub(super) async fn door(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let Some(ends) = request.extensions().get::<Ends>().copied() else {
-        return Problem::new(500, "internal", "the connection is not known").into_response();
-    };
+/// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
+/// router's, where it would cost two boxed futures and four boxed services for each request.
+pub(super) async fn door(app: &App, routes: Router, ends: Ends, mut request: Request) -> Response {
     let server = &app.config.settings.server;
     let path = request.uri().path();
     let refuse = |reason: &'static str, detail: String| {
@@ -58,7 +58,8 @@ pub(super) async fn door(State(app): State<App>, mut request: Request, next: Nex
             }
         }
     }
-    let response = next.run(request).await;
+    request.extensions_mut().insert(ends);
+    let Ok(response) = routes.oneshot(request).await;
     if let Some(reason) = refusal(response.status()) {
         app.metrics.refused("http", reason);
     }

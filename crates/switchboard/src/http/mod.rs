@@ -17,6 +17,7 @@ mod tokens;
 mod tools;
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
@@ -25,10 +26,13 @@ use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
 use sa_core::outcome::{Attachment, Block};
 use serde::Serialize;
 
 use crate::assemble::Gateway;
+use crate::serve::Ends;
 use crate::tokens::Identity;
 
 pub(crate) use health::mark_started;
@@ -38,8 +42,26 @@ pub use problem::Problem;
 /// What handlers share.
 pub(crate) type App = Arc<Gateway>;
 
-/// Every route of the gateway, behind the checks in [`front`].
-pub fn routes(gateway: App) -> Router {
+/// Where every request comes in: the checks in [`front`], then the routes.
+#[derive(Debug, Clone)]
+pub struct FrontDoor {
+    gateway: App,
+    routes: Router,
+}
+
+impl FrontDoor {
+    pub fn new(gateway: App) -> Self {
+        Self { routes: routes(Arc::clone(&gateway)), gateway }
+    }
+
+    /// Answers one request of a connection between these ends.
+    pub async fn answer(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
+        let answer = front::door(&self.gateway, self.routes, ends, request.map(Body::new));
+        Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(front::panicked))
+    }
+}
+
+fn routes(gateway: App) -> Router {
     Router::new()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}/call", post(tools::call))
@@ -63,8 +85,6 @@ pub fn routes(gateway: App) -> Router {
         .route("/readyz", get(health::readyz))
         .fallback(front::not_found)
         .method_not_allowed_fallback(front::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), front::door))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(front::panicked))
         .with_state(gateway)
 }
 

@@ -96,18 +96,18 @@ pub(crate) async fn upgrade(
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);
     Ok(limits.apply(upgrade).on_upgrade(move |socket| async move {
-        let revoked = admission.revoked.clone();
-        let watch = async {
-            if let Some(identity) = &identity {
-                identity.over().await;
-                revoked.cancel();
-            }
-            std::future::pending::<()>().await;
+        let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
+        // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
+        match identity {
+            None => tokio::spawn(serve),
+            Some(identity) => tokio::spawn(async move {
+                tokio::select! {
+                    () = &mut serve => return,
+                    () = identity.over() => revoked.cancel(),
+                }
+                serve.await;
+            }),
         };
-        tokio::select! {
-            () = nodes.serve(socket, admission) => {}
-            () = watch => {}
-        }
     }))
 }
 

@@ -1,0 +1,72 @@
+//! The gateway under test.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::child::Child;
+use crate::{load, proc};
+
+pub(crate) struct Gateway {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+    /// From the start of the process to the line that says it listens.
+    pub(crate) ready_after: Duration,
+}
+
+impl Gateway {
+    /// Starts the binary with a data directory of its own.
+    pub(crate) async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
+        let log = data_dir.with_extension("log");
+        let set_up = |command: &mut tokio::process::Command| {
+            command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+            // 256 calls in flight all go to one node.
+            command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
+            command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
+        };
+        let start = Instant::now();
+        let mut child = Child::spawn(program, set_up, &log)?;
+        let url = child.line("listening on ").await.with_context(|| tail(&log))?;
+        let ready_after = start.elapsed();
+        let address = url.strip_prefix("http://").and_then(|address| address.parse().ok());
+        let address = address.with_context(|| format!("cannot read the address in \"{url}\""))?;
+        let token = std::fs::read_to_string(data_dir.join("operator.token")).context("no operator token")?;
+        Ok(Self { child, address, token: token.trim().to_owned(), ready_after })
+    }
+
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
+        proc::cpu_time(self.child.pid())
+    }
+
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        proc::resident(self.child.pid())
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.child.stop().await
+    }
+
+    /// Waits until a tool of this name is online, and returns its exposed name.
+    pub(crate) async fn wait_for_tool(&self, own_name: &str) -> anyhow::Result<String> {
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            let list = load::http::get(self.address, "/v1/tools", &self.token).await?;
+            let tools = list["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let names = tools.iter().filter_map(|tool| tool["name"].as_str());
+            if let Some(name) = names.into_iter().find(|name| name.ends_with(own_name)) {
+                return Ok(name.to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("no node with the tool \"{own_name}\" connected in time")
+    }
+}
+
+fn tail(log: &PathBuf) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    format!("the gateway did not start; the end of its log:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
+}

@@ -1,0 +1,115 @@
+//! Nodes that say hello and are silent from then on, by the thousand: bare sockets, so that one process can have them all.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// Handshakes at a time.
+const AT_ONCE: usize = 32;
+
+pub(super) async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
+    let mut lines = stdin_lines();
+    let mut connected = 0_usize;
+    while let Some(line) = lines.recv().await {
+        let wanted: usize = line.trim().parse().context("not a number of nodes")?;
+        futures_util::stream::iter(connected..wanted)
+            .map(|number| Ok::<_, anyhow::Error>(connect(gateway, number)))
+            .try_buffer_unordered(AT_ONCE)
+            .try_for_each(|socket| {
+                // A lost node would make the others look cheaper than they are.
+                tokio::spawn(async {
+                    let ended = stay(socket).await;
+                    eprintln!("a node was lost: {ended:?}");
+                    std::process::exit(1);
+                });
+                std::future::ready(Ok(()))
+            })
+            .await?;
+        connected = wanted;
+        println!("ready {connected}");
+    }
+    std::process::exit(0)
+}
+
+/// Standard input by line, from a thread: reading it inside the runtime would keep the runtime from ending.
+pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            if line.ok().and_then(|line| sender.blocking_send(line).ok()).is_none() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+async fn connect(gateway: SocketAddr, number: usize) -> anyhow::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(gateway).await?;
+    stream.set_nodelay(true)?;
+    let mut socket = BufReader::with_capacity(512, stream);
+    let upgrade = format!(
+        "GET /v1/nodes/ws HTTP/1.1\r\nHost: {gateway}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    socket.write_all(upgrade.as_bytes()).await?;
+    let mut line = String::new();
+    socket.read_line(&mut line).await?;
+    anyhow::ensure!(line.contains(" 101 "), "the gateway answered: {}", line.trim());
+    while line != "\r\n" {
+        line.clear();
+        anyhow::ensure!(socket.read_line(&mut line).await? > 0, "the gateway hung up");
+    }
+    let hello = format!(
+        "{{\"type\":\"node_hello\",\"protocol_version\":1,\"node\":{{\"id\":\"idle-{number}\",\"name\":\"idle-{number}\",\
+         \"node_type\":\"generic\",\"version\":\"0.1.0\",\"tags\":[]}},\"capabilities\":[\"idle{number}\"]}}"
+    );
+    send(&mut socket, 0x1, hello.as_bytes()).await?;
+    let (opcode, welcome) = receive(&mut socket).await?;
+    anyhow::ensure!(opcode == 0x1, "no welcome but {}", String::from_utf8_lossy(&welcome));
+    Ok(socket)
+}
+
+/// Answers pings, and ends when the connection does.
+async fn stay(mut socket: BufReader<TcpStream>) -> anyhow::Result<()> {
+    loop {
+        let (opcode, payload) = receive(&mut socket).await?;
+        match opcode {
+            0x8 => return Ok(()),
+            0x9 => send(&mut socket, 0xa, &payload).await?,
+            _ => {}
+        }
+    }
+}
+
+async fn send(socket: &mut BufReader<TcpStream>, opcode: u8, payload: &[u8]) -> anyhow::Result<()> {
+    let mut frame = vec![0x80 | opcode];
+    match u8::try_from(payload.len()) {
+        Ok(length @ ..126) => frame.push(0x80 | length),
+        _ => {
+            frame.push(0x80 | 126);
+            frame.extend(u16::try_from(payload.len())?.to_be_bytes());
+        }
+    }
+    // A mask of zeros leaves the payload as it is.
+    frame.extend([0; 4]);
+    frame.extend(payload);
+    socket.write_all(&frame).await?;
+    Ok(())
+}
+
+async fn receive(socket: &mut BufReader<TcpStream>) -> anyhow::Result<(u8, Vec<u8>)> {
+    let opcode = socket.read_u8().await? & 0xf;
+    let length = match socket.read_u8().await? {
+        126 => usize::from(socket.read_u16().await?),
+        127 => anyhow::bail!("a frame that is too long for this"),
+        length => usize::from(length),
+    };
+    let mut payload = vec![0; length];
+    socket.read_exact(&mut payload).await?;
+    Ok((opcode, payload))
+}

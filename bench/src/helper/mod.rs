@@ -1,0 +1,60 @@
+//! The other ends of what is measured, each in a process of its own, so that they share no runtime with the driver.
+
+mod echo;
+mod idle;
+mod node;
+mod responder;
+
+use std::net::SocketAddr;
+
+/// The subject on which the NATS responder listens.
+pub(crate) const SUBJECT: &str = "bench.echo";
+/// The node's tool.
+pub(crate) const TOOL: &str = "echo";
+
+#[derive(Debug, Clone, clap::Subcommand)]
+#[command(hide = true)]
+pub(crate) enum Helper {
+    /// A node with one tool, which returns its arguments.
+    #[command(hide = true)]
+    Node { gateway: SocketAddr },
+    /// A bare axum server that returns the JSON it is sent.
+    #[command(hide = true)]
+    Echo,
+    /// Answers NATS requests with what they hold.
+    #[command(hide = true)]
+    Responder { server: SocketAddr },
+    /// Many nodes that do nothing: as many as each line on standard input says, in all.
+    #[command(hide = true)]
+    Idle { gateway: SocketAddr },
+}
+
+impl Helper {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        // What stands for a tool behind one connection has one thread, whether it speaks to a gateway or to NATS. The
+        // echo server is compared with the gateway, and has as many threads.
+        let mut runtime = match self {
+            Self::Echo => tokio::runtime::Builder::new_multi_thread(),
+            _ => tokio::runtime::Builder::new_current_thread(),
+        };
+        runtime.enable_all().build()?.block_on(async {
+            match self {
+                Self::Node { gateway } => until_driver_ends(node::run(*gateway)).await,
+                Self::Echo => until_driver_ends(echo::run()).await,
+                Self::Responder { server } => until_driver_ends(responder::run(*server)).await,
+                Self::Idle { gateway } => idle::run(*gateway).await,
+            }
+        })
+    }
+}
+
+async fn until_driver_ends(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let gone = async {
+        let mut lines = idle::stdin_lines();
+        while lines.recv().await.is_some() {}
+    };
+    tokio::select! {
+        result = work => result,
+        () = gone => std::process::exit(0),
+    }
+}

@@ -1,0 +1,43 @@
+//! A node as anybody would write one.
+
+use std::net::SocketAddr;
+
+use sa_node_sdk::{NodeClientBuilder, NodeTool, ToolContext, ToolRegistry, ToolResult};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+struct Echo;
+
+#[async_trait::async_trait]
+impl NodeTool for Echo {
+    async fn call(&self, _ctx: ToolContext, args: Value) -> ToolResult {
+        Ok(args)
+    }
+
+    fn description(&self) -> Option<String> {
+        Some("Returns its arguments.".into())
+    }
+
+    /// Described as a tool should be, so that the gateway's validation is part of what is measured.
+    fn input_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": { "text": { "type": "string" }, "count": { "type": "integer", "minimum": 0 } },
+            "required": ["text"],
+        }))
+    }
+}
+
+pub(super) async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
+    let mut registry = ToolRegistry::new();
+    registry.register_host_tool(super::TOOL, Echo);
+    NodeClientBuilder::new()
+        .node_id("bench")
+        .name("bench")
+        .gateway_ws_url(format!("ws://{gateway}/v1/nodes/ws"))
+        .max_concurrent_tools(1024)
+        .build()?
+        .run(registry, CancellationToken::new())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What is measured.
+
+mod calls;
+mod durable;
+mod memory;
+mod start;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::args::Args;
+use crate::report::Report;
+
+pub(crate) use calls::Subject;
+
+/// What every part needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bench<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) nats: Option<&'a Path>,
+    pub(crate) dir: &'a Path,
+}
+
+impl Bench<'_> {
+    /// How often things that are compared take turns, and for how long. The machine may be shared: what disturbs one
+    /// round disturbs its neighbours, too, and the median leaves it out.
+    fn rounds(&self) -> (usize, Duration) {
+        if self.args.quick { (3, Duration::from_millis(150)) } else { (7, Duration::from_secs(1)) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    Calls,
+    Memory,
+    Durable,
+    Start,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 4] = [Self::Calls, Self::Memory, Self::Durable, Self::Start];
+
+    pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+        match self {
+            Self::Calls => calls::measure(bench, report).await,
+            Self::Memory => memory::measure(bench, report).await,
+            Self::Durable => durable::measure(bench, report).await,
+            Self::Start => start::measure(bench, report).await,
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// The median of the ratios of each round, which is steadier than the ratio of two medians.
+fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
+    median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
+}

@@ -1,0 +1,43 @@
+//! What Linux says about processes and file systems.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// CPU time of a process so far, of all its threads, in user and kernel mode.
+pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name may hold anything, so that counting starts after it.
+    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    // The kernel counts in hundredths of a second here, whatever its own tick is.
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Resident memory of a process in bytes.
+pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in /proc/PID/status")?;
+    let kb: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kb * 1024)
+}
+
+/// Ten thousand connections need as many descriptors, here and in the gateway, which inherits the limit.
+pub(crate) fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// How many descriptors this process may have.
+pub(crate) fn file_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Whether files in this directory are never on a disk.
+pub(crate) fn is_in_memory(dir: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    rustix::fs::statfs(dir).is_ok_and(|stat| stat.f_type as u64 == TMPFS)
+}
