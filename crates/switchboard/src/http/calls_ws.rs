@@ -16,6 +16,7 @@ use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, Outbox, SocketLimits};
 
+use super::tools::check_words;
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
 use crate::journal::to_json;
@@ -115,11 +116,12 @@ impl Session {
 
     fn start(self: &Arc<Self>, call: calls::Call<'_>) {
         let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::parse);
-        let args = match args {
+        let args = args.map_err(|error| format!("args cannot be read: {error}"));
+        let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
+        let args = match words.and(args) {
             Ok(args) => args,
-            Err(error) => {
-                let error = CallError::new(CallErrorKind::InvalidArgs, format!("args cannot be read: {error}"));
-                return self.fail(Some(&call.id), None, &error);
+            Err(mistake) => {
+                return self.fail(Some(&call.id), None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
             }
         };
         let id: Arc<str> = call.id.as_ref().into();
@@ -130,7 +132,7 @@ impl Session {
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
-            idempotency_key: call.idempotency_key.filter(|key| !key.is_empty()).map(|key| key.as_ref().into()),
+            idempotency_key: call.idempotency_key.map(|key| key.as_ref().into()),
             trace: TraceContext::continue_from(call.traceparent.as_deref()),
         };
         let keyed = request.idempotency_key.is_some();

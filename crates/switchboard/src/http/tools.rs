@@ -24,6 +24,7 @@ const CALL_ID: &str = "x-call-id";
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 const MAX_KEY: usize = 256;
+const MAX_TOOL: usize = 1_024;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -160,6 +161,20 @@ pub(crate) async fn call(
     Ok(finished_response(&running.outcome().await))
 }
 
+/// The history keeps these words whole, so they have an end. No tool has a name that comes near it.
+pub(super) fn check_words(tool: &str, session_key: Option<&str>, idempotency_key: Option<&str>) -> Result<(), String> {
+    if tool.len() > MAX_TOOL {
+        return Err(format!("no tool has a name of more than {MAX_TOOL} bytes"));
+    }
+    if session_key.is_some_and(|key| key.len() > MAX_KEY) {
+        return Err(format!("session_key must have at most {MAX_KEY} bytes"));
+    }
+    if idempotency_key.is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
+        return Err(format!("idempotency_key must have 1 to {MAX_KEY} bytes"));
+    }
+    Ok(())
+}
+
 /// What both ways of calling a tool over REST make of their body.
 pub(super) fn call_request(
     surface: &'static str,
@@ -168,9 +183,7 @@ pub(super) fn call_request(
     body: CallBody<'_>,
     headers: &HeaderMap,
 ) -> Result<CallRequest, Problem> {
-    if body.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
-        return Err(Problem::bad_request(format!("idempotency_key must have 1 to {MAX_KEY} bytes")));
-    }
+    check_words(&tool, body.session_key.as_deref(), body.idempotency_key.as_deref()).map_err(Problem::bad_request)?;
     if body.timeout_ms == Some(0) {
         return Err(Problem::bad_request("timeout_ms must be at least 1"));
     }
