@@ -83,6 +83,26 @@ async fn values_that_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn words_that_would_fill_the_history() {
+    let (gateway, traffic) = start().await;
+    let operator = gateway.operator();
+    let long = "x".repeat(50_000);
+    for body in [json!({ "tool": long }), json!({ "tool": "a", "session_key": long })] {
+        operator.post("/v1/tools/invoke", &body).await.assert_problem(400, "bad_request");
+    }
+    let mut socket = operator.socket().await;
+    for field in ["tool", "session_key", "idempotency_key"] {
+        let mut call = json!({ "type": "call", "id": "1", "tool": "a.b" });
+        call[field] = json!(long);
+        socket.send(call).await;
+        assert_eq!(socket.recv().await["kind"], "invalid_args");
+    }
+    let history = operator.get("/v1/calls").await.text;
+    assert!(!history.contains(&long[..2_000]));
+    traffic.end().await;
+}
+
+#[tokio::test]
 async fn bytes_that_are_no_http() {
     let (gateway, traffic) = start().await;
     let many = (0..300).map(|number| format!("h{number}: x\r\n")).collect::<Vec<_>>().concat();
