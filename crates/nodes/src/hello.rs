@@ -32,7 +32,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             format!("protocol version {spoken} is not supported; this gateway speaks {PROTOCOL_VERSION}"),
         ));
     }
-    if id.is_empty() || id.len() > MAX_ID || id.chars().any(char::is_control) {
+    if id.is_empty() || id.len() > MAX_ID || id.chars().any(misleads) {
         return Err(bad("node.id must have 1 to 128 bytes and no control characters"));
     }
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
@@ -83,6 +83,12 @@ fn tool(node: &str, spec: &ToolSpec) -> Tool {
         capabilities: spec.capabilities.clone(),
         timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
     }
+}
+
+/// Characters that nobody sees, and that make an id in a list or a log look like another one.
+fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 fn shortened(text: &str) -> String {

@@ -40,7 +40,7 @@ pub struct Admission {
     pub bound_id: Option<Arc<str>>,
     /// Where it connects from, for the record.
     pub remote: String,
-    /// Fires when the token is revoked.
+    /// Fires when the token does not count any more.
     pub revoked: CancellationToken,
 }
 

@@ -60,7 +60,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         let watch = std::pin::pin!(async {
             tokio::select! {
                 () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-                () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked")),
+                () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
                 () = registration.replaced().cancelled_owned() => {
                     outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
                 }
@@ -97,8 +97,8 @@ async fn greet(
         () = nodes.shutdown.cancelled() => return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
     };
     let text = match first {
-        Ok(Some(text)) => text,
-        Ok(None) => return Err(hello::bad("the connection ended before a node_hello")),
+        Ok(Ok(text)) => text,
+        Ok(Err(close)) => return Err(close),
         Err(_) => return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello came in time")),
     };
     let hello = match Incoming::decode(&text) {
@@ -116,12 +116,14 @@ async fn greet(
     Ok((introduction, hello.features))
 }
 
-async fn first_text(socket: &mut WebSocket) -> Option<String> {
+async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
     loop {
-        match socket.recv().await? {
-            Ok(Message::Text(text)) => return Some(text.to_string()),
-            Ok(Message::Ping(_) | Message::Pong(_)) => {}
-            _ => return None,
+        match socket.recv().await {
+            Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Binary(_))) => return Err(Close::binary()),
+            Some(Err(error)) if let Some(close) = Close::violation(&error) => return Err(close),
+            _ => return Err(hello::bad("the connection ended before a node_hello")),
         }
     }
 }
@@ -150,6 +152,13 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
         Err(error) => {
             nodes.router.journal().count("node", "bad_frame");
             debug!(node = id, %error, "a frame cannot be read");
+            // An answer that cannot be used is an answer: its call need not wait for the deadline.
+            if error.frame_type() == Some("tool_response")
+                && let Some(call) = error.id().and_then(|id| id.parse().ok())
+            {
+                let failure = format!("the node \"{id}\" gave an answer that cannot be read: {error}");
+                provider.complete(call, Err(CallError::new(CallErrorKind::Failed, failure)));
+            }
             return ControlFlow::Continue(());
         }
     };

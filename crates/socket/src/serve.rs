@@ -45,6 +45,24 @@ impl Close {
         Self::new(1006, reason)
     }
 
+    pub fn binary() -> Self {
+        Self::new(1003, "binary frames are not part of this protocol")
+    }
+
+    /// The answer to what the peer did wrong, when it was the peer.
+    pub fn violation(error: &axum::Error) -> Option<Self> {
+        use tokio_tungstenite::tungstenite::Error;
+        use tokio_tungstenite::tungstenite::error::ProtocolError;
+        let cause = std::error::Error::source(error)?.downcast_ref::<Error>()?;
+        match cause {
+            Error::Capacity(_) => Some(Self::new(1009, "the message is larger than this gateway accepts")),
+            Error::Utf8(_) => Some(Self::new(1007, "the text is not UTF-8")),
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+            Error::Protocol(error) => Some(Self::new(1002, error.to_string())),
+            _ => None,
+        }
+    }
+
     /// What the peer did wrong, in one word for the metrics; `None` for an end as any other.
     pub fn fault(&self) -> Option<&'static str> {
         match self.code {
@@ -148,7 +166,7 @@ async fn read(
                 }
             }
             Ok(Message::Binary(_)) if !refused => {
-                outbox.close(Close::new(1003, "binary frames are not part of this protocol"));
+                outbox.close(Close::binary());
                 refused = true;
             }
             Ok(Message::Close(frame)) => {
@@ -159,7 +177,7 @@ async fn read(
             }
             Ok(_) => {}
             Err(error) => {
-                let Some(close) = violation(&error) else { return Close::lost("the connection broke") };
+                let Some(close) = Close::violation(&error) else { return Close::lost("the connection broke") };
                 // The stream cannot be read any further; the writer still says why.
                 outbox.close(close);
                 std::future::pending::<()>().await;
@@ -167,19 +185,6 @@ async fn read(
         }
     }
     Close::lost("the connection broke")
-}
-
-/// What the peer did wrong, when it was the peer.
-fn violation(error: &axum::Error) -> Option<Close> {
-    use tokio_tungstenite::tungstenite::Error;
-    let cause = std::error::Error::source(error)?.downcast_ref::<Error>()?;
-    match cause {
-        Error::Capacity(_) => Some(Close::new(1009, "the message is larger than this gateway accepts")),
-        Error::Utf8(_) => Some(Close::new(1007, "the text is not UTF-8")),
-        Error::Protocol(tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
-        Error::Protocol(error) => Some(Close::new(1002, error.to_string())),
-        _ => None,
-    }
 }
 
 async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: &Heard, liveness: Liveness) -> Close {

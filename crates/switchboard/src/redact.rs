@@ -67,15 +67,18 @@ fn mentions_secret(text: &str) -> bool {
     })
 }
 
+/// Whether a terminal obeys a character instead of showing it: control characters, and those that turn text around.
+pub fn steers(c: char) -> bool {
+    c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+}
+
 /// A text from outside, made safe for a terminal or a log line: control characters become visible escapes.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let harmful =
-        |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
-    if !text.chars().any(harmful) {
+    if !text.chars().any(steers) {
         return Cow::Borrowed(text);
     }
     text.chars()
-        .map(|c| if harmful(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() })
         .collect::<String>()
         .into()
 }

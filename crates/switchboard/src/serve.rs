@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -104,7 +105,13 @@ async fn connection(
     metrics: &Metrics,
     closing: CancellationToken,
 ) {
-    let service = hyper::service::service_fn(move |request| app.clone().answer(ends, request));
+    // Whether there has been a request: a client that keeps its connection for later is not a slow one.
+    let used = Arc::new(AtomicBool::new(false));
+    let uses = Arc::clone(&used);
+    let service = hyper::service::service_fn(move |request| {
+        uses.store(true, Ordering::Relaxed);
+        app.clone().answer(ends, request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
@@ -121,13 +128,18 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        if error.is_timeout() {
+        if error.is_timeout() && !used.load(Ordering::Relaxed) {
             metrics.refused("http", "slow_head");
         } else if error.is_parse() {
             metrics.refused("http", "malformed");
         }
         debug!(%error, remote = %ends.remote, "connection ended");
     }
+}
+
+/// Makes sure that the certificate and its key can be used, before anybody is told that the gateway is ready.
+pub fn check_tls(files: &TlsFiles) -> anyhow::Result<()> {
+    acceptor(files).map(drop)
 }
 
 fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
@@ -139,7 +151,10 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     anyhow::ensure!(!certificates.is_empty(), "{} holds no certificate", files.cert.display());
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .with_context(|| format!("cannot read the private key {}", files.key.display()))?;
-    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key)?;
+    let mut config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .with_context(|| format!("{} and {} do not go together", files.cert.display(), files.key.display()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -55,7 +56,26 @@ pub struct Identity {
     pub principal: Arc<Principal>,
     /// Fires when the token is revoked.
     pub revoked: CancellationToken,
+    pub expires_ms: Option<i64>,
     pub node_id: Option<Arc<str>>,
+}
+
+impl Identity {
+    /// Resolves when the token does not count any more: it was revoked, or its time is over. What was opened with it
+    /// ends then, too.
+    pub async fn over(&self) {
+        let expiry = async {
+            let Some(at) = self.expires_ms else { return std::future::pending().await };
+            // The clock may be set meanwhile, so it is looked at again.
+            while let left @ 1.. = at - clock::now_ms() {
+                tokio::time::sleep(Duration::from_millis(left.min(60_000).cast_unsigned())).await;
+            }
+        };
+        tokio::select! {
+            () = self.revoked.cancelled() => {}
+            () = expiry => {}
+        }
+    }
 }
 
 /// What a new token is to be.
@@ -165,10 +185,10 @@ impl Tokens {
         records
     }
 
-    /// Whether there is a token that a node could use.
+    /// Whether there ever was a token for nodes. Revoking the last one must not let in whoever comes without.
     pub fn any_for_nodes(&self) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|known| known.record.role == Role::Node.as_str() && known.record.revoked_ms.is_none())
+        known.values().any(|known| known.record.role == Role::Node.as_str())
     }
 
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
@@ -204,6 +224,7 @@ impl Known {
         let identity = Identity {
             principal: Arc::new(principal),
             revoked: CancellationToken::new(),
+            expires_ms: record.expires_ms,
             node_id: record.node_id.as_deref().map(Into::into),
         };
         Some((hash, Arc::new(Self { record, identity })))

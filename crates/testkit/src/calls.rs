@@ -42,13 +42,16 @@ impl CallSocket {
 
     /// The next frame.
     pub async fn recv(&mut self) -> Value {
-        loop {
-            match soon(self.socket.next()).await {
-                Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                other => panic!("expected a frame, got {other:?}"),
+        let frame = async {
+            loop {
+                match self.socket.next().await {
+                    Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    other => panic!("expected a frame, got {other:?}"),
+                }
             }
-        }
+        };
+        soon(frame).await
     }
 
     /// The next frame with this type and id, whatever comes before it.

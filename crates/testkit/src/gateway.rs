@@ -27,6 +27,7 @@ pub struct Setup {
     args: Vec<String>,
     dir: Option<Arc<TempDir>>,
     demo: bool,
+    listen: Option<String>,
 }
 
 impl Setup {
@@ -62,6 +63,13 @@ impl Setup {
         self
     }
 
+    /// The address of a former gateway, instead of a free port.
+    #[must_use]
+    pub fn at(mut self, address: &str) -> Self {
+        self.listen = Some(address.into());
+        self
+    }
+
     /// With the demo node, as `switchboard up` has it.
     #[must_use]
     pub fn demo(mut self) -> Self {
@@ -91,7 +99,10 @@ impl Setup {
         let (dir, file) = self.prepare();
         let mut command = Command::new(program);
         command.arg(if self.demo { "up" } else { "serve" });
-        command.args(["--listen", "127.0.0.1:0"]).arg("--data-dir").arg(dir.path().join("data"));
+        command
+            .args(["--listen", self.listen.as_deref().unwrap_or("127.0.0.1:0")])
+            .arg("--data-dir")
+            .arg(dir.path().join("data"));
         command.arg("--config").arg(file).args(&self.args);
         clean(&mut command);
         command.envs(self.env.clone()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -172,13 +172,16 @@ impl FakeNode {
 
     /// The next frame.
     pub async fn recv(&mut self) -> Value {
-        loop {
-            match soon(self.socket.next()).await {
-                Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                other => panic!("expected a frame, got {other:?}"),
+        let frame = async {
+            loop {
+                match self.socket.next().await {
+                    Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    other => panic!("expected a frame, got {other:?}"),
+                }
             }
-        }
+        };
+        soon(frame).await
     }
 
     /// The next request for a tool.
@@ -245,15 +248,18 @@ impl FakeNode {
 }
 
 pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
-    loop {
-        match soon(socket.next()).await {
-            Some(Ok(Message::Close(Some(frame)))) => {
-                // Completes the handshake, so that the other side need not wait.
-                let _ = socket.flush().await;
-                return (frame.code.into(), frame.reason.to_string());
+    let close = async {
+        loop {
+            match socket.next().await {
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    // Completes the handshake, so that the other side need not wait.
+                    let _ = socket.flush().await;
+                    return (frame.code.into(), frame.reason.to_string());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return (1006, String::new()),
             }
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return (1006, String::new()),
         }
-    }
+    };
+    soon(close).await
 }

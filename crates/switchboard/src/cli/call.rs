@@ -89,8 +89,8 @@ fn done(global: &Global, data: &str) -> Result<(), Failure> {
     }
     let done: Value = serde_json::from_str(data).unwrap_or_default();
     match &done["result"] {
-        Value::String(text) => line(text),
-        result => line(&format!("{result:#}")),
+        Value::String(text) => output::lines(text),
+        result => line(&output::pretty(result)),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{Failure, clock, duration, json, line, table};
+use super::output::{Failure, clock, duration, json, line, pretty, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallsArgs {
@@ -35,7 +35,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     }
     if let Some(id) = args.id {
         let (call, raw): (Value, _) = client.get(&format!("/v1/calls/{}", segment(&id))).await?;
-        return if global.json { json(&raw) } else { line(&format!("{call:#}")) };
+        return if global.json { json(&raw) } else { line(&pretty(&call)) };
     }
     let mut path = format!("/v1/calls?limit={}", args.limit);
     for (name, value) in [("tool", args.tool), ("outcome", args.outcome)] {

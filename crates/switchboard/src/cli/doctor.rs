@@ -13,6 +13,7 @@ use super::run::layers;
 use crate::config::Config;
 use crate::config::layers::variable_name;
 use crate::config::settings::KEYS;
+use crate::redact::printable;
 
 /// One thing that was looked at.
 struct Finding {
@@ -51,9 +52,10 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         output::json(&json!({ "ok": wrong == 0, "findings": list }).to_string())?;
     } else {
         for finding in &findings {
+            let what = printable(&finding.what);
             match &finding.fix {
-                None => line(&format!("  ok    {}", finding.what))?,
-                Some(fix) => line(&format!("  FIX   {}\n        -> {fix}", finding.what))?,
+                None => line(&format!("  ok    {what}"))?,
+                Some(fix) => line(&format!("  FIX   {what}\n        -> {}", printable(fix)))?,
             }
         }
     }

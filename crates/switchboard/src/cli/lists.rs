@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
-use super::output::{Failure, clock, json, line, span, table};
+use super::output::{Failure, clock, json, line, pretty, span, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {
@@ -36,7 +36,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         let tool = tool.ok_or_else(|| {
             Failure::of_kind("not_found", format!("there is no tool \"{name}\"")).hint("switchboard tools lists them")
         })?;
-        return if global.json { json(&tool.to_string()) } else { line(&format!("{tool:#}")) };
+        return if global.json { json(&tool.to_string()) } else { line(&pretty(&tool)) };
     }
     if global.json {
         return json(&serde_json::json!({ "tools": tools }).to_string());

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use crate::redact::printable;
+use crate::redact::{printable, steers};
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -24,9 +24,23 @@ pub(crate) fn json(text: &str) -> Result<(), Failure> {
     if std::io::stdout().is_terminal()
         && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
     {
-        return line(&format!("{value:#}"));
+        return line(&pretty(&value));
     }
     line(text)
+}
+
+/// Indented JSON. What a terminal would obey becomes an escape, which JSON has for everything.
+pub(crate) fn pretty(value: &serde_json::Value) -> String {
+    let escape = |c: char| if c != '\n' && steers(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
+    format!("{value:#}").chars().map(escape).collect()
+}
+
+/// A text of many lines, as it is, or made safe where it goes to a terminal.
+pub(crate) fn lines(text: &str) -> Result<(), Failure> {
+    if !std::io::stdout().is_terminal() {
+        return line(text);
+    }
+    line(&text.split('\n').map(printable).collect::<Vec<_>>().join("\n"))
 }
 
 /// Columns as wide as they need to be. Whatever came from outside is made harmless here.

@@ -70,6 +70,12 @@ fn raise_descriptor_limit() {
 
 async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
+    if let Some(files) = &config.tls {
+        serve::check_tls(files).map_err(|error| {
+            Failure::usage(format!("{error:#}"))
+                .hint("--tls-cert and --tls-key name two PEM files that belong together")
+        })?;
+    }
     let listen = config.listen;
     let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::other(format!("cannot listen on {listen}: {error}"))

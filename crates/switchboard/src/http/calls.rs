@@ -1,6 +1,6 @@
 //! Calls that run and calls that ran.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::tools::JSON;
-use super::{App, Problem};
+use super::{App, Problem, Segment};
 use crate::journal::{CALLS, Who, to_json};
 use crate::tokens::Identity;
 
@@ -147,7 +147,7 @@ fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<Ra
 pub(crate) async fn show(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let call_id = parse_id(&id)?;
     let who = &*identity.principal;
@@ -176,7 +176,7 @@ pub(crate) struct Cancelled {
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Cancelled>, Problem> {
     let call_id = parse_id(&id)?;
     let mut seen = false;

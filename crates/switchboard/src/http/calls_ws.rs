@@ -38,8 +38,14 @@ struct Session {
     app: App,
     identity: Identity,
     outbox: Outbox,
-    /// The agent's ids of the calls that run.
-    running: Mutex<HashMap<Box<str>, CallId>>,
+    /// The calls that run, by the agent's ids.
+    running: Mutex<HashMap<Box<str>, Running>>,
+}
+
+struct Running {
+    id: CallId,
+    /// It has an idempotency key and outlives its caller, who will ask again.
+    keyed: bool,
 }
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
@@ -54,9 +60,9 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let watch = std::pin::pin!(async {
         tokio::select! {
             () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-            () = session.identity.revoked.cancelled() => {
+            () = session.identity.over() => {
                 app.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
-                outbox.close(Close::new(close::UNAUTHORIZED, "the token was revoked"));
+                outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more"));
             }
         }
         std::future::pending::<()>().await;
@@ -72,18 +78,22 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
         () = watch => {}
     }
     // Nobody reads the answers any more.
-    let running: Vec<CallId> = session.running().drain().map(|(_, id)| id).collect();
-    for id in running {
+    let running: Vec<Running> = session.running().drain().map(|(_, call)| call).collect();
+    for Running { id, .. } in running.into_iter().filter(|call| !call.keyed) {
         app.router.cancel(id, CancelReason::Disconnected, |_| true);
     }
 }
 
 impl Session {
     fn on_frame(self: &Arc<Self>, text: &str) -> Next {
+        // An agent that goes on after it was told to leave is not served: its token may be the reason.
+        if self.outbox.is_closed() {
+            return ControlFlow::Continue(());
+        }
         match AgentFrame::decode(text) {
             Ok(AgentFrame::Call(call)) => self.start(call),
             Ok(AgentFrame::Cancel(id)) => {
-                let running = self.running().get(&*id).copied();
+                let running = self.running().get(&*id).map(|call| call.id);
                 if let Some(id) = running {
                     self.app.router.cancel(id, CancelReason::Requested, |_| true);
                 }
@@ -96,11 +106,8 @@ impl Session {
             Ok(_) => {}
             Err(error) => {
                 self.app.metrics.refused("calls_ws", "bad_frame");
-                self.fail(
-                    None,
-                    None,
-                    &CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}")),
-                );
+                let failure = CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}"));
+                self.fail(error.id(), None, &failure);
             }
         }
         ControlFlow::Continue(())
@@ -135,10 +142,7 @@ impl Session {
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
-        // A keyed call outlives its caller, who will ask again; it is not on the list of what ends with the socket.
-        if !keyed {
-            self.running().insert((&*id).into(), running.id());
-        }
+        self.running().insert((&*id).into(), Running { id: running.id(), keyed });
         let session = Arc::clone(self);
         tokio::spawn(async move {
             let finished = running.outcome().await;
@@ -186,7 +190,7 @@ impl Session {
         let _ = self.outbox.send(frame);
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, CallId>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
         loop {
             let text = tokio::select! {
                 () = app.closing.cancelled() => return,
-                () = identity.revoked.cancelled() => return,
+                () = identity.over() => return,
                 () = events.closed() => return,
                 () = tokio::time::sleep(KEEP_ALIVE) => ": still here\n\n".to_owned(),
                 item = feed.recv() => match item {

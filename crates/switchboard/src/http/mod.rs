@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use futures_util::FutureExt as _;
@@ -85,6 +86,20 @@ fn routes(gateway: App) -> Router {
         .fallback(front::not_found)
         .method_not_allowed_fallback(front::method_not_allowed)
         .with_state(gateway)
+}
+
+/// The variable part of a route's path. One that is no UTF-8 is a problem like any other.
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(text)) => Ok(Self(text)),
+            Err(error) => Err(Problem::bad_request(error.body_text())),
+        }
+    }
 }
 
 /// The MCP surface, told who asks.

@@ -91,37 +91,48 @@ pub(crate) async fn upgrade(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admission = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
+    let (admission, identity) = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
     let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);
     Ok(limits.apply(upgrade).on_upgrade(move |socket| async move {
+        let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
         // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
-        tokio::spawn(nodes.serve(socket, admission));
+        match identity {
+            None => tokio::spawn(serve),
+            Some(identity) => tokio::spawn(async move {
+                tokio::select! {
+                    () = &mut serve => return,
+                    () = identity.over() => revoked.cancel(),
+                }
+                serve.await;
+            }),
+        };
     }))
 }
 
-/// Decides by the token whether a node may connect, and as whom.
-fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem> {
-    let token = token_of(request);
+/// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
+fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
+    let presented = tokens_of(request);
     let tokens = &app.config.node_tokens;
-    let admission = |grant: String, bound_id, revoked| Admission {
+    let admission = |grant: String, bound_id| Admission {
         grant: GrantId(grant.into()),
         bound_id,
         remote: ends.remote.to_string(),
-        revoked,
+        revoked: CancellationToken::new(),
     };
-    if let Some(token) = &token {
+    for token in &presented {
         let matching = |secret: &String| same_secret(secret, token);
         if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
-            return Ok(admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into()), CancellationToken::new()));
+            return Ok((admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into())), None));
         }
         if tokens.shared.as_ref().is_some_and(matching) {
-            return Ok(admission("SA_NODE_TOKEN".into(), None, CancellationToken::new()));
+            return Ok((admission("SA_NODE_TOKEN".into(), None), None));
         }
         match app.tokens.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
-                return Ok(admission(format!("token:{}", identity.principal.id), identity.node_id, identity.revoked));
+                let grant = format!("token:{}", identity.principal.id);
+                return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
                 let role = identity.principal.role;
@@ -139,26 +150,32 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<Admission, Problem>
     // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
     let open = tokens.is_empty() && !app.tokens.any_for_nodes();
     if open && ends.remote.ip().to_canonical().is_loopback() {
-        return Ok(admission("loopback".into(), None, CancellationToken::new()));
+        return Ok((admission("loopback".into(), None), None));
     }
-    Err(node_refused(if token.is_none() { Refused::Missing } else { Refused::Unknown }))
+    Err(node_refused(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
 }
 
 fn node_refused(refused: Refused) -> Problem {
     unauthorized(refused).hint("connect with ?token=TOKEN; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node")
 }
 
-/// The token in the query, or in the header. Some nodes do not percent-encode theirs: then what stands there counts.
-fn token_of(request: &Request) -> Option<String> {
-    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let bearer = header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned());
-    query_value(request.uri(), "token").or(bearer).filter(|token| !token.is_empty())
+/// The token in the query, or in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
+/// they did: then both readings count.
+fn tokens_of(request: &Request) -> Vec<String> {
+    let mut tokens = Vec::new();
+    if let Some(raw) = query_value(request.uri(), "token") {
+        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
+        tokens.extend(percent_decode_str(raw).decode_utf8().map(Cow::into_owned));
+        tokens.push(raw.to_owned());
+    } else {
+        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        tokens.extend(header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned()));
+    }
+    tokens.retain(|token| !token.is_empty());
+    tokens.dedup();
+    tokens
 }
 
-fn query_value(uri: &Uri, name: &str) -> Option<String> {
-    uri.query()?.split('&').find_map(|pair| {
-        let value = pair.strip_prefix(name)?.strip_prefix('=')?;
-        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
-        Some(percent_decode_str(value).decode_utf8().map_or_else(|_| value.to_owned(), Cow::into_owned))
-    })
+fn query_value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }

@@ -25,21 +25,24 @@ pub(super) fn stream(app: &App, request: CallRequest) -> Response {
     let (events, body) = mpsc::channel::<String>(1);
     tokio::spawn(async move {
         let mut outcome = std::pin::pin!(running.outcome());
+        // An update that waits for the reader. The call does not: its deadline and a cancel count meanwhile.
+        let mut held = None;
         let finished = loop {
             tokio::select! {
                 biased;
-                Some(update) = news.recv() => {
-                    if events.send(update_event(&update)).await.is_err() {
-                        return;
-                    }
-                }
                 finished = &mut outcome => break finished,
+                room = events.reserve(), if held.is_some() => match room {
+                    Ok(room) => room.send(held.take().unwrap_or_default()),
+                    Err(_) => return,
+                },
+                Some(update) = news.recv(), if held.is_none() => held = Some(update_event(&update)),
                 // Dropping the call tells the provider.
                 () = events.closed() => return,
             }
         };
-        while let Ok(update) = news.try_recv() {
-            if events.send(update_event(&update)).await.is_err() {
+        let rest = std::iter::from_fn(|| news.try_recv().ok().map(|update| update_event(&update)));
+        for event in held.into_iter().chain(rest) {
+            if events.send(event).await.is_err() {
                 return;
             }
         }

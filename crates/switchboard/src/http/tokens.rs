@@ -1,6 +1,6 @@
 //! Tokens over REST, for operators.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::body::Payload;
 use super::front::operator_only;
 use super::tools::parse;
-use super::{App, Problem};
+use super::{App, Problem, Segment};
 use crate::tokens::{Identity, NewToken, TokenRecord};
 
 const MAX_NAME: usize = 128;
@@ -109,7 +109,7 @@ pub(crate) async fn create(
 pub(crate) async fn revoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
     let record = app.tokens.revoke(&id).await?.ok_or_else(|| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::call::{CallRequest, TraceContext};
@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::Payload;
-use super::{App, Problem, WireBlock, sse};
-use crate::tokens::Identity;
+use super::front::unauthorized;
+use super::{App, Problem, Segment, WireBlock, sse};
+use crate::tokens::{Identity, Refused};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CALL_ID: &str = "x-call-id";
@@ -146,7 +147,7 @@ pub(crate) struct CallDone<'a> {
 pub(crate) async fn call(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path(name): Path<String>,
+    Segment(name): Segment,
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
@@ -172,6 +173,10 @@ pub(super) fn call_request(
     }
     if body.timeout_ms == Some(0) {
         return Err(Problem::bad_request("timeout_ms must be at least 1"));
+    }
+    // The body may have taken its time, and the token was looked at before it.
+    if identity.revoked.is_cancelled() {
+        return Err(unauthorized(Refused::Revoked));
     }
     let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), |args| RawJson::parse(args.get()));
     Ok(CallRequest {

@@ -1,0 +1,95 @@
+//! An agent's mistakes on the socket for calls are answered, and cost nobody else anything.
+
+use sa_testkit::{Gateway, Hello, Message, Setup, Traffic};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+
+async fn gateway() -> Gateway {
+    Setup::new().config("[limits]\nmax_frame_bytes = 1_000_000").start().await
+}
+
+#[tokio::test]
+async fn frames_that_cannot_be_read_are_answered() {
+    let gateway = gateway().await;
+    let traffic = Traffic::start(&gateway).await;
+    let mut socket = gateway.operator().socket().await;
+    let deep = format!("{{\"type\":\"call\",\"x\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let frames = [
+        "",
+        "nonsense",
+        "[]",
+        "{}",
+        "{\"type\":5}",
+        "{\"type\":\"call\"}",
+        "{\"type\":\"call\",\"id\":\"1\"}",
+        "{\"type\":\"call\",\"id\":1,\"tool\":\"a.b\"}",
+        "{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}",
+        "{\"type\":\"call\",\"id\":\"1\",\"id\":\"2\",\"tool\":\"a.b\"}",
+        "{\"type\":\"cancel\"}",
+        &deep,
+    ];
+    for frame in frames {
+        socket.send_raw(Message::text(frame)).await;
+        let answer = socket.recv().await;
+        assert_eq!((&answer["type"], &answer["kind"]), (&json!("error"), &json!("invalid_args")), "{frame}: {answer}");
+    }
+    assert_eq!(gateway.refused("calls_ws", "bad_frame").await, frames.len() as u64);
+    // The frame names its call where it can.
+    socket.send_raw(Message::text("{\"type\":\"call\",\"id\":\"7\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}")).await;
+    assert_eq!(socket.recv().await["id"], "7");
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn arguments_that_are_too_deep_are_refused_and_the_node_never_sees_them() {
+    let gateway = gateway().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+    let request = gateway.operator().request(reqwest::Method::POST, "/v1/tools/a.b/call");
+    let reply = sa_testkit::Reply::of(request.body(format!("{{\"args\":{deep}}}"))).await;
+    assert!(matches!(reply.status, 400 | 422), "{}", reply.text);
+    let mut socket = gateway.operator().socket().await;
+    let frame = format!("{{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"args\":{deep}}}");
+    socket.send_raw(Message::text(frame)).await;
+    assert_eq!(socket.recv().await["kind"], "invalid_args");
+    node.settle().await;
+}
+
+#[tokio::test]
+async fn what_breaks_the_protocol_ends_that_connection() {
+    let gateway = gateway().await;
+    let traffic = Traffic::start(&gateway).await;
+    let text = |bytes: Vec<u8>| Message::Frame(Frame::message(bytes, OpCode::Data(Data::Text), true));
+    for (message, code, reason) in [
+        (Message::binary(vec![1]), 1003, "binary"),
+        (text(vec![b'"', 0xff, b'"']), 1007, "not_utf8"),
+        (Message::text("x".repeat(1_000_001)), 1009, "too_large"),
+    ] {
+        let mut socket = gateway.operator().socket().await;
+        use futures_util::SinkExt as _;
+        let _ = socket.socket.send(message).await;
+        assert_eq!(socket.closed().await.0, code);
+        sa_testkit::eventually(reason, || async { (gateway.refused("calls_ws", reason).await == 1).then_some(()) })
+            .await;
+    }
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn an_id_in_use_is_a_conflict_and_the_first_call_goes_on() {
+    let gateway = gateway().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let mut socket = gateway.operator().socket().await;
+    socket.call("1", "a.b", json!({})).await;
+    let request = node.request().await;
+    socket.call("1", "a.b", json!({})).await;
+    assert_eq!(socket.recv().await["kind"], "conflict");
+    node.answer(&request.id, json!("first")).await;
+    assert_eq!(socket.wait_for("done", "1").await["result"], "first");
+    // Free again.
+    socket.call("1", "a.b", json!({})).await;
+    let request = node.request().await;
+    node.answer(&request.id, json!("second")).await;
+    assert_eq!(socket.wait_for("done", "1").await["result"], "second");
+}

@@ -1,0 +1,119 @@
+//! A hello that cannot be used is answered with a close that says what is wrong with it; a node that says none is not
+//! waited for.
+
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
+use serde_json::{Value, json};
+
+async fn gateway() -> Gateway {
+    Setup::new().config("[limits]\nmax_frame_bytes = 1_000_000").start().await
+}
+
+#[track_caller]
+fn named(closed: &(u16, String), code: u16, words: &str) {
+    assert!(closed.0 == code && closed.1.contains(words), "{closed:?} should be {code} and name {words:?}");
+}
+
+#[tokio::test]
+async fn each_mistake_is_named() {
+    let gateway = gateway().await;
+    let traffic = Traffic::start(&gateway).await;
+    let mut tools = Vec::new();
+    for number in 0..10_000 {
+        tools.push(json!({ "name": format!("t.n{number}") }));
+    }
+    let node = |id: Value| json!({ "id": id, "name": "n", "node_type": "t", "version": "1" });
+    let cases = [
+        (Hello::new("n").with("protocol_version", json!(2)), 4406, "2"),
+        (Hello::new("n").with("protocol_version", json!(0)), 4406, "0"),
+        (Hello::new("n").with("node", node(json!(""))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("a\nb"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("x".repeat(200)))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{202e}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{200b}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!(5))), 4400, "node_hello"),
+        (Hello::new("n").with("node", json!(null)), 4400, "node"),
+        (Hello::new("n").with("tools", json!(tools)), 4400, "at most"),
+        (Hello::new("n").with("tools", json!("all of them")), 4400, "tools"),
+        (Hello::new("n").with("capabilities", json!({})), 4400, "capabilities"),
+        (Hello::new("n").with("type", json!("ping")), 4400, "node_hello"),
+    ];
+    let count = cases.len() as u64;
+    for (hello, code, words) in cases {
+        let mut node = hello.greet(&gateway).await.unwrap();
+        named(&node.closed().await, code, words);
+    }
+    assert_eq!(gateway.refused("node", "refused").await, count);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn first_frames_that_are_no_text_say_what_they_are() {
+    let gateway = gateway().await;
+    let traffic = Traffic::start(&gateway).await;
+    let deep = format!("{{\"type\":\"node_hello\",\"x\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let cases = [
+        (Message::text("nonsense"), 4400),
+        (Message::text(deep), 4400),
+        (Message::binary(vec![1]), 1003),
+        (Message::text("x".repeat(1_000_001)), 1009),
+    ];
+    for (message, code) in cases {
+        let mut node = FakeNode::upgrade(&gateway, "").await.unwrap();
+        node.try_send(message).await;
+        assert_eq!(node.closed().await.0, code);
+    }
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_used_are_left_out_and_shown() {
+    let gateway = gateway().await;
+    let long = "x".repeat(200);
+    let names = ["", "with space", "tab\tbed", "a\u{1b}[31m", &long];
+    let mut hello = Hello::new("n").tool("fine.one").capability("bad prefix").capability("ok");
+    for name in names {
+        hello = hello.tool(name);
+    }
+    let _node = hello.connect(&gateway).await;
+    assert_eq!(gateway.operator().tool_names().await, ["fine_one"]);
+    let nodes = gateway.operator().get("/v1/nodes").await;
+    assert_eq!(nodes.body["nodes"][0]["about"]["ignored"].as_array().unwrap().len(), names.len() + 1);
+    assert_eq!(nodes.body["nodes"][0]["capabilities"], json!(["ok"]));
+}
+
+#[tokio::test]
+async fn a_node_that_never_says_hello_is_let_go() {
+    let gateway = Setup::new().config("[nodes]\nhello_timeout_ms = 150").start().await;
+    let traffic = Traffic::start(&gateway).await;
+    let mut silent = FakeNode::upgrade(&gateway, "").await.unwrap();
+    assert_eq!(silent.closed().await.0, 4408);
+    // Pings are no hello.
+    let mut pinging = FakeNode::upgrade(&gateway, "").await.unwrap();
+    let closed = loop {
+        if !pinging.try_send(Message::Ping(Vec::new().into())).await {
+            break pinging.closed().await;
+        }
+        let wait = tokio::time::timeout(std::time::Duration::from_millis(20), pinging.closed());
+        if let Ok(closed) = wait.await {
+            break closed;
+        }
+    };
+    assert_eq!(closed.0, 4408);
+    assert_eq!(gateway.refused("node", "refused").await, 2);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_before_its_hello_leaves_nothing_behind() {
+    let gateway = gateway().await;
+    for _ in 0..20 {
+        drop(FakeNode::upgrade(&gateway, "").await.unwrap());
+    }
+    eventually("the connections ended", || async {
+        let metrics = gateway.operator().get_text("/metrics").await;
+        let open = metrics.lines().find_map(|line| line.strip_prefix("switchboard_connections "))?;
+        (open.parse::<u32>().unwrap() <= 2).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.operator().get("/v1/nodes").await.body["nodes"], json!([]));
+}

@@ -1,0 +1,115 @@
+//! HTTP requests that make no sense are refused with a problem, counted, and cost nobody else anything.
+
+use reqwest::Method;
+use sa_testkit::{Gateway, Hello, RawHttp, Reply, Setup, Traffic, eventually};
+use serde_json::json;
+
+async fn start() -> (Gateway, Traffic) {
+    let gateway = Setup::new().config("[limits]\nmax_body_bytes = 100_000").start().await;
+    let traffic = Traffic::start(&gateway).await;
+    (gateway, traffic)
+}
+
+#[tokio::test]
+async fn routes_and_methods_that_are_not_there() {
+    let (gateway, traffic) = start().await;
+    let operator = gateway.operator();
+    for path in ["/", "/v1", "/v2/tools", "/v1/tools/", "/v1/tools/a/b/c", "/v1/calls/x/y", "/etc/passwd", "/%2e%2e/x"]
+    {
+        let reply = operator.get(path).await;
+        reply.assert_problem(404, "not_found");
+        assert!(reply.body["hint"].as_str().unwrap().contains("openapi"), "{}", reply.text);
+    }
+    for (method, path) in [
+        (Method::POST, "/v1/tools"),
+        (Method::DELETE, "/v1/tools"),
+        (Method::GET, "/v1/tools/a/call"),
+        (Method::PUT, "/v1/tokens"),
+        (Method::PATCH, "/v1/calls/x"),
+        (Method::POST, "/healthz"),
+    ] {
+        Reply::of(operator.request(method, path)).await.assert_problem(405, "method_not_allowed");
+    }
+    for path in ["/v1/calls/ws", "/v1/nodes/ws"] {
+        operator.get(path).await.assert_problem(if path.contains("nodes") { 401 } else { 426 }, {
+            if path.contains("nodes") { "unauthorized" } else { "upgrade_required" }
+        });
+    }
+    assert_eq!(gateway.refused("http", "route").await, 8);
+    assert_eq!(gateway.refused("http", "method").await, 6);
+    assert_eq!(gateway.refused("http", "no_upgrade").await, 1);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn bodies_that_are_too_large() {
+    let (gateway, traffic) = start().await;
+    let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();
+    let operator = gateway.operator();
+    let large = json!({ "args": { "x": "x".repeat(100_000) }, "tool": "a.b" }).to_string();
+    for path in ["/v1/tools/a.b/call", "/v1/tools/invoke", "/v1/tokens"] {
+        Reply::of(operator.request(Method::POST, path).body(large.clone())).await.assert_problem(413, "too_large");
+    }
+    // Without a length that gives it away.
+    let chunks = (0..200).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1_000]));
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
+    let request = operator.request(Method::POST, "/v1/tools/a.b/call").body(body);
+    Reply::of(request).await.assert_problem(413, "too_large");
+    assert_eq!(gateway.refused("http", "too_large").await, 4);
+    // As large as is allowed.
+    assert_eq!(operator.call("a.b", json!({ "x": "x".repeat(99_000) })).await.status, 200);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn values_that_cannot_be_read() {
+    let (gateway, traffic) = start().await;
+    let operator = gateway.operator();
+    for path in ["/v1/tools?limit=many", "/v1/tools?colour=red", "/v1/calls?state=gone", "/v1/calls?cursor=-1"] {
+        operator.get(path).await.assert_problem(400, "bad_request");
+    }
+    for path in ["/v1/calls/not-an-id", "/v1/calls/%00", "/v1/calls/%ff"] {
+        operator.get(path).await.assert_problem(400, "bad_request");
+        operator.delete(path).await.assert_problem(400, "bad_request");
+    }
+    let utf8 = operator.request(Method::POST, "/v1/tools/a.b/call").body(b"{\"args\":\"\xff\"}".to_vec());
+    Reply::of(utf8).await.assert_problem(400, "bad_request");
+    let long = "x".repeat(300);
+    let key = json!({ "args": {}, "idempotency_key": long });
+    operator.call_with("a.b", key).await.assert_problem(400, "bad_request");
+    assert!(gateway.refused("http", "bad_request").await >= 12);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_http() {
+    let (gateway, traffic) = start().await;
+    let many = (0..300).map(|number| format!("h{number}: x\r\n")).collect::<String>();
+    for text in [
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1} TLS to a port without\r\n\r\n".to_owned(),
+        "GET\r\n\r\n".to_owned(),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+        format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nx: {}\r\n\r\n", gateway.address(), "x".repeat(500_000)),
+        format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n{many}\r\n", gateway.address()),
+        format!("POST /v1/tools/a/call HTTP/1.1\r\nhost: {}\r\ncontent-length: minus\r\n\r\n", gateway.address()),
+    ] {
+        let mut raw = RawHttp::connect(&gateway).await;
+        use tokio::io::AsyncWriteExt as _;
+        let _ = raw.stream.write_all(text.as_bytes()).await;
+        let answer = raw.read_to_end().await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    eventually("them counted", || async { (gateway.refused("http", "malformed").await >= 5).then_some(()) }).await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_is_not_waited_for() {
+    let (gateway, traffic) = start().await;
+    let mut slow = RawHttp::connect(&gateway).await;
+    slow.write("GET /healthz HTTP/1.1\r\nhost: ").await;
+    let answer = slow.read_to_end().await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert_eq!(gateway.refused("http", "slow_head").await, 1);
+    traffic.end().await;
+}

@@ -1,0 +1,191 @@
+//! Whatever a node writes after its hello, it disturbs nobody: frames that cannot be read are dropped and counted, and
+//! what breaks the protocol ends that one connection with a code that says why.
+
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+
+async fn start() -> (Gateway, Traffic, FakeNode) {
+    let gateway = Setup::new().config("[limits]\nmax_frame_bytes = 2_000_000").start().await;
+    let traffic = Traffic::start(&gateway).await;
+    let node = Hello::new("bad").capability("bad").connect(&gateway).await;
+    (gateway, traffic, node)
+}
+
+async fn counted(gateway: &Gateway, reason: &str) {
+    eventually(reason, || async { (gateway.refused("node", reason).await > 0).then_some(()) }).await;
+}
+
+fn piece(bytes: Vec<u8>, opcode: Data, last: bool) -> Message {
+    Message::Frame(Frame::message(bytes, OpCode::Data(opcode), last))
+}
+
+#[tokio::test]
+async fn frames_that_cannot_be_read_are_dropped_and_counted() {
+    let (gateway, traffic, mut node) = start().await;
+    let deep = format!("{{\"type\":\"tool_response\",\"result\":{}1{}}}", "[".repeat(50_000), "]".repeat(50_000));
+    let id = "01890000-0000-7000-8000-000000000000";
+    let frames = [
+        "",
+        "nonsense",
+        "null",
+        "[]",
+        "5",
+        "\"text\"",
+        "{",
+        "{}",
+        "{\"type\":5}",
+        "{\"type\":null}",
+        "{\"type\":\"tool_response\"}",
+        "{\"type\":\"tool_response\",\"request_id\":5,\"ok\":true}",
+        "{\"type\":\"tool_response\",\"request_id\":\"x\",\"ok\":\"yes\"}",
+        "{\"type\":\"tool_response\",\"type\":\"ping\"}",
+        "{\"type\":\"ping\",\"timestamp\":\"now\"}",
+        &format!("{{\"type\":\"tool_progress\",\"request_id\":\"{id}\",\"progress\":\"half\"}}"),
+        &format!("{{\"type\":\"tool_response\",\"request_id\":\"{id}\",\"ok\":false,\"error\":5}}"),
+        &deep,
+        "{\"type\":\"ping\",\"timestamp\":1} trailing",
+    ];
+    for frame in frames {
+        node.send_raw(Message::text(frame)).await;
+    }
+    node.settle().await;
+    let count = gateway.refused("node", "bad_frame").await;
+    assert!(count >= frames.len() as u64 - 2, "{count} of {} were counted", frames.len());
+
+    // And the node is as good as before.
+    let call = gateway.operator().call_later("bad.x", json!({}));
+    let request = node.request().await;
+    node.answer(&request.id, json!(1)).await;
+    assert_eq!(call.await.unwrap().result(), 1);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn what_it_need_not_know_is_ignored() {
+    let (_gateway, traffic, mut node) = start().await;
+    for frame in [
+        json!({ "type": "from_the_future", "x": [1, 2] }),
+        json!({ "type": "gateway_welcome" }),
+        json!({ "type": "tool_request", "request_id": "x", "tool": "y" }),
+        json!({ "type": "pong", "timestamp": 1, "new": true }),
+        json!({ "type": "bin_probe_result", "probe_id": "p", "bins": {} }),
+    ] {
+        node.send(frame).await;
+    }
+    node.settle().await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_second_hello_changes_nothing() {
+    let (gateway, traffic, mut node) = start().await;
+    node.send(Hello::new("bystander").capability("bystander").frame()).await;
+    node.send(Hello::new("bad").capability("other").frame()).await;
+    node.settle().await;
+    let nodes = gateway.operator().get("/v1/nodes").await.body;
+    let ids: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
+    assert_eq!(ids, ["bad", "bystander"]);
+    gateway.operator().call("other.x", json!({})).await.assert_problem(404, "not_found");
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_huge_message_ends_the_connection_with_1009() {
+    let (gateway, traffic, mut node) = start().await;
+    node.try_send(Message::text("x".repeat(2_000_001))).await;
+    assert_eq!(node.closed().await.0, 1009);
+    counted(&gateway, "too_large").await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_message_of_endless_fragments_ends_with_1009() {
+    let (gateway, traffic, mut node) = start().await;
+    node.send_raw(piece(vec![b' '; 1_000], Data::Text, false)).await;
+    for _ in 0..4_000 {
+        if !node.try_send(piece(vec![b' '; 1_000], Data::Continue, false)).await {
+            break;
+        }
+    }
+    assert_eq!(node.closed().await.0, 1009);
+    counted(&gateway, "too_large").await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_million_tiny_fragments_are_one_message() {
+    use futures_util::SinkExt as _;
+    let (_gateway, traffic, mut node) = start().await;
+    node.socket.feed(piece(b"{\"type\":\"ping\",\"timestamp\":77".to_vec(), Data::Text, false)).await.unwrap();
+    for _ in 0..1_000_000 {
+        node.socket.feed(piece(b" ".to_vec(), Data::Continue, false)).await.unwrap();
+    }
+    node.send_raw(piece(b"}".to_vec(), Data::Continue, true)).await;
+    assert_eq!(node.recv().await, json!({ "type": "pong", "timestamp": 77 }));
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf8_ends_with_1007() {
+    let (gateway, traffic, mut node) = start().await;
+    node.send_raw(piece(vec![b'"', 0xff, 0xfe, b'"'], Data::Text, true)).await;
+    assert_eq!(node.closed().await.0, 1007);
+    counted(&gateway, "not_utf8").await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn binary_frames_end_with_1003() {
+    let (gateway, traffic, mut node) = start().await;
+    node.send_raw(Message::binary(vec![0, 1, 2])).await;
+    assert_eq!(node.closed().await.0, 1003);
+    counted(&gateway, "binary").await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn frames_against_the_protocol_end_with_1002() {
+    let (gateway, traffic, mut node) = start().await;
+    // A continuation of nothing.
+    node.send_raw(piece(b"x".to_vec(), Data::Continue, true)).await;
+    assert_eq!(node.closed().await.0, 1002);
+    counted(&gateway, "protocol").await;
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn ten_thousand_pings_get_ten_thousand_pongs() {
+    use futures_util::{SinkExt as _, StreamExt as _};
+    let (_gateway, traffic, node) = start().await;
+    let (mut sink, stream) = node.socket.split();
+    let writer = tokio::spawn(async move {
+        for timestamp in 0..10_000 {
+            let ping = json!({ "type": "ping", "timestamp": timestamp }).to_string();
+            sink.send(Message::text(ping)).await.unwrap();
+            sink.send(Message::Ping(Vec::new().into())).await.unwrap();
+        }
+        sink
+    });
+    let pongs = stream.filter(|message| std::future::ready(matches!(message, Ok(Message::Text(_))))).take(10_000);
+    assert_eq!(sa_testkit::soon(pongs.count()).await, 10_000);
+    drop(writer.await.unwrap());
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
+    let (gateway, traffic, mut node) = start().await;
+    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    for rest in ["\"ok\":\"yes\"", "\"ok\":false,\"error\":5", &format!("\"ok\":true,\"result\":{deep}")] {
+        let call = gateway.operator().call_later("bad.x", json!({}));
+        let request = node.request().await;
+        let frame = format!("{{\"type\":\"tool_response\",\"request_id\":\"{}\",{rest}}}", request.id);
+        node.send_raw(Message::text(frame)).await;
+        let reply = call.await.unwrap();
+        reply.assert_problem(502, "failed");
+        assert!(reply.detail().contains("cannot be read"), "{}", reply.text);
+    }
+    traffic.end().await;
+}

@@ -1,0 +1,122 @@
+//! Calls by hand: the result alone on stdout, progress on stderr, Ctrl-C cancels, and each kind of failure has its exit
+//! code.
+
+use rustix::process::Signal;
+use sa_testkit::{Cli, Hello, Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+#[tokio::test]
+async fn only_the_result_is_on_stdout() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let ended = gateway.cli(&["call", "demo_countdown", "--arg", "from=2"]).run().await;
+    ended.assert_code(0);
+    assert_eq!(ended.json(), json!({ "counted_from": 2 }));
+    assert!(ended.stderr.contains("2 to go") && ended.stderr.contains("1 to go"), "{}", ended.stderr);
+
+    let ended = gateway.cli(&["call", "demo_echo", "-a", "n=5", "-a", "s:=5", "-a", "t=a b", "--json"]).run().await;
+    let body = ended.assert_code(0).json();
+    assert_eq!((&body["ok"], &body["result"]), (&json!(true), &json!({ "n": 5, "s": "5", "t": "a b" })));
+    assert!(body["call_id"].is_string());
+
+    let ended = gateway.cli(&["call", "demo_echo", "--args-json", "-"]).run_with("{\"text\":\"from stdin\"}").await;
+    assert_eq!(ended.assert_code(0).json(), json!({ "text": "from stdin" }));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn every_kind_of_failure_has_its_exit_code() {
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 1\nqueue_wait_ms = 1\npending_per_node = 1");
+    let gateway = gateway.spawn(SWITCHBOARD).await;
+    let schema = json!({ "type": "object", "required": ["query"] });
+    let node = Hello::new("n").capability("a").describe(json!({ "name": "a.find", "input_schema": schema }));
+    let mut node = node.connect(&gateway).await;
+    for (kind, code) in [("invalid_args", 6), ("not_allowed", 4), ("not_found", 5), ("timeout", 7), ("failed", 1)] {
+        let started = gateway.cli(&["call", "a.b"]).start();
+        let request = node.request().await;
+        node.fail(&request.id, kind, &format!("because of {kind}")).await;
+        let ended = started.end().await;
+        ended.assert_code(code);
+        assert!(ended.stderr.contains(&format!("error: because of {kind}")), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+    let missing = gateway.cli(&["call", "a.find"]).run().await;
+    missing.assert_code(6);
+    assert!(missing.stderr.contains("query"), "{}", missing.stderr);
+    gateway.cli(&["call", "a.b", "--timeout", "50"]).run().await.assert_code(7);
+    let request = node.request().await;
+    node.cancelled(&request).await;
+    let unknown = gateway.cli(&["call", "nothing"]).run().await;
+    unknown.assert_code(5);
+    assert!(unknown.stderr.contains("try: "), "{}", unknown.stderr);
+    gateway.cli(&["call", "a.b", "--arg", "nonsense"]).run().await.assert_code(2);
+    gateway.cli(&["call", "a.b", "--args-json", "{"]).run().await.assert_code(2);
+    gateway.cli(&["calls", "not-an-id"]).run().await.assert_code(6);
+    gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "wrong").run().await.assert_code(4);
+    gateway.cli(&["frobnicate"]).run().await.assert_code(2);
+    let nowhere = gateway.cli(&["tools", "--url", "http://127.0.0.1:1"]).run().await;
+    nowhere.assert_code(3);
+    assert!(nowhere.stderr.contains("127.0.0.1:1") && nowhere.stderr.contains("try: "), "{}", nowhere.stderr);
+    drop(node);
+    gateway.cli(&["call", "a.b"]).run().await.assert_code(8);
+
+    let help = Cli::new(SWITCHBOARD).args(&["--help"]).run().await;
+    for code in ["0 done", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "130 "] {
+        assert!(help.stdout.contains(code), "the help names the codes: {}", help.stdout);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_cancels_the_call() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let started = gateway.cli(&["call", "a.b"]).start();
+    let request = node.request().await;
+    node.progress(&request.id, 1.0).await;
+    started.warns("1").await;
+    started.signal(Signal::INT);
+    assert_eq!(node.cancelled(&request).await, "requested");
+    let ended = started.end().await;
+    ended.assert_code(130);
+    assert_eq!(ended.stdout, "");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn json_prints_what_the_route_returns() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let _node = Hello::new("n").tool("a.b").connect(&gateway).await.echo();
+    let operator = gateway.operator();
+    let call = gateway.cli(&["--json", "call", "a.b"]).run().await.json();
+    let id = call["call_id"].as_str().unwrap().to_owned();
+    eventually("the record", || async {
+        (operator.get(&format!("/v1/calls/{id}")).await.body["state"] == "ended").then_some(())
+    })
+    .await;
+    // What passes the time differs.
+    let still = |mut value: Value| {
+        if let Some(status) = value.as_object_mut() {
+            status.remove("uptime_s");
+        }
+        for node in value["nodes"].as_array_mut().into_iter().flatten() {
+            node["for_ms"] = json!(0);
+        }
+        value
+    };
+    let one = format!("/v1/calls/{id}");
+    for (args, path) in [
+        (vec!["tools"], "/v1/tools"),
+        (vec!["nodes"], "/v1/nodes"),
+        (vec!["token", "list"], "/v1/tokens"),
+        (vec!["calls"], "/v1/calls"),
+        (vec!["calls", id.as_str()], one.as_str()),
+        (vec!["audit"], "/v1/audit"),
+        (vec!["status"], "/v1/status"),
+    ] {
+        let printed = gateway.cli(&args).args(&["--json"]).run().await;
+        assert_eq!(still(printed.assert_code(0).json()), still(operator.get(path).await.body), "{args:?}");
+    }
+    gateway.stop().await;
+}

@@ -1,0 +1,72 @@
+//! The configuration explains itself: where each value came from, and which file, line and key a mistake is in.
+
+use sa_testkit::{Cli, Finished};
+
+use crate::SWITCHBOARD;
+
+async fn explain(dir: &std::path::Path, key: &str, with_env: bool, flags: &[&str]) -> Finished {
+    let file = dir.join("switchboard.toml");
+    let mut cli = Cli::new(SWITCHBOARD).args(&["--config", file.to_str().unwrap()]).args(flags);
+    if with_env {
+        cli = cli.env("SWITCHBOARD_LIMITS_PENDING_TOTAL", "77");
+    }
+    cli.args(&["config", "explain", key]).run().await
+}
+
+#[tokio::test]
+async fn each_value_says_where_it_came_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    std::fs::write(&file, "[limits]\n\npending_total = 5\n").unwrap();
+    let shown = explain(dir.path(), "limits.pending_total", false, &[]).await.assert_code(0).stdout.clone();
+    assert!(shown.contains("= 5") && shown.contains(&format!("{}:3", file.display())), "{shown}");
+    let shown = explain(dir.path(), "limits.pending_total", true, &[]).await.assert_code(0).stdout.clone();
+    assert!(shown.contains("= 77") && shown.contains("$SWITCHBOARD_LIMITS_PENDING_TOTAL"), "{shown}");
+    let shown = explain(dir.path(), "limits.pending_per_node", false, &[]).await.assert_code(0).stdout.clone();
+    assert!(shown.contains("= 50") && shown.contains("default"), "{shown}");
+    let shown = explain(dir.path(), "data.dir", false, &["--data-dir", "/x/y"]).await.assert_code(0).stdout.clone();
+    assert!(shown.contains("/x/y") && shown.contains("--data-dir"), "{shown}");
+    let ended = explain(dir.path(), "limits.pending", false, &[]).await;
+    ended.assert_code(2);
+    assert!(ended.stderr.contains("limits.pending"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_mistake_names_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    let data = dir.path().join("data");
+    for (text, line, word) in [
+        ("[server]\nlissten = \"x\"\n", 2, "lissten"),
+        ("\n\n[limits]\npending_total = \"many\"\n", 4, "many"),
+        ("[limits]\npending_total = 0\n", 2, "limits.pending_total"),
+        ("[limits]\npending_total = -1\n", 2, "-1"),
+        ("[nodes]\nping_interval_ms = 100\ndead_after_ms = 100\n", 3, "nodes.dead_after_ms"),
+        ("[server\n", 1, ""),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let common = ["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
+        for command in [vec!["config", "check"], vec!["serve", "--listen", "127.0.0.1:0"]] {
+            let ended = Cli::new(SWITCHBOARD).args(&common).args(&command).run().await;
+            ended.assert_code(2);
+            let place = format!("switchboard.toml:{line}");
+            assert!(ended.stderr.contains(&place) && ended.stderr.contains(word), "{text}: {}", ended.stderr);
+        }
+    }
+    assert!(!data.exists(), "a gateway that cannot start leaves nothing behind");
+}
+
+#[tokio::test]
+async fn a_listener_that_others_reach_needs_tls_or_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["serve", "--listen", "0.0.0.0:0", "--data-dir", dir.path().to_str().unwrap()];
+    let ended = Cli::new(SWITCHBOARD).args(&args).run().await;
+    ended.assert_code(2);
+    for word in ["0.0.0.0", "--tls-cert", "--insecure"] {
+        assert!(ended.stderr.contains(word), "{}", ended.stderr);
+    }
+    let started = Cli::new(SWITCHBOARD).args(&args).args(&["--insecure"]).start();
+    started.says("listening on http://0.0.0.0:").await;
+    started.signal(rustix::process::Signal::TERM);
+    started.end().await.assert_code(0);
+}

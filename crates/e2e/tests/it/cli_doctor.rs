@@ -1,0 +1,108 @@
+//! `doctor` names what is wrong, each with one line that mends it.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use sa_testkit::{Cli, Gateway, Hello, Setup};
+use serde_json::Value;
+
+use crate::SWITCHBOARD;
+
+/// Runs the doctor and finds the one thing that is about these words, with its fix.
+async fn diagnose(cli: Cli, words: &str) -> String {
+    let ended = cli.args(&["doctor", "--json"]).run().await;
+    ended.assert_code(1);
+    let report = ended.json();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let wrong: Vec<&Value> = findings.filter(|finding| finding["ok"] == false).collect();
+    let found = wrong.iter().find(|finding| finding["what"].as_str().unwrap().contains(words));
+    let found = found.unwrap_or_else(|| panic!("nothing about {words:?} in {report:#}"));
+    let fix = found["fix"].as_str().unwrap().to_owned();
+    assert!(!fix.is_empty() && !fix.contains('\n'), "{fix}");
+    fix
+}
+
+async fn gateway() -> (Gateway, tokio::task::JoinHandle<()>) {
+    let gateway = Setup::new().env("SA_NODE_TOKENS", "one:t1,two:t2").spawn(SWITCHBOARD).await;
+    let node = Hello::new("one").capability("mail").token("t1").connect(&gateway).await.echo();
+    (gateway, node)
+}
+
+#[tokio::test]
+async fn all_is_well() {
+    let (gateway, _node) = gateway().await;
+    let ended = gateway.cli(&["doctor"]).run().await;
+    ended.assert_code(0);
+    assert!(!ended.stdout.contains("FIX"), "{}", ended.stdout);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn files_that_others_can_read() {
+    let (gateway, _node) = gateway().await;
+    let token = gateway.data_dir().join("operator.token");
+    std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+    assert!(diagnose(gateway.cli(&[]), "operator.token is open").await.starts_with("chmod 600"));
+    std::fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(gateway.data_dir(), Permissions::from_mode(0o755)).unwrap();
+    assert!(diagnose(gateway.cli(&[]), "data is open").await.starts_with("chmod 700"));
+    std::fs::remove_file(&token).unwrap();
+    diagnose(gateway.cli(&[]), "operator.token is missing").await;
+    diagnose(gateway.cli(&[]), "no token to talk").await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_environment_and_the_configuration() {
+    let (gateway, _node) = gateway().await;
+    let cli = |name: &str, value: &str| gateway.cli(&[]).env(name, value);
+    diagnose(cli("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5"), "SWITCHBOARD_LIMITS_PENDNIG_TOTAL").await;
+    diagnose(cli("SWITCHBOARD_LIMITS_PENDING_TOTAL", "x"), "SWITCHBOARD_LIMITS_PENDING_TOTAL").await;
+    diagnose(cli("SWITCHBOARD_CONFIG", "/nowhere/x.toml"), "/nowhere/x.toml").await;
+    diagnose(cli("SA_NODE_TOKENS", "nonsense"), "SA_NODE_TOKENS").await;
+    diagnose(cli("SWITCHBOARD_TOKEN", "wrong"), "not known here").await;
+    let tls = cli("SWITCHBOARD_SERVER_TLS_CERT", "/nowhere/cert.pem").env("SWITCHBOARD_SERVER_TLS_KEY", "/nowhere/key");
+    diagnose(tls, "/nowhere/cert.pem").await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_gateway_and_its_nodes() {
+    let (gateway, node) = gateway().await;
+    let mut second = Hello::new("two").capability("mail").tool("bad name").token("t2").connect(&gateway).await;
+    diagnose(gateway.cli(&[]), "which \"one\" holds").await;
+    diagnose(gateway.cli(&[]), "bad name").await;
+    node.abort();
+    let _ = node.await;
+    sa_testkit::eventually("the node gone", || async {
+        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false).then_some(())
+    })
+    .await;
+    diagnose(gateway.cli(&[]), "\"one\" went away").await;
+    second.settle().await;
+
+    diagnose(gateway.cli(&["--url", "http://127.0.0.1:1"]), "cannot reach the gateway").await;
+    let data = gateway.data_dir();
+    gateway.stop().await;
+    let data = data.to_str().unwrap();
+    diagnose(Cli::new(SWITCHBOARD).args(&["--data-dir", data]), "cannot reach the gateway").await;
+    diagnose(Cli::new(SWITCHBOARD).args(&["--data-dir", "/nowhere/at/all"]), "does not exist").await;
+}
+
+#[tokio::test]
+async fn no_nodes_at_all_and_a_port_that_is_taken() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    diagnose(gateway.cli(&[]), "no node is connected").await;
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", dir.path().to_str().unwrap()]);
+    // Something that listens and is no gateway.
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = taken.accept() {
+            drop(stream)
+        }
+    });
+    diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "something else listens").await;
+    gateway.stop().await;
+}

@@ -1,0 +1,110 @@
+//! After `kill -9` everything is there that was acknowledged: history, tokens, and what became of calls with a key.
+
+use sa_testkit::{Gateway, Hello, Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+async fn again(gateway: &mut Gateway) -> Gateway {
+    gateway.kill().await;
+    Setup::new().on(gateway).spawn(SWITCHBOARD).await
+}
+
+#[tokio::test]
+async fn history_and_tokens_survive() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();
+    let (id, revoked) = gateway.token(json!({ "name": "gone", "role": "agent" })).await;
+    gateway.operator().delete(&format!("/v1/tokens/{id}")).await;
+    let agent = gateway.new_agent("bot").await;
+    let mut made = Vec::new();
+    for number in 0..50 {
+        made.push(agent.call("a.b", json!({ "number": number })).await.body["call_id"].clone());
+    }
+    made.reverse();
+    // What the history shows is on disk.
+    eventually("the history", || async {
+        let calls = agent.get("/v1/calls?limit=100").await.body["calls"].as_array()?.len();
+        (calls == 50).then_some(())
+    })
+    .await;
+    let operator = gateway.operator.clone();
+    let gateway = again(&mut gateway).await;
+    assert_eq!(gateway.operator, operator);
+    let agent = gateway.agent(&agent.token);
+    let calls = agent.get("/v1/calls?limit=100").await.body;
+    let ids: Vec<Value> = calls["calls"].as_array().unwrap().iter().map(|call| call["id"].clone()).collect();
+    assert_eq!(ids, made);
+    assert_eq!(calls["calls"][0]["args"]["json"]["number"], 49);
+    gateway.agent(&revoked).get("/v1/tools").await.assert_problem(401, "unauthorized");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_retry_gets_the_first_answer_without_a_second_run() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let agent = gateway.new_agent("bot").await;
+    let body = json!({ "args": { "x": 1 }, "idempotency_key": "k" });
+    let failing = json!({ "args": {}, "idempotency_key": "f" });
+    let call = agent.call_later("a.b", body.clone());
+    let request = node.request().await;
+    node.answer(&request.id, json!("once")).await;
+    let first = call.await.unwrap();
+    assert_eq!(first.body["result"], "once");
+    let call = agent.call_later("a.b", failing.clone());
+    let request = node.request().await;
+    node.fail(&request.id, "not_allowed", "never").await;
+    let failed = call.await.unwrap();
+
+    for restart in [false, true] {
+        if restart {
+            gateway = again(&mut gateway).await;
+            node = Hello::new("n").capability("a").connect(&gateway).await;
+        }
+        let agent = gateway.agent(&agent.token);
+        let retry = agent.call_with("a.b", body.clone()).await;
+        assert_eq!((&retry.body["call_id"], &retry.body["result"]), (&first.body["call_id"], &json!("once")));
+        let retry = agent.call_with("a.b", failing.clone()).await;
+        retry.assert_problem(403, "not_allowed");
+        assert_eq!((&retry.body["call_id"], retry.detail()), (&failed.body["call_id"], "never"));
+        node.settle().await;
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_in_the_middle_of_a_crash_is_never_run_again() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let agent = gateway.new_agent("bot").await;
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    let request = agent.request(reqwest::Method::POST, "/v1/tools/a.b/call").json(&body);
+    let call = tokio::spawn(request.send());
+    node.request().await;
+    let gateway = again(&mut gateway).await;
+    assert!(call.await.unwrap().is_err(), "the connection broke");
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let reply = gateway.agent(&agent.token).call_with("a.b", body).await;
+    reply.assert_problem(409, "conflict");
+    assert!(reply.detail().contains("may have had an effect"), "{}", reply.text);
+    node.settle().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_retry_while_the_first_still_runs_joins_it() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let operator = gateway.operator();
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    let first = operator.call_later("a.b", body.clone());
+    let request = node.request().await;
+    let second = operator.call_later("a.b", body.clone());
+    node.settle().await;
+    node.answer(&request.id, json!("both")).await;
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!(first.body["call_id"], second.body["call_id"]);
+    assert_eq!((first.result(), second.result()), (json!("both"), json!("both")));
+    node.settle().await;
+}

@@ -1,0 +1,97 @@
+//! What one node holds, another gets no traffic for, unless they share a token; a node that comes back replaces itself,
+//! and nobody takes another one's id.
+
+use sa_testkit::{Hello, Message, Setup, eventually, soon};
+use serde_json::json;
+
+const TOKENS: (&str, &str) = ("SA_NODE_TOKENS", "one:t1,two:t2");
+
+#[tokio::test]
+async fn a_second_node_with_another_token_gets_nothing_and_is_shown() {
+    let gateway = Setup::new().env(TOKENS.0, TOKENS.1).config("[limits]\nreconnect_wait_ms = 1").start().await;
+    let mut first = Hello::new("one").capability("mail").tool("mail.send").token("t1").connect(&gateway).await;
+    let mut second = Hello::new("two").capability("mail.inbox").tool("mail.send").token("t2").connect(&gateway).await;
+    let operator = gateway.operator();
+    for name in ["mail.send", "mail_send", "mail.inbox.read"] {
+        let call = operator.call_later(name, json!({}));
+        let request = first.request().await;
+        first.answer(&request.id, json!(1)).await;
+        assert_eq!(call.await.unwrap().result(), 1, "{name}");
+    }
+    second.settle().await;
+    let nodes = operator.get("/v1/nodes").await.body;
+    let blocked = nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == "two").unwrap();
+    assert!(blocked["blocked"].as_array().unwrap().iter().all(|entry| entry["held_by"] == "one"), "{blocked}");
+    assert!(!blocked["blocked"].as_array().unwrap().is_empty());
+
+    // Not even while the first one is away.
+    drop(first);
+    eventually("it gone", || async {
+        let nodes = operator.get("/v1/nodes").await.body;
+        (nodes["nodes"][0]["online"] == false).then_some(())
+    })
+    .await;
+    operator.call("mail.send", json!({})).await.assert_problem(503, "offline");
+    second.settle().await;
+}
+
+#[tokio::test]
+async fn nodes_with_the_same_token_stand_in_for_each_other() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "shared").start().await;
+    let mut first = Hello::new("one").capability("mail").token("shared").connect(&gateway).await;
+    let mut second = Hello::new("two").capability("mail").token("shared").connect(&gateway).await;
+    let operator = gateway.operator();
+    let call = operator.call_later("mail.send", json!({}));
+    let request = first.request().await;
+    first.answer(&request.id, json!("first")).await;
+    assert_eq!(call.await.unwrap().result(), "first");
+    second.settle().await;
+    first.send_raw(Message::Close(None)).await;
+    first.closed().await;
+    let call = operator.call_later("mail.send", json!({}));
+    let request = second.request().await;
+    second.answer(&request.id, json!("second")).await;
+    assert_eq!(call.await.unwrap().result(), "second");
+}
+
+#[tokio::test]
+async fn the_same_id_with_the_same_token_replaces_the_old_connection() {
+    let gateway = Setup::new().start().await;
+    let mut old = Hello::new("n").capability("a").connect(&gateway).await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    old.request().await;
+    let mut new = Hello::new("n").capability("a").connect(&gateway).await;
+    call.await.unwrap().assert_problem(503, "offline");
+    assert_eq!(old.closed().await.0, 4410);
+    drop(old);
+    // The old one's clean-up does not touch the new one.
+    for _ in 0..5 {
+        let call = gateway.operator().call_later("a.b", json!({}));
+        let request = new.request().await;
+        new.answer(&request.id, json!("new")).await;
+        assert_eq!(call.await.unwrap().result(), "new");
+        new.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn another_token_cannot_take_an_id() {
+    let gateway = Setup::new().env(TOKENS.0, TOKENS.1).env("SA_NODE_TOKEN", "shared").start().await;
+    let mut node = Hello::new("one").capability("a").token("t1").connect(&gateway).await;
+    // Bound to another id.
+    let mut impostor = Hello::new("one").capability("a").token("t2").greet(&gateway).await.unwrap();
+    assert_eq!(impostor.closed().await.0, 4409);
+    // Not bound, and the id is held.
+    let mut impostor = Hello::new("one").capability("a").token("shared").greet(&gateway).await.unwrap();
+    assert_eq!(impostor.closed().await.0, 4409);
+    let call = gateway.operator().call_later("a.b", json!({}));
+    let request = soon(node.request()).await;
+    node.answer(&request.id, json!("mine")).await;
+    assert_eq!(call.await.unwrap().result(), "mine");
+    let audit = eventually("the audit", || async {
+        let body = gateway.operator().get("/v1/audit").await.body;
+        let events = body["events"].as_array()?.iter().filter(|event| event["what"] == "node.impostor").count();
+        (events == 2).then_some(())
+    });
+    audit.await;
+}

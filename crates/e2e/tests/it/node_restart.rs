@@ -1,0 +1,80 @@
+//! A node that dies fails its calls at once; a call during its restart waits and succeeds; one to a node that is gone for
+//! longer says so.
+
+use sa_testkit::{Hello, SdkNode, Setup, eventually};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_node_that_dies_in_the_middle_fails_its_calls_at_once() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("mac-01").capability("a").connect(&gateway).await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    node.request().await;
+    drop(node);
+    let reply = call.await.unwrap();
+    reply.assert_problem(503, "offline");
+    assert!(reply.detail().contains("mac-01"), "{}", reply.text);
+    assert_eq!(reply.body["retryable"], false, "it may have had an effect");
+}
+
+#[tokio::test]
+async fn a_call_during_a_restart_waits_and_succeeds() {
+    let gateway = Setup::new().start().await;
+    let node = Hello::new("n").capability("a").connect(&gateway).await;
+    drop(node);
+    let operator = gateway.operator();
+    eventually("it gone", || async {
+        (operator.get("/v1/nodes").await.body["nodes"][0]["online"] == false).then_some(())
+    })
+    .await;
+    let call = operator.call_later("a.b", json!({}));
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let request = node.request().await;
+    node.answer(&request.id, json!("back")).await;
+    assert_eq!(call.await.unwrap().result(), "back");
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_for_longer_is_named_with_its_absence() {
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 100").start().await;
+    let node = Hello::new("mac-01").capability("a").connect(&gateway).await;
+    drop(node);
+    let reply = gateway.operator().call("a.b", json!({})).await;
+    reply.assert_problem(503, "offline");
+    for words in ["the tool \"a.b\" exists", "mac-01", "went away"] {
+        assert!(reply.detail().contains(words), "{}", reply.text);
+    }
+    assert_eq!(reply.body["retryable"], true);
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_for_good_is_forgotten() {
+    let gateway = Setup::new().config("[nodes]\noffline_memory_ms = 50").start().await;
+    let node = Hello::new("n").capability("a").connect(&gateway).await;
+    drop(node);
+    eventually("it forgotten", || async {
+        gateway.inner().router.directory().sweep();
+        let nodes = gateway.operator().get("/v1/nodes").await.body;
+        nodes["nodes"].as_array()?.is_empty().then_some(())
+    })
+    .await;
+    gateway.operator().call("a.b", json!({})).await.assert_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn nodes_come_back_by_themselves_after_the_gateway_restarts() {
+    let mut gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let node = SdkNode::echo(&gateway, "n").await;
+    let address = gateway.address().to_owned();
+    gateway.kill().await;
+    let gateway = Setup::new().on(&gateway).at(&address).spawn(crate::SWITCHBOARD).await;
+    let operator = gateway.operator();
+    eventually("the node back", || async {
+        (operator.get("/v1/nodes").await.body["nodes"][0]["online"] == true).then_some(())
+    })
+    .await;
+    assert_eq!(operator.call("n.echo", json!({ "x": 1 })).await.result(), json!({ "x": 1 }));
+    node.stop().await;
+    gateway.stop().await;
+}

@@ -1,0 +1,80 @@
+//! No token and no secret argument is in a log, in the history, in the metrics, in an error or in a list of processes.
+
+use sa_testkit::{Cli, FakeNode, Hello, Setup, assert_nowhere, find_in_files};
+use serde_json::json;
+
+use crate::SWITCHBOARD;
+
+const CANARY: &str = "canary-f6d1a0c3";
+
+#[tokio::test]
+async fn a_canary_is_nowhere() {
+    let gateway =
+        Setup::new().config("[log]\nfilter = \"debug\"").env("SA_NODE_TOKEN", CANARY).spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let _node = Hello::new("n").capability("a").token(CANARY).connect(&gateway).await.echo();
+    let (_, agent_token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    let agent = gateway.agent(&agent_token);
+
+    // In arguments whose names give them away, in and out.
+    let args = json!({ "password": CANARY, "deep": [{ "api_key": CANARY }], "Authorization": { "x": CANARY } });
+    let reply = agent.call("a.b", args.clone()).await;
+    assert_eq!(reply.result(), args, "the node itself gets them");
+    let mut errors = vec![agent.call("nothing", json!({ "token": CANARY })).await.text];
+    // In tokens that are wrong, in every place.
+    let wrong = format!("{CANARY}-wrong");
+    errors.push(gateway.agent(&wrong).get(&format!("/v1/tools?token={wrong}")).await.text);
+    errors.push(agent.get(&format!("/v1/tools?token={wrong}")).await.text);
+    for query in [format!("token={wrong}"), format!("token={wrong}&node_id=x")] {
+        errors.push(FakeNode::upgrade(&gateway, &query).await.unwrap_err().body.to_string());
+    }
+    for args in [vec!["status"], vec!["tools"], vec!["call", "a.b", "--arg", "x=1"]] {
+        let ended = gateway.cli(&args).env("SWITCHBOARD_TOKEN", &wrong).run().await;
+        ended.assert_code(4);
+        errors.push(ended.stderr + &ended.stdout);
+    }
+    let config = gateway.cli(&["config", "show"]).env("SA_NODE_TOKEN", CANARY).run().await.stdout;
+    let history = sa_testkit::eventually("the history", || async {
+        Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2)
+    })
+    .await;
+    let metrics = operator.get_text("/metrics").await;
+    let mut lists = String::new();
+    for path in ["/v1/nodes", "/v1/tokens", "/v1/audit", "/v1/status", "/v1/tools"] {
+        lists.push_str(&operator.get_text(path).await);
+    }
+    let command = std::fs::read_to_string(format!("/proc/{}/cmdline", gateway.pid())).unwrap();
+
+    let (dir, operator_token) = (gateway.dir.clone(), gateway.operator.clone());
+    let mut gateway = gateway;
+    gateway.begin_stop();
+    assert_eq!(gateway.exit_code().await, Some(0));
+    let log = gateway.stderr();
+    assert!(log.contains("DEBUG"), "the log is as talkative as it was asked to be");
+    let errors = errors.join("\n");
+    let texts = [
+        ("the log", log.as_str()),
+        ("the errors", &errors),
+        ("the history", &history.text),
+        ("the metrics", &metrics),
+        ("the lists", &lists),
+        ("the configuration", &config),
+        ("the command line", &command),
+    ];
+    for secret in [CANARY, &operator_token, &agent_token] {
+        assert_nowhere(secret, &texts);
+    }
+    assert_eq!(find_in_files(dir.path(), CANARY), Vec::<std::path::PathBuf>::new());
+    assert_eq!(find_in_files(dir.path(), &agent_token), Vec::<std::path::PathBuf>::new());
+    assert_eq!(find_in_files(dir.path(), &operator_token), [dir.path().join("data/operator.token")]);
+}
+
+#[tokio::test]
+async fn a_mistake_in_the_environment_does_not_repeat_the_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()];
+    let ended = Cli::new(SWITCHBOARD).args(&args).env("SA_NODE_TOKENS", CANARY).run().await;
+    ended.assert_code(2);
+    assert!(ended.stderr.contains("SA_NODE_TOKENS"), "{}", ended.stderr);
+    assert_nowhere(CANARY, &[("stderr", &ended.stderr)]);
+}

@@ -1,0 +1,97 @@
+//! With a certificate everything is encrypted: https for agents and commands, wss for nodes.
+
+use std::path::Path;
+
+use sa_testkit::{Cli, Gateway, Setup, soon};
+use serde_json::json;
+
+use crate::SWITCHBOARD;
+
+/// A certificate for this machine, signed by itself.
+async fn certificate(dir: &Path) -> (String, String) {
+    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    let (cert, key) = (cert.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned());
+    let made = Cli::new("openssl")
+        .args(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(&["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
+        .args(&["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &cert])
+        .run()
+        .await;
+    made.assert_code(0);
+    (cert, key)
+}
+
+async fn start(dir: &Path) -> (Gateway, String) {
+    let (cert, key) = certificate(dir).await;
+    let gateway = Setup::new().args(&["--tls-cert", &cert, "--tls-key", &key]).spawn(SWITCHBOARD).await;
+    assert!(gateway.url.starts_with("https://127.0.0.1:"), "{}", gateway.url);
+    (gateway, cert)
+}
+
+#[tokio::test]
+async fn agents_and_commands_speak_https() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, cert) = start(dir.path()).await;
+    let ended = gateway.cli(&["status", "--ca", &cert]).run().await;
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("https://127.0.0.1"), "{}", ended.stdout);
+    // Nobody is trusted who cannot be checked.
+    let ended = gateway.cli(&["status"]).run().await;
+    ended.assert_code(3);
+    assert!(ended.stderr.contains("certificate"), "{}", ended.stderr);
+    // Plain text gets no answer worth the name.
+    let plain = gateway.url.replace("https", "http");
+    gateway.cli(&["status", "--url", &plain]).run().await.assert_code(3);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_speak_wss() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, cert) = start(dir.path()).await;
+    let mut node = tokio::process::Command::new(env!("CARGO_BIN_EXE_e2e-hello-node"))
+        .arg(gateway.nodes_url())
+        .env("SSL_CERT_FILE", &cert)
+        .env("SA_NODE_ID", "hello")
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let shown = sa_testkit::eventually("the node", || async {
+        Some(gateway.cli(&["nodes", "--ca", &cert]).run().await.stdout).filter(|text| text.contains("online"))
+    })
+    .await;
+    assert!(shown.contains("hello"), "{shown}");
+    let ended = gateway.cli(&["call", "node.echo", "--arg", "x=1", "--ca", &cert]).run().await;
+    assert_eq!(ended.assert_code(0).json(), json!({ "x": 1 }));
+    gateway.stop().await;
+    soon(node.wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = certificate(dir.path()).await;
+    let data = dir.path().join("data");
+    let empty = dir.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let empty = empty.to_str().unwrap();
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let (_, other_key) = certificate(&other).await;
+    for (cert, key, word) in [
+        ("/nowhere/cert.pem", key.as_str(), "/nowhere/cert.pem"),
+        (&cert, empty, empty),
+        (empty, &key, empty),
+        (&cert, &other_key, "do not go together"),
+    ] {
+        let ended = Cli::new(SWITCHBOARD)
+            .args(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()])
+            .args(&["--tls-cert", cert, "--tls-key", key])
+            .run()
+            .await;
+        ended.assert_code(2);
+        assert!(ended.stderr.contains(word), "{}", ended.stderr);
+        assert!(!ended.stdout.contains("listening"), "it never said that it was ready: {}", ended.stdout);
+    }
+}
