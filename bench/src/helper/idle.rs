@@ -8,6 +8,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
+/// In the second byte of a frame: that it is masked, and that its length has two bytes of its own.
+const MASKED: u8 = 0x80;
+const LONG: u8 = 0x7e;
+
 /// Handshakes at a time.
 const AT_ONCE: usize = 32;
 
@@ -88,12 +92,11 @@ async fn stay(mut socket: BufReader<TcpStream>) -> anyhow::Result<()> {
 
 async fn send(socket: &mut BufReader<TcpStream>, opcode: u8, payload: &[u8]) -> anyhow::Result<()> {
     let mut frame = vec![0x80 | opcode];
-    match u8::try_from(payload.len()) {
-        Ok(length @ ..126) => frame.push(0x80 | length),
-        _ => {
-            frame.push(0x80 | 126);
-            frame.extend(u16::try_from(payload.len())?.to_be_bytes());
-        }
+    if let Ok(length @ ..126) = u8::try_from(payload.len()) {
+        frame.push(MASKED | length);
+    } else {
+        frame.push(MASKED | LONG);
+        frame.extend(u16::try_from(payload.len())?.to_be_bytes());
     }
     // A mask of zeros leaves the payload as it is.
     frame.extend([0; 4]);
@@ -105,7 +108,7 @@ async fn send(socket: &mut BufReader<TcpStream>, opcode: u8, payload: &[u8]) -> 
 async fn receive(socket: &mut BufReader<TcpStream>) -> anyhow::Result<(u8, Vec<u8>)> {
     let opcode = socket.read_u8().await? & 0xf;
     let length = match socket.read_u8().await? {
-        126 => usize::from(socket.read_u16().await?),
+        LONG => usize::from(socket.read_u16().await?),
         127 => anyhow::bail!("a frame that is too long for this"),
         length => usize::from(length),
     };

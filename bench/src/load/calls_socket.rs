@@ -51,9 +51,9 @@ async fn drive(mut socket: Socket, tool: String, share: usize, end: Instant) -> 
     let mut latencies = Latencies::new();
     let mut started = vec![Instant::now(); share];
     let mut running = share;
-    for slot in 0..share {
+    for (slot, start) in started.iter_mut().enumerate() {
+        *start = Instant::now();
         socket.feed(call(slot, &tool)).await?;
-        started[slot] = Instant::now();
     }
     socket.flush().await?;
     while running > 0 {

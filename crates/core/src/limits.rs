@@ -64,7 +64,7 @@ impl Slots {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
-        match tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await {
+        match Box::pin(tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned())).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) => Err(CallError::undelivered(format!("the {provider} went away"))),
             Err(_) => Err(CallError::new(

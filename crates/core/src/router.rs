@@ -166,7 +166,7 @@ impl Router {
                 Err(Unresolved::Offline { gone_for, provider }) if gone_for < self.options.reconnect_patience => {
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
                     stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
-                    if tokio::time::timeout(left, changes.changed()).await.is_err()
+                    if Box::pin(tokio::time::timeout(left, changes.changed())).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
                     {
                         return Err(absence);

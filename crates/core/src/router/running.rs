@@ -107,7 +107,8 @@ impl RunningCall {
     /// the same key and ask what became of it. A cancel or its deadline still ends it.
     pub async fn outcome(mut self) -> Finished {
         if self.request.idempotency_key.is_some() {
-            return super::keyed::run(self).await;
+            // Boxed, as all that is rare: a call's future is copied when it is spawned, and has room for every path.
+            return Box::pin(super::keyed::run(self)).await;
         }
         self.run().await
     }
