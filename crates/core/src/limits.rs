@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::outcome::{CallError, CallErrorKind};
 use crate::provider::ProviderId;
 
-/// A count with a ceiling.
+/// A count with a ceiling: of calls, or of the bytes that they hold.
 #[derive(Debug)]
 pub struct Ceiling {
     count: AtomicUsize,
@@ -21,11 +21,11 @@ impl Ceiling {
         Self { count: AtomicUsize::new(0), max }
     }
 
-    pub fn enter(self: &Arc<Self>) -> Option<Entered> {
-        let entered = self
-            .count
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < self.max).then_some(count + 1));
-        entered.ok().map(|_| Entered(Arc::clone(self)))
+    pub fn enter(self: &Arc<Self>, amount: usize) -> Option<Entered> {
+        let entered = self.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            count.checked_add(amount).filter(|count| *count <= self.max)
+        });
+        entered.ok().map(|_| Entered(Arc::clone(self), amount))
     }
 
     pub fn count(&self) -> usize {
@@ -39,11 +39,11 @@ impl Ceiling {
 
 /// A place under the ceiling, given back on drop.
 #[derive(Debug)]
-pub struct Entered(Arc<Ceiling>);
+pub struct Entered(Arc<Ceiling>, usize);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.count.fetch_sub(self.1, Ordering::AcqRel);
     }
 }
 

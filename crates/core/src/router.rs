@@ -25,7 +25,7 @@ use crate::call::{Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
-use crate::limits::Ceiling;
+use crate::limits::{Ceiling, Entered};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
 use crate::provider::ProviderId;
@@ -35,6 +35,8 @@ use crate::tool::Tool;
 pub struct RouterOptions {
     /// Calls of all principals together.
     pub max_running: usize,
+    /// Arguments of all calls that run or wait, in bytes.
+    pub max_bytes: usize,
     /// The time limit of a tool that has none of its own.
     pub default_timeout: Duration,
     /// No sign of life extends a call beyond this.
@@ -49,6 +51,7 @@ impl Default for RouterOptions {
     fn default() -> Self {
         Self {
             max_running: 1_000,
+            max_bytes: 256 << 20,
             default_timeout: Duration::from_secs(60),
             max_duration: Duration::from_secs(3_600),
             queue_patience: Duration::from_secs(2),
@@ -64,7 +67,8 @@ pub struct Router {
     ledger: Option<Arc<dyn Ledger>>,
     policy: RwLock<Arc<Policy>>,
     options: RouterOptions,
-    ceiling: Arc<Ceiling>,
+    calls: Arc<Ceiling>,
+    bytes: Arc<Ceiling>,
     live: Mutex<HashMap<CallId, LiveCall>>,
     keyed: keyed::InFlight,
     draining: AtomicBool,
@@ -84,7 +88,8 @@ impl Router {
             journal,
             ledger,
             policy: RwLock::new(Arc::new(policy)),
-            ceiling: Arc::new(Ceiling::new(options.max_running)),
+            calls: Arc::new(Ceiling::new(options.max_running)),
+            bytes: Arc::new(Ceiling::new(options.max_bytes)),
             options,
             live: Mutex::default(),
             keyed: keyed::InFlight::default(),
@@ -110,13 +115,9 @@ impl Router {
         if self.draining.load(Ordering::Acquire) {
             return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
         }
-        let Some(_place) = self.ceiling.enter() else {
-            return Err(CallError::new(
-                CallErrorKind::Overloaded,
-                format!("the gateway has {} calls running, its limit", self.ceiling.max()),
-            )
-            .hint("try again later, or raise limits.pending_total"));
-        };
+        let _place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
+        let _room =
+            enter(&self.bytes, call.request.args.len(), "bytes of arguments in memory", "limits.pending_bytes")?;
         let stage = Stage::default();
         let attempt = async {
             // Under the deadline like everything else: a journal that is stuck must not hold a call for ever.
@@ -306,6 +307,14 @@ impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Router").field("running", &self.running_count()).finish_non_exhaustive()
     }
+}
+
+/// A part of what the gateway has for all calls together.
+fn enter(ceiling: &Arc<Ceiling>, amount: usize, what: &str, key: &str) -> Result<Entered, CallError> {
+    ceiling.enter(amount).ok_or_else(|| {
+        CallError::new(CallErrorKind::Overloaded, format!("the gateway has {} {what}, its limit", ceiling.max()))
+            .hint(format!("try again later, or raise {key}"))
+    })
 }
 
 fn cancelled(reason: CancelReason) -> CallError {

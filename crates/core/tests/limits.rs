@@ -70,6 +70,31 @@ async fn the_gateway_has_a_ceiling_for_all_together() {
     gateway.assert_clean();
 }
 
+#[tokio::test(start_paused = true)]
+async fn arguments_in_memory_are_bounded_in_bytes() {
+    let gateway = gateway(RouterOptions { max_bytes: 100, ..RouterOptions::default() });
+    let (connection, _registration) = gateway.connect();
+    let large = |bytes: usize| CallRequest {
+        args: RawJson::parse(&format!("\"{}\"", "x".repeat(bytes - 2))).unwrap(),
+        ..request("t.x")
+    };
+    let (id, task) = gateway.start(large(60));
+    settle().await;
+    let (_, over) = gateway.start(large(41));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
+    let (fits, beside) = gateway.start(large(40));
+    settle().await;
+    for (id, task) in [(id, task), (fits, beside)] {
+        assert!(connection.complete(id, ok("1")));
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    let (id, task) = gateway.start(large(100));
+    settle().await;
+    assert!(connection.complete(id, ok("1")), "what ended gave its room back");
+    task.await.unwrap();
+    gateway.assert_clean();
+}
+
 /// Ends a call in some way, and checks that the only place is free again.
 async fn gives_its_place_back(end: impl AsyncFnOnce(&Gateway, &Connection, CallId)) {
     let options = RouterOptions { max_running: 1, ..RouterOptions::default() };

@@ -13,6 +13,7 @@ use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::{Overrun, Principal, RawJson, Router, Update, UpdateSink, View};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::convert;
 
@@ -97,9 +98,26 @@ impl ServerHandler for McpHandler {
 }
 
 /// Who asks, as the front door found out.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    principal: Arc<Principal>,
+    revoked: CancellationToken,
+}
+
+impl Caller {
+    pub fn new(principal: Arc<Principal>, revoked: CancellationToken) -> Self {
+        Self { principal, revoked }
+    }
+}
+
 fn view(context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
-    let principal = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Arc<Principal>>());
-    principal.cloned().map(View::of).ok_or_else(|| ErrorData::internal_error("the request has no principal", None))
+    let caller = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Caller>());
+    let caller = caller.ok_or_else(|| ErrorData::internal_error("the request has no caller", None))?;
+    // The token may have been revoked while the body was on its way.
+    if caller.revoked.is_cancelled() {
+        return Err(ErrorData::invalid_request("the token was revoked", None));
+    }
+    Ok(View::of(Arc::clone(&caller.principal)))
 }
 
 type Report = (f64, Option<f64>, Option<String>);

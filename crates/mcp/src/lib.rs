@@ -13,9 +13,9 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::Router;
 use tokio_util::sync::CancellationToken;
 
-pub use handler::McpHandler;
+pub use handler::{Caller, McpHandler};
 
-/// The service behind `/mcp`. The caller has checked Host, Origin and token, and put an `Arc<Principal>` into the
+/// The service behind `/mcp`. The caller has checked Host, Origin and token, and put a [`Caller`] into the
 /// request's extensions.
 pub fn service(
     router: Arc<Router>,

@@ -67,6 +67,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let policy = Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
     let options = RouterOptions {
         max_running: settings.limits.pending_total,
+        max_bytes: settings.limits.pending_bytes,
         default_timeout: millis(settings.limits.default_timeout_ms),
         max_duration: millis(settings.limits.max_call_ms),
         queue_patience: millis(settings.limits.queue_wait_ms),

@@ -39,6 +39,7 @@ pub struct Data {
 pub struct Limits {
     pub pending_per_node: usize,
     pub pending_total: usize,
+    pub pending_bytes: usize,
     pub default_timeout_ms: u64,
     pub max_call_ms: u64,
     pub queue_wait_ms: u64,
@@ -115,6 +116,7 @@ impl Default for Limits {
         Self {
             pending_per_node: 50,
             pending_total: 1_000,
+            pending_bytes: 256 * 1024 * 1024,
             default_timeout_ms: 60_000,
             max_call_ms: 3_600_000,
             queue_wait_ms: 2_000,
@@ -172,6 +174,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("data.dir", "Where everything is kept. Empty means $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
     ("limits.pending_total", "Calls that may run at once in all."),
+    ("limits.pending_bytes", "Arguments of all calls that run or wait, in bytes."),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
     ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),

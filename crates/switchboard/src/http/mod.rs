@@ -113,8 +113,8 @@ fn mcp(
     tower::ServiceBuilder::new()
         .map_request(|mut request: Request| {
             if let Some(identity) = request.extensions().get::<Identity>() {
-                let principal = Arc::clone(&identity.principal);
-                request.extensions_mut().insert(principal);
+                let caller = sa_mcp::Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
+                request.extensions_mut().insert(caller);
             }
             request
         })
