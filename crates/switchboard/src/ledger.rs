@@ -12,7 +12,10 @@ use sa_core::{CallError, CallErrorKind, CallId, Outcome, RawJson, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-const BUCKET: &str = "idempotency";
+/// Who claimed a key, when, and whether the call has ended: small, because all of it is gone through to forget old keys.
+const CLAIMS: &str = "idempotency";
+/// How calls ended, under the keys of their claims.
+const OUTCOMES: &str = "idempotency_outcomes";
 
 /// How long a key is remembered.
 const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
@@ -27,8 +30,11 @@ struct Entry {
     /// A digest of the arguments.
     args: String,
     at_ms: i64,
-    /// Absent while the call runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the call has ended, and its outcome is in the other bucket.
+    #[serde(default)]
+    ended: bool,
+    /// The outcome itself, in claims that former versions wrote.
+    #[serde(default, skip_serializing)]
     outcome: Option<Kept>,
 }
 
@@ -54,10 +60,16 @@ impl StoreLedger {
 
     /// Forgets keys whose time is over.
     pub async fn sweep(&self) -> Result<(), StoreError> {
-        for (key, record) in self.records.list(BUCKET).await? {
+        self.forget(clock::now_ms() - MEMORY_MS).await
+    }
+
+    async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
+        for (key, record) in self.records.list(CLAIMS).await? {
             let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
-            if entry.is_none_or(|entry| entry.at_ms + MEMORY_MS < clock::now_ms()) {
-                self.records.delete(BUCKET, &key).await?;
+            if entry.is_none_or(|entry| entry.at_ms < before_ms) {
+                // The claim goes last: while it is there, the next round finds what this one left.
+                self.records.delete(OUTCOMES, &key).await?;
+                self.records.delete(CLAIMS, &key).await?;
             }
         }
         Ok(())
@@ -65,27 +77,44 @@ impl StoreLedger {
 
     async fn write(&self, call: &KeyedCall, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
         let value = serde_json::to_vec(entry).unwrap_or_default().into();
-        self.records.put(BUCKET, &place(call), value, expect).await.map(drop)
+        self.records.put(CLAIMS, &place(call), value, expect).await.map(drop)
+    }
+
+    async fn outcome(&self, call: &KeyedCall) -> Result<Option<Kept>, StoreError> {
+        let found = self.records.get(OUTCOMES, &place(call)).await?;
+        Ok(found.and_then(|record| serde_json::from_slice(&record.value).ok()))
     }
 }
 
 impl Ledger for StoreLedger {
     fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
-            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms: clock::now_ms(), outcome: None };
+            let entry = Entry {
+                call_id: id.to_string(),
+                args: digest(call),
+                at_ms: clock::now_ms(),
+                ended: false,
+                outcome: None,
+            };
             match self.write(call, &entry, Expect::Absent).await {
                 Ok(()) => return Ok(Claim::Ours),
                 Err(error) if error.kind == StoreErrorKind::Conflict => {}
                 Err(error) => return Err(unavailable(&error)),
             }
-            let found = self.records.get(BUCKET, &place(call)).await.map_err(|error| unavailable(&error))?;
+            let found = self.records.get(CLAIMS, &place(call)).await.map_err(|error| unavailable(&error))?;
             let entry: Option<Entry> = found.and_then(|record| serde_json::from_slice(&record.value).ok());
             let Some(entry) = entry else {
                 return Err(CallError::new(CallErrorKind::Failed, "the record of this idempotency key cannot be read"));
             };
             let first = entry.call_id.parse().unwrap_or(id);
-            Ok(match entry.outcome {
-                _ if entry.args != digest(call) => Claim::Different { id: first },
+            if entry.args != digest(call) {
+                return Ok(Claim::Different { id: first });
+            }
+            let kept = match entry.outcome {
+                None if entry.ended => self.outcome(call).await.map_err(|error| unavailable(&error))?,
+                kept => kept,
+            };
+            Ok(match kept {
                 Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
                 None => Claim::Unknown { id: first },
             })
@@ -99,15 +128,19 @@ impl Ledger for StoreLedger {
         outcome: &'a Outcome,
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
-            let outcome = Some(Kept::of(outcome));
-            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms: clock::now_ms(), outcome };
+            // The outcome before the claim that says it is there: a crash in between leaves an open claim.
+            let kept = serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default().into();
+            let kept = self.records.put(OUTCOMES, &place(call), kept, Expect::Anything).await;
+            kept.map_err(|error| unavailable(&error))?;
+            let at_ms = clock::now_ms();
+            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms, ended: true, outcome: None };
             self.write(call, &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
         })
     }
 
     fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
-            self.records.delete(BUCKET, &place(call)).await.map(drop).map_err(|error| unavailable(&error))
+            self.records.delete(CLAIMS, &place(call)).await.map(drop).map_err(|error| unavailable(&error))
         })
     }
 }
@@ -180,5 +213,53 @@ fn unavailable(error: &StoreError) -> CallError {
 impl std::fmt::Debug for StoreLedger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreLedger").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+
+    fn keyed(key: &str) -> KeyedCall {
+        KeyedCall { principal: "p".into(), tool: "t".into(), key: key.into(), args: RawJson::empty_object() }
+    }
+
+    #[tokio::test]
+    async fn outcomes_are_kept_and_forgetting_does_not_read_them() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let call = keyed("k");
+        let id = CallId::new();
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        assert!(
+            matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+        );
+        let large = RawJson::parse(&format!("\"{}\"", "x".repeat(100_000))).unwrap();
+        ledger.settle(&call, id, &Ok(Output::json(large.clone()))).await.unwrap();
+        let Claim::Ended { outcome, .. } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
+        assert_eq!(outcome.unwrap().content.as_str(), large.as_str());
+
+        ledger.sweep().await.unwrap();
+        assert_eq!(records.len(), 2, "it is not old yet");
+        assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
+        ledger.forget(i64::MAX).await.unwrap();
+        assert_eq!(records.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_former_version_wrote_still_counts() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (keyed("old"), CallId::new());
+        let args = digest(&call);
+        let old = format!(
+            r#"{{"call_id":"{id}","args":"{args}","at_ms":1,"outcome":{{"ok":{{"content":5,"attachments":[]}}}}}}"#
+        );
+        records.put(CLAIMS, &place(&call), old.into(), Expect::Absent).await.unwrap();
+        let Claim::Ended { outcome, .. } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
+        assert_eq!(outcome.unwrap().content.as_str(), "5");
     }
 }

@@ -10,6 +10,8 @@ pub mod demo;
 pub mod http;
 pub mod journal;
 pub mod ledger;
+#[cfg(test)]
+mod memory;
 pub mod metrics;
 pub mod redact;
 pub mod serve;

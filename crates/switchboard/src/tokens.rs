@@ -48,6 +48,8 @@ pub struct TokenRecord {
 struct Known {
     record: TokenRecord,
     identity: Identity,
+    /// Whether the record is on disk as it is here.
+    written: bool,
 }
 
 /// Who presented a token.
@@ -114,7 +116,7 @@ impl Tokens {
             if let Ok(record) = serde_json::from_slice::<TokenRecord>(&record.value)
                 && let Some(entry) = Known::new(record)
             {
-                known.insert(entry.0, entry.1);
+                known.insert(entry.0, Arc::new(entry.1));
             }
         }
         Ok(Self { records, known: RwLock::new(known) })
@@ -163,18 +165,29 @@ impl Tokens {
         Ok(record)
     }
 
-    /// Revokes a token by its id, or by its name if that names one token only. Whoever uses it is cut off at once.
-    pub async fn revoke(&self, id_or_name: &str) -> Result<Option<TokenRecord>, StoreError> {
-        let matching: Vec<TokenRecord> = self.list().into_iter().filter(|token| token.revoked_ms.is_none()).collect();
-        let mut found: Vec<_> = matching.iter().filter(|token| token.id == id_or_name).collect();
+    /// Revokes a token by its id, or by its name if that names one token only. Whoever uses it is cut off at once, whatever
+    /// becomes of the disk; [`Tokens::persist`] makes it last. One whose revocation was not written is found again.
+    pub fn revoke(&self, id_or_name: &str) -> Option<TokenRecord> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let valid = || known.iter().filter(|(_, known)| known.record.revoked_ms.is_none() || !known.written);
+        let mut found: Vec<_> = valid().filter(|(_, known)| known.record.id == id_or_name).collect();
         if found.is_empty() {
-            found = matching.iter().filter(|token| token.name == id_or_name).collect();
+            found = valid().filter(|(_, known)| known.record.name == id_or_name).collect();
         }
-        let [record] = found[..] else { return Ok(None) };
-        let record = TokenRecord { revoked_ms: Some(clock::now_ms()), ..record.clone() };
-        // On disk before anything else: a revocation must survive whatever comes next.
-        self.store(&record, Expect::Anything).await?;
-        Ok(Some(record))
+        let [(hash, old)] = found[..] else { return None };
+        let (hash, old) = (*hash, Arc::clone(old));
+        let revoked_ms = old.record.revoked_ms.or_else(|| Some(clock::now_ms()));
+        let record = TokenRecord { revoked_ms, ..old.record.clone() };
+        let revoked = Known { record: record.clone(), identity: old.identity.clone(), written: false };
+        known.insert(hash, Arc::new(revoked));
+        drop(known);
+        old.identity.revoked.cancel();
+        Some(record)
+    }
+
+    /// Puts a revocation on disk, so that it survives a restart.
+    pub async fn persist(&self, record: &TokenRecord) -> Result<(), StoreError> {
+        self.store(record, Expect::Anything).await
     }
 
     /// All tokens, oldest first, revoked ones included.
@@ -194,13 +207,13 @@ impl Tokens {
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
         let value = serde_json::to_vec(record).unwrap_or_default().into();
         self.records.put(BUCKET, &record.id, value, expect).await?;
-        if let Some((hash, known)) = Known::new(record.clone()) {
-            let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(hash, known);
-            if record.revoked_ms.is_some()
-                && let Some(old) = old
-            {
-                old.identity.revoked.cancel();
+        if let Some((hash, mut known)) = Known::new(record.clone()) {
+            let mut all = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(old) = all.get(&hash) {
+                // Whoever holds the identity listens to this one.
+                known.identity = old.identity.clone();
             }
+            all.insert(hash, Arc::new(known));
         }
         Ok(())
     }
@@ -213,7 +226,7 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Known {
-    fn new(record: TokenRecord) -> Option<(Hash, Arc<Self>)> {
+    fn new(record: TokenRecord) -> Option<(Hash, Self)> {
         let hash = decode(&record.hash)?;
         let principal = Principal {
             id: record.id.as_str().into(),
@@ -227,7 +240,7 @@ impl Known {
             expires_ms: record.expires_ms,
             node_id: record.node_id.as_deref().map(Into::into),
         };
-        Some((hash, Arc::new(Self { record, identity })))
+        Some((hash, Self { record, identity, written: true }))
     }
 }
 
@@ -242,4 +255,36 @@ fn decode(hex: &str) -> Option<Hash> {
 /// Whether two secrets are the same, in a time that does not tell where they differ.
 pub(crate) fn same_secret(a: &str, b: &str) -> bool {
     hash(a).ct_eq(&hash(b)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+
+    #[tokio::test]
+    async fn a_full_disk_keeps_no_token_alive() {
+        let records = Arc::new(MemoryRecords::default());
+        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        let new =
+            NewToken { name: "bot".into(), role: Role::Agent, tools: Vec::new(), node_id: None, expires_ms: None };
+        let (_, token) = tokens.create(new).await.unwrap();
+        let identity = tokens.authenticate(&token).unwrap();
+
+        records.full.store(true, Ordering::Relaxed);
+        let revoked = tokens.revoke("bot").unwrap();
+        assert!(tokens.persist(&revoked).await.is_err());
+        assert!(identity.revoked.is_cancelled());
+        assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Revoked);
+
+        // Repeated once there is room, it lasts.
+        records.full.store(false, Ordering::Relaxed);
+        let again = tokens.revoke("bot").expect("what is not written can be repeated");
+        tokens.persist(&again).await.unwrap();
+        assert!(tokens.revoke("bot").is_none());
+        let restarted = Tokens::load(records as _).await.unwrap();
+        assert_eq!(restarted.authenticate(&token).unwrap_err(), Refused::Revoked);
+    }
 }

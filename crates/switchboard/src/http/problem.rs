@@ -54,6 +54,10 @@ impl Problem {
         self
     }
 
+    pub(crate) fn retryable(self) -> Self {
+        Self { retryable: true, ..self }
+    }
+
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(400, "bad_request", detail)
     }

@@ -105,14 +105,15 @@ pub(crate) async fn create(
 
 /// Revokes a token by its id or its name: its sockets close and its calls fail at once.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path, description = "The token's id, or its name")),
-    responses((status = 200, body = TokenDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
+    responses((status = 200, body = TokenDoc), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 503, body = Problem, description = "Revoked until a restart, but not written: repeat it")))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
-    let record = app.tokens.revoke(&id).await?.ok_or_else(|| {
+    let record = app.tokens.revoke(&id).ok_or_else(|| {
         Problem::new(
             404,
             "not_found",
@@ -122,6 +123,13 @@ pub(crate) async fn revoke(
     })?;
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(&app, &identity, "token.revoked", &record);
+    // In a task of its own: an operator who hangs up must not keep it from the disk.
+    let written = record.clone();
+    let writing = tokio::spawn(async move { app.tokens.persist(&written).await });
+    if let Ok(Err(error)) = writing.await {
+        let detail = format!("the token is revoked until the gateway restarts, but not for good: {error}");
+        return Err(Problem::new(503, "store", detail).retryable().hint("make room on the disk, then revoke it again"));
+    }
     Ok(Json(TokenDoc::of(record, None)))
 }
 
