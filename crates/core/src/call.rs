@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::json::RawJson;
 use crate::outcome::Attachment;
 use crate::principal::{Principal, View};
+use crate::provider::ProviderId;
 
 /// What a surface hands to the router.
 #[derive(Debug, Clone)]
@@ -224,6 +225,8 @@ pub(crate) struct Life {
     pub(crate) updates: AtomicU32,
     /// Nobody takes updates any more: the call is over, or goes on without its caller.
     pub(crate) unread: AtomicBool,
+    /// Whom the call was given to, and when.
+    pub(crate) dispatched: Mutex<Option<(ProviderId, Instant)>>,
 }
 
 /// A time limit that signs of life push further out, up to a cap that nothing moves.

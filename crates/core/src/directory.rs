@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::index::{Index, Member, Presence};
+use self::index::{Index, Member, Presence, Remembered};
 pub use self::resolve::{Route, Unresolved};
 use crate::json::RawJson;
 use crate::limits::Slots;
@@ -34,8 +34,8 @@ use crate::principal::{Scope, View};
 use crate::provider::{GrantId, Provider, ProviderId};
 use crate::tool::{Catalog, Tool};
 
-/// Offline providers beyond this number are forgotten, the longest gone first.
-const MAX_OFFLINE: usize = 4_096;
+/// Of the providers of one grant that left, those beyond this are forgotten, the longest gone first.
+const REMEMBERED: Remembered = Remembered { members: 1_024, bytes: 16 << 20 };
 
 pub struct Directory {
     index: RwLock<Index>,
@@ -56,6 +56,9 @@ pub struct Attach {
     pub max_running: usize,
     /// What an operator is shown about it: a JSON object.
     pub about: RawJson,
+    /// Whether it may take its id from a provider with another grant: its own grant is for this very id, or the other
+    /// one had come in without any.
+    pub may_take_over: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +108,7 @@ impl Directory {
     }
 
     /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
-    /// is refused for as long as the other one is here or remembered.
+    /// is refused for as long as the other one is here or remembered, unless it may take over.
     pub fn attach(self: &Arc<Self>, attach: Attach) -> Result<Registration, AttachError> {
         let replaced = CancellationToken::new();
         let id = attach.id.clone();
@@ -119,7 +122,7 @@ impl Directory {
         self.sweep();
         let generation = self.change(|index| {
             let member = Member::new(id.clone(), attach.scope, attach.grant, attach.about, presence);
-            index.admit(member, attach.catalog)
+            index.admit(member, attach.catalog, attach.may_take_over)
         })?;
         Ok(Registration { directory: Arc::clone(self), id, generation, replaced })
     }
@@ -152,7 +155,7 @@ impl Directory {
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though
     /// nothing else happens.
     pub fn sweep(&self) {
-        self.change(|index| index.forget_expired(self.memory, MAX_OFFLINE).then_some(()).ok_or(())).ok();
+        self.change(|index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
     }
 
     fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {

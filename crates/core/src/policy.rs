@@ -16,10 +16,7 @@ impl Policy {
     /// `names` are all the names that a tool goes by: a rule that names any of them is about this tool.
     pub fn authorise(&self, principal: &Principal, names: &[&str]) -> Result<(), CallError> {
         let tool = names.first().copied().unwrap_or_default();
-        if !principal.role.may_call_tools() {
-            return Err(refused(format!("a {} token cannot call tools", principal.role))
-                .hint("create an agent token: switchboard token create NAME --role agent"));
-        }
+        self.authorise_role(principal)?;
         if !principal.tools.is_empty() && !matches_any(&principal.tools, names) {
             return Err(refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name))
                 .hint("ask an operator for a token whose tools include it"));
@@ -29,6 +26,17 @@ impl Policy {
                 .hint("see policy.deny in the gateway's configuration"));
         }
         Ok(())
+    }
+}
+
+impl Policy {
+    /// What can be said before it is known which tool is meant.
+    pub fn authorise_role(&self, principal: &Principal) -> Result<(), CallError> {
+        if principal.role.may_call_tools() {
+            return Ok(());
+        }
+        Err(refused(format!("a {} token cannot call tools", principal.role))
+            .hint("create an agent token: switchboard token create NAME --role agent"))
     }
 }
 

@@ -52,3 +52,14 @@ impl fmt::Debug for ProviderId {
 /// any other one is kept off what is already held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GrantId(pub Arc<str>);
+
+impl GrantId {
+    /// Of a provider that was let in without showing anything. Whoever has a grant goes before it.
+    pub fn none() -> Self {
+        Self("".into())
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+}

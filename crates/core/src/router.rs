@@ -146,6 +146,7 @@ impl Router {
     /// Looks for the provider until the call has reached one, and returns what that one says.
     async fn attempt(&self, call: &RunningCall, stage: &Stage) -> Outcome {
         let request = &call.request;
+        self.policy().authorise_role(&request.view.principal)?;
         let mut changes = self.directory.subscribe();
         let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
@@ -164,7 +165,15 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { gone_for, provider }) if gone_for < self.options.reconnect_patience => {
+                Err(absent @ Unresolved::Offline { .. }) => {
+                    // Before anything else: who may not call a tool is not told about it, and does not wait for it.
+                    let Unresolved::Offline { gone_for, provider, names } = &absent else { unreachable!() };
+                    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                    self.policy().authorise(&request.view.principal, &names)?;
+                    let (gone_for, provider) = (*gone_for, provider.clone());
+                    if gone_for >= self.options.reconnect_patience {
+                        return Err(absent.into_error(&request.tool));
+                    }
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
                     stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, changes.changed())).await.is_err()
@@ -253,8 +262,9 @@ impl Router {
         calls
     }
 
-    pub fn is_running(&self, id: CallId) -> bool {
-        self.live(|live| live.contains_key(&id))
+    /// Who was given a running call.
+    pub fn asked(&self, id: CallId) -> Option<ProviderId> {
+        self.live(|live| live.get(&id)?.asked())
     }
 
     pub fn running_count(&self) -> usize {

@@ -19,6 +19,9 @@ use crate::outcome::{CallError, CallErrorKind};
 /// A larger schema is refused: nobody writes one by hand, and it would be read by every model that sees the tool.
 pub const MAX_SCHEMA_BYTES: usize = 128 * 1024;
 
+/// How much may be copied to name them.
+const MAX_REPORT_BYTES: usize = 4 << 20;
+
 /// How many mistakes are named in one answer.
 const MAX_MISTAKES: usize = 5;
 
@@ -33,6 +36,8 @@ struct Compiled {
     validator: Validator,
     schema: Value,
     cost: Cost,
+    /// How many schemas stand in an `anyOf` or `oneOf`.
+    alternatives: usize,
 }
 
 impl Schema {
@@ -51,6 +56,7 @@ impl Schema {
 
     /// Checks a call's arguments, and says which of them is wrong and what was expected.
     pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
+        let bytes = args.len();
         let compiled = self.compiled().map_err(|why| {
             CallError::new(CallErrorKind::Failed, format!("the tool's input schema cannot be used: {why}"))
                 .hint("the tool's author has to mend the schema")
@@ -69,7 +75,9 @@ impl Schema {
         if compiled.validator.is_valid(&args) {
             return Ok(());
         }
-        if !Cost::allows_report(&compiled.schema, &args) {
+        // A mistake in a choice is reported with a copy of the arguments for each alternative.
+        let copied = bytes.saturating_mul(compiled.alternatives);
+        if copied > MAX_REPORT_BYTES || !Cost::allows_report(&compiled.schema, &args) {
             return Err(invalid("the arguments do not fit the tool's input_schema, and are too large to say where")
                 .hint("see the tool's input_schema"));
         }
@@ -94,9 +102,24 @@ impl Schema {
                 .offline()
                 .build(&schema)
                 .map_err(|error| error.to_string())?;
-            Ok(Compiled { validator, schema, cost })
+            let alternatives = alternatives(&schema);
+            Ok(Compiled { validator, schema, cost, alternatives })
         });
         compiled.as_ref().map_err(String::as_str)
+    }
+}
+
+fn alternatives(schema: &Value) -> usize {
+    match schema {
+        Value::Array(items) => items.iter().map(alternatives).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| {
+                let here = if key == "anyOf" || key == "oneOf" { value.as_array().map_or(0, Vec::len) } else { 0 };
+                here + alternatives(value)
+            })
+            .sum(),
+        _ => 0,
     }
 }
 

@@ -52,3 +52,18 @@ pub struct Catalog {
     /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider.
     pub bare_names: bool,
 }
+
+impl Catalog {
+    /// About how many bytes it takes in memory.
+    pub fn weight(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
+        let tools = self.tools.iter().map(|tool| {
+            let schema = tool.input.as_ref().map_or(0, |schema| schema.raw().len());
+            let capabilities: usize = tool.capabilities.iter().map(String::len).sum();
+            let texts = tool.name.len() + tool.wish.len() + text(&tool.title) + text(&tool.description);
+            256 + texts + schema + json(&tool.output_schema) + json(&tool.annotations) + capabilities
+        });
+        tools.sum::<usize>() + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
+    }
+}

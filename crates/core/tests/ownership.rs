@@ -265,3 +265,38 @@ fn only_a_newer_connection_replaces() {
     assert!(!told.is_cancelled(), "leaving is not being replaced");
     assert!(directory.members("node").is_empty());
 }
+
+#[test]
+fn a_name_made_out_of_dots_does_not_take_what_another_grant_calls_its_own() {
+    let directory = directory();
+    let _a = directory.attach(attach("a", "A", prefixes(&["files_secret"]), connection())).unwrap();
+    let _b = directory.attach(attach("b", "B", tools(&["files.secret"]), connection())).unwrap();
+    assert_eq!(directory.resolve("files_secret", &view()).unwrap().id.id.as_ref(), "a");
+    assert_eq!(directory.resolve("files.secret", &view()).unwrap().id.id.as_ref(), "b");
+}
+
+#[test]
+fn who_comes_and_goes_forgets_its_own_and_nobody_elses() {
+    let directory = directory();
+    drop(directory.attach(attach("victim", "A", prefixes(&["v"]), connection())).unwrap());
+    for n in 0..1_100 {
+        drop(directory.attach(attach(&format!("n{n}"), "B", prefixes(&["w"]), connection())).unwrap());
+    }
+    assert!(directory.attach(attach("victim", "B", prefixes(&["v"]), connection())).is_err());
+    let known = directory.members("node");
+    assert!(known.iter().any(|member| &*member.id.id == "victim"));
+    assert!(known.len() <= 1_026, "{}", known.len());
+}
+
+#[test]
+fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
+    let directory = directory();
+    let open = |id: &str| Attach { grant: GrantId::none(), ..attach(id, "", prefixes(&["p"]), connection()) };
+    let _first = directory.attach(open("n")).unwrap();
+    let _second = directory.attach(attach("m", "A", prefixes(&["p"]), connection())).unwrap();
+    assert_eq!(directory.resolve("p.x", &view()).unwrap().id.id.as_ref(), "m", "a grant goes before none");
+    let _n = directory.attach(attach("n", "A", prefixes(&["q"]), connection())).unwrap();
+    assert!(directory.attach(open("n")).is_err());
+    let rotated = Attach { may_take_over: true, ..attach("n", "C", prefixes(&["q"]), connection()) };
+    assert!(directory.attach(rotated).is_ok());
+}

@@ -208,3 +208,13 @@ fn patterns_that_are_costly_to_compile() {
         (0..3_000).map(|n| (format!("p{n}"), json!({"pattern": format!("^{n}$")}))).collect();
     refused(&json!({"properties": many}), "more than 200 different patterns");
 }
+
+#[test]
+fn many_alternatives_times_large_arguments_are_not_copied() {
+    let choices: Vec<Value> = (0..3_000).map(|n| json!({"required": [format!("x{n}")]})).collect();
+    let small = json!({"y": 1});
+    let large = json!({"y": vec![json!({"z": "z"}); 4_000]});
+    rejects(&json!({"oneOf": choices}), &small, "");
+    rejects(&json!({"type": "object", "oneOf": choices}), &large, "too large to say where");
+    rejects(&json!({"type": "object", "anyOf": choices}), &large, "too large to say where");
+}

@@ -176,3 +176,19 @@ async fn a_drain_ends_what_does_not_end_by_itself() {
     // With nothing running it is over at once.
     gateway.router.drain(Duration::from_secs(30)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_call_a_tool_does_not_wait_for_it() {
+    let gateway = gateway(RouterOptions::default());
+    let (_connection, registration) = gateway.connect();
+    drop(registration);
+    let narrow = Principal { tools: vec![Pattern::new("other*")], ..(*principal()).clone() };
+    let node = Principal { role: Role::Node, ..(*principal()).clone() };
+    for principal in [narrow, node] {
+        let started = tokio::time::Instant::now();
+        let refused = CallRequest { view: View::of(Arc::new(principal)), ..request("t.x") };
+        let (_, task) = gateway.start(refused);
+        assert_error(&task.await.unwrap(), CallErrorKind::NotAllowed, "token");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+}

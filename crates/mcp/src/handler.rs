@@ -1,11 +1,12 @@
 //! MCP requests become calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -21,6 +22,8 @@ use crate::convert;
 const PAGE: usize = 200;
 /// Progress reports that may wait for a client. Those beyond are left out: only the latest matters.
 const QUEUE: usize = 64;
+/// How long an outcome waits for the reports before it to be sent.
+const FLUSH: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]
 pub struct McpHandler {
@@ -77,24 +80,43 @@ impl ServerHandler for McpHandler {
             trace,
         };
         let token = context.meta.get_progress_token();
-        let (updates, mut news) = mpsc::channel(QUEUE);
+        let (updates, news) = mpsc::channel(QUEUE);
         let sink = token.as_ref().map(|_| Arc::new(Sink(updates)) as Arc<dyn UpdateSink>);
-        let mut outcome = std::pin::pin!(self.router.start(request, sink).outcome());
-        loop {
-            tokio::select! {
-                finished = &mut outcome => return Ok(convert::result(&finished.outcome).into()),
-                Some((progress, total, message)) = news.recv() => {
-                    if let Some(token) = &token {
-                        let mut report = ProgressNotificationParam::new(token.clone(), progress);
-                        (report.total, report.message) = (total, message);
-                        let _ = context.peer.notify_progress(report).await;
-                    }
-                }
-                // Dropping the call tells the provider.
-                () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
-            }
-        }
+        let outcome = self.router.start(request, sink).outcome();
+        let ended = CancellationToken::new();
+        let mut reports = std::pin::pin!(forward(news, token, &context, &ended));
+        // A client that does not read holds up its reports, and neither the call's deadline nor a cancel.
+        let finished = tokio::select! {
+            finished = outcome => finished,
+            never = async { (&mut reports).await; std::future::pending().await } => never,
+            // Dropping the call tells the provider.
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
+        };
+        ended.cancel();
+        let _ = tokio::time::timeout(FLUSH, reports).await;
+        Ok(convert::result(&finished.outcome).into())
     }
+}
+
+/// Sends reports of progress as they come. Ends once the call has ended and all that was queued is sent.
+async fn forward(
+    mut news: mpsc::Receiver<Report>,
+    token: Option<ProgressToken>,
+    context: &RequestContext<RoleServer>,
+    ended: &CancellationToken,
+) {
+    while let Some(token) = &token {
+        let report = tokio::select! {
+            biased;
+            report = news.recv() => report,
+            () = ended.cancelled() => None,
+        };
+        let Some((progress, total, message)) = report else { break };
+        let mut report = ProgressNotificationParam::new(token.clone(), progress);
+        (report.total, report.message) = (total, message);
+        let _ = context.peer.notify_progress(report).await;
+    }
+    ended.cancelled().await;
 }
 
 /// Who asks, as the front door found out.

@@ -83,6 +83,11 @@ impl CallState {
         self.deadline
     }
 
+    /// A limit that is ours to keep. A gateway that can cancel keeps it itself, and knows how far progress has moved it.
+    fn own_limit(&self, limit: Option<Instant>) -> Option<Instant> {
+        if self.shared.features.cancel { None } else { limit }
+    }
+
     pub(crate) fn features(&self) -> Features {
         self.shared.features
     }
@@ -144,7 +149,7 @@ async fn execute(call: &CallState, tool: Arc<dyn NodeTool>, ctx: ToolContext, ar
         None => Value::Null,
     };
     let own = tool.timeout().and_then(|timeout| Instant::now().checked_add(timeout));
-    let deadline = [own, call.deadline].into_iter().flatten().min();
+    let deadline = call.own_limit([own, call.deadline].into_iter().flatten().min());
 
     let mut running = pin!(tool.call(ctx, args));
     let late = tokio::select! {
@@ -168,7 +173,7 @@ async fn turn<'a>(call: &'a CallState, cancel: &CancellationToken) -> Result<Sem
     tokio::select! {
         permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is going away")),
         () = cancel.cancelled() => Err(cancelled("the call was cancelled while it waited for its turn")),
-        () = at(call.deadline) => Err(ToolError::Timeout("the call waited for its turn for too long".to_owned())),
+        () = at(call.own_limit(call.deadline)) => Err(ToolError::Timeout("the call waited for its turn for too long".to_owned())),
     }
 }
 

@@ -6,6 +6,7 @@ use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Hello, ToolSpec};
 use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
 use sa_socket::Close;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::NodeOptions;
@@ -48,7 +49,14 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         }
     };
     let prefixes: Vec<String> = hello.capabilities.iter().filter(|name| usable(name)).cloned().collect();
-    let tools: Vec<Tool> = hello.tools.iter().filter(|spec| usable(&spec.name)).map(|spec| tool(id, spec)).collect();
+    let described: Vec<&ToolSpec> = hello.tools.iter().filter(|spec| usable(&spec.name)).collect();
+    let mut tools = Vec::with_capacity(described.len());
+    for spec in described {
+        match spec.input_schema.as_deref().map(readable).transpose() {
+            Ok(input) => tools.push(tool(id, spec, input)),
+            Err(error) => ignored.push(format!("{}: its input_schema cannot be read: {error}", spec.name)),
+        }
+    }
     let modern = !hello.features.names().is_empty() || !hello.tools.is_empty() || hello.host.is_some();
     let about = json!({
         "name": hello.node.name,
@@ -70,19 +78,25 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
 }
 
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
-fn tool(node: &str, spec: &ToolSpec) -> Tool {
+fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
     let wish = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
     Tool {
         name: spec.name.as_str().into(),
         wish,
         title: spec.title.clone(),
         description: spec.description.as_deref().map(shortened),
-        input: spec.input_schema.as_deref().map(|raw| Schema::new(raw.into())),
-        output_schema: spec.output_schema.as_deref().map(RawJson::from),
-        annotations: spec.annotations.as_deref().map(RawJson::from),
+        input: input.map(Schema::new),
+        output_schema: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()),
+        annotations: spec.annotations.as_deref().and_then(|raw| readable(raw).ok()),
         capabilities: spec.capabilities.clone(),
         timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
     }
+}
+
+/// JSON that whoever lists the tool can read: text such as `1e999` is well-formed, and no number.
+fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
+    let json = RawJson::parse(raw.get())?;
+    json.to_value().map(|_| json)
 }
 
 /// Characters that nobody sees, and that make an id in a list or a log look like another one.

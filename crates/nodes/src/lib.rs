@@ -44,6 +44,9 @@ pub struct Admission {
     pub revoked: CancellationToken,
 }
 
+/// How many attempts of one connection to answer for others are recorded one by one. All are counted.
+const MAX_FORGERIES: u32 = 20;
+
 /// Makes providers of node sockets.
 #[derive(Debug)]
 pub struct Nodes {

@@ -1,5 +1,7 @@
 //! How the gateway talks to one node.
 
+use std::sync::atomic::AtomicU32;
+
 use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
 use sa_core::{CallError, CallErrorKind};
@@ -13,6 +15,8 @@ pub(crate) struct NodeLink {
     /// Whether the node knows of extensions at all. One that does not gets exactly the frames it was written for.
     pub(crate) modern: bool,
     pub(crate) id: String,
+    /// How often it has tried to answer for others.
+    pub(crate) forgeries: AtomicU32,
 }
 
 impl Link for NodeLink {

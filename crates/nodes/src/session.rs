@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use sa_core::directory::{Attach, AttachError};
@@ -15,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, KIND, Nodes};
+use crate::{Admission, KIND, MAX_FORGERIES, Nodes};
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let introduction = match greet(nodes, &mut socket, admission).await {
@@ -31,7 +32,13 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
     let _ = outbox.send(welcome(nodes));
-    let provider = Arc::new(LinkProvider::new(NodeLink { outbox: outbox.clone(), features, modern, id: id.clone() }));
+    let provider = Arc::new(LinkProvider::new(NodeLink {
+        outbox: outbox.clone(),
+        features,
+        modern,
+        id: id.clone(),
+        forgeries: 0.into(),
+    }));
     let attach = Attach {
         id: ProviderId::new(KIND, &id),
         scope: Scope::Everyone,
@@ -40,6 +47,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         catalog,
         max_running: nodes.options.max_pending,
         about,
+        // A token that is for this id alone is the operator's word on whose it is.
+        may_take_over: admission.bound_id.is_some(),
     };
     let registration = match nodes.router.directory().attach(attach) {
         Ok(registration) => registration,
@@ -77,7 +86,12 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         }
     };
     // The calls first: one that is resolved again must find the node gone, or back.
-    drop(registration);
+    if admission.revoked.is_cancelled() {
+        // It will not come back as this; what it held is free.
+        registration.withdraw();
+    } else {
+        drop(registration);
+    }
     provider.close(&format!("the node \"{id}\" went away in the middle of the call"));
     if let Some(fault) = ended.fault() {
         nodes.router.journal().count("node", fault);
@@ -188,7 +202,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
         _ => return ControlFlow::Continue(()),
     };
     if !known {
-        stray(nodes, id, &request_id);
+        stray(nodes, provider.link(), &request_id);
     }
     ControlFlow::Continue(())
 }
@@ -231,15 +245,17 @@ fn attachments(wire: &[sa_protocol::Attachment<'_>]) -> Vec<Attachment> {
 
 /// A word on a call that this connection does not have. Mostly it is late, after a cancel; one that names a call which
 /// runs elsewhere is an attempt to answer for somebody else, and is recorded. The node is told nothing either way.
-fn stray(nodes: &Nodes, node: &str, request_id: &str) {
-    let elsewhere = request_id.parse().is_ok_and(|id| nodes.router.is_running(id));
+fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
+    let asked = request_id.parse().ok().and_then(|id| nodes.router.asked(id));
+    let forged = asked.is_some_and(|asked| asked != ProviderId::new(KIND, &link.id));
     let journal = nodes.router.journal();
-    journal.count("node", if elsewhere { "forged_reply" } else { "stray_reply" });
-    if elsewhere {
-        warn!(node, "a node answered a call that was not its own");
+    journal.count("node", if forged { "forged_reply" } else { "stray_reply" });
+    // A flood of them is told from the counter; the trail has room for other things, too.
+    if forged && link.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
+        warn!(node = link.id, "a node answered a call that was not its own");
         journal.audit(AuditEvent {
             what: "reply.forged",
-            who: format!("node {node}"),
+            who: format!("node {}", link.id),
             subject: request_id.chars().take(64).collect(),
             detail: String::new(),
         });

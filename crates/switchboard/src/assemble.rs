@@ -175,6 +175,11 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&draft, path)
 }
 
+/// The oldest time that the history still keeps. A number of days that reaches back before all time keeps everything.
+fn kept_since(now_ms: i64, days: u64) -> i64 {
+    now_ms.saturating_sub_unsigned(days.saturating_mul(86_400_000))
+}
+
 async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
     let keep = &gateway.config.settings.journal;
     let stop = gateway.housekeeping.clone();
@@ -184,7 +189,7 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             () = stop.cancelled() => return,
         }
         gateway.router.directory().sweep();
-        let since_ms = Some(clock::now_ms() - keep.keep_days as i64 * 86_400_000);
+        let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };
         let audit = Retention { entries: None, since_ms };
         for (stream, retention) in [(journal::CALLS, calls), (journal::AUDIT, audit)] {
@@ -194,6 +199,19 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
         }
         if let Err(error) = ledger.sweep().await {
             warn!(%error, "cannot delete old idempotency keys");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_since;
+
+    #[test]
+    fn a_history_for_ever_deletes_nothing() {
+        assert_eq!(kept_since(86_400_000, 1), 0);
+        for days in [200_000_000_000, i64::MAX as u64, u64::MAX] {
+            assert!(kept_since(1_800_000_000_000, days) < 0, "{days}");
         }
     }
 }

@@ -15,8 +15,7 @@ use crate::config::settings::{Log, LogFormat, Telemetry};
 
 /// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for.
 pub fn init_logs(log: &Log) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&log.filter)
-        .map_err(|error| anyhow::anyhow!("log.filter: {error}; try \"info\" or \"info,sa_nodes=debug\""))?;
+    let filter = filter(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let human = match log.format {
         LogFormat::Human => true,
         LogFormat::Json => false,
@@ -29,6 +28,15 @@ pub fn init_logs(log: &Log) -> anyhow::Result<()> {
         subscriber.json().flatten_event(true).try_init()
     };
     installed.map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
+}
+
+/// Whether this says what is to be logged.
+pub(crate) fn check_filter(text: &str) -> Result<(), String> {
+    filter(text).map(drop)
+}
+
+fn filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(text).map_err(|error| format!("{error}; try \"info\" or \"info,sa_nodes=debug\""))
 }
 
 /// Makes a span of every ended call.

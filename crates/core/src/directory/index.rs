@@ -93,6 +93,15 @@ pub(super) struct Member {
     claims: Vec<String>,
     prefixes: Vec<String>,
     about: RawJson,
+    /// About how many bytes it takes.
+    weight: usize,
+}
+
+/// How much of those who left is kept, by number and by the size of what they had introduced themselves with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Remembered {
+    pub(super) members: usize,
+    pub(super) bytes: usize,
 }
 
 pub(super) enum Presence {
@@ -113,6 +122,16 @@ impl Member {
             claims: Vec::new(),
             prefixes: Vec::new(),
             about,
+            weight: 0,
+        }
+    }
+
+    /// Whether what both claim is this one's: it has a grant and the other has none, or it was here first.
+    pub(super) fn goes_before(&self, other: &Self) -> bool {
+        match (self.grant.is_none(), other.grant.is_none()) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => self.age < other.age,
         }
     }
 
@@ -127,15 +146,22 @@ impl Index {
     }
 
     /// Returns the new registration's generation.
-    pub(super) fn admit(&mut self, mut member: Member, catalog: Catalog) -> Result<u64, AttachError> {
+    pub(super) fn admit(
+        &mut self,
+        mut member: Member,
+        catalog: Catalog,
+        may_take_over: bool,
+    ) -> Result<u64, AttachError> {
         self.counter += 1;
         member.generation = self.counter;
         member.age = self.counter;
         if let Some(old) = self.members.get(&member.id) {
-            if old.grant != member.grant {
-                return Err(AttachError::HeldByAnother(member.id));
+            match (old.grant == member.grant, may_take_over || old.grant.is_none()) {
+                (true, _) => member.age = old.age,
+                // What the former one held was its own; the newcomer's claims are new.
+                (false, true) => {}
+                (false, false) => return Err(AttachError::HeldByAnother(member.id)),
             }
-            member.age = old.age;
         }
         let generation = member.generation;
         let id = member.id.clone();
@@ -175,27 +201,29 @@ impl Index {
         self.is_current(id, generation) && self.remove(id)
     }
 
-    /// `true` when somebody was forgotten.
-    pub(super) fn forget_expired(&mut self, memory: Duration, most: usize) -> bool {
-        let mut gone: Vec<(Instant, ProviderId)> = self
+    /// `true` when somebody was forgotten. What is remembered is bounded for each grant by itself, so that nobody can
+    /// push another one out of memory by coming and going.
+    pub(super) fn forget_expired(&mut self, memory: Duration, most: Remembered) -> bool {
+        let mut gone: Vec<(Instant, &Member)> = self
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { at } => Some((at, member.id.clone())),
+                Presence::Offline { at } => Some((at, member)),
                 Presence::Online { .. } => None,
             })
             .collect();
-        if gone.is_empty() {
-            return false;
-        }
         gone.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
-        let mut forgotten = false;
-        for (position, (at, id)) in gone.into_iter().enumerate() {
-            if position >= most || at.elapsed() >= memory {
-                forgotten |= self.remove(&id);
+        let mut kept: HashMap<&GrantId, Remembered> = HashMap::new();
+        let mut expired = Vec::new();
+        for (at, member) in gone {
+            let sum = kept.entry(&member.grant).or_default();
+            sum.members += 1;
+            sum.bytes += member.weight;
+            if sum.members > most.members || sum.bytes > most.bytes || at.elapsed() >= memory {
+                expired.push(member.id.clone());
             }
         }
-        forgotten
+        expired.iter().filter(|id| self.remove(id)).count() > 0
     }
 
     pub(super) fn list(
@@ -272,6 +300,7 @@ impl Index {
     /// Enters a member's tools and prefixes. A name that it lists twice counts once, and a tool that was exposed
     /// `before` keeps its name: clients remember names, and whoever offers a tool may reorder its list.
     fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Names) {
+        let weight = catalog.weight();
         let Some(scope) = self.members.get(id).map(|member| member.scope.clone()) else { return };
         let mut exposed = Vec::with_capacity(catalog.tools.len());
         let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
@@ -283,7 +312,7 @@ impl Index {
         let (known, new): (Vec<Tool>, Vec<Tool>) = tools.partition(|tool| kept(tool).is_some());
         for tool in known.into_iter().chain(new) {
             let own = tool.name.to_string();
-            let kept = kept(&tool).filter(|name| !self.is_taken(&scope, name));
+            let kept = kept(&tool).filter(|name| !self.is_taken(&scope, name, id));
             let name = kept.unwrap_or_else(|| self.free_name(&scope, id, &tool));
             let tool = Arc::new(tool);
             *self.exposed.entry(Arc::clone(&name)).or_default().of(&scope) += 1;
@@ -308,6 +337,7 @@ impl Index {
             }
         }
         if let Some(member) = self.members.get_mut(id) {
+            member.weight = weight + member.about.len();
             member.exposed = exposed;
             member.claims = claims;
             member.prefixes = catalog.prefixes;
@@ -318,7 +348,7 @@ impl Index {
         let address = format!("{}/{}/{}", id.kind, id.id, tool.name);
         let mut name: Arc<str> = naming::expose(&tool.wish, &address).into();
         let mut attempt = 0_u32;
-        while self.is_taken(scope, &name) {
+        while self.is_taken(scope, &name, id) {
             // The second suffix is for two addresses with one hash, which is next to never.
             let salt = if attempt == 0 { address.clone() } else { format!("{address}#{attempt}") };
             name = naming::with_hash(&naming::expose(&tool.wish, &address), &salt).into();
@@ -327,9 +357,16 @@ impl Index {
         name
     }
 
-    fn is_taken(&self, scope: &Scope, name: &str) -> bool {
+    /// Whether somebody else goes by this name: as an exposed one, or as what a provider with another grant calls its
+    /// own, which a newcomer must not take from it by having it made out of a dotted name.
+    fn is_taken(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
+        let held = |index: &ScopeIndex| {
+            let grant = |id: &ProviderId| self.members.get(id).map(|member| &member.grant);
+            let claims = index.claims.get(name).into_iter().flatten();
+            claims.filter(|claim| claim.member != *id).any(|claim| grant(&claim.member) != grant(id))
+        };
         self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > 0)
-            || self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name))
+            || self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name) || held(index))
     }
 
     fn remove(&mut self, id: &ProviderId) -> bool {

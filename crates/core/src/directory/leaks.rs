@@ -62,6 +62,7 @@ fn attach(directory: &Arc<Directory>, id: usize, scope: Scope, names: Vec<String
         catalog: catalog(names),
         max_running: 1,
         about: RawJson::empty_object(),
+        may_take_over: false,
     };
     directory.attach(attach).expect("one grant")
 }

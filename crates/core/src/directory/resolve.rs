@@ -31,8 +31,15 @@ impl fmt::Debug for Route {
 /// Why a name leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unresolved {
-    Unknown { similar: Vec<String> },
-    Offline { provider: ProviderId, gone_for: Duration },
+    Unknown {
+        similar: Vec<String>,
+    },
+    Offline {
+        provider: ProviderId,
+        gone_for: Duration,
+        /// The names that the tool goes by.
+        names: Vec<Arc<str>>,
+    },
 }
 
 impl Unresolved {
@@ -46,7 +53,7 @@ impl Unresolved {
                     error.hint(format!("did you mean {}?", similar.join(", ")))
                 }
             }
-            Self::Offline { provider, gone_for } => CallError::undelivered(format!(
+            Self::Offline { provider, gone_for, .. } => CallError::undelivered(format!(
                 "the tool \"{}\" exists, but its {provider} went away {} s ago",
                 excerpt(name),
                 gone_for.as_secs()
@@ -113,7 +120,10 @@ fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc
             provider: Arc::clone(provider),
             slots: Arc::clone(slots),
         }),
-        Presence::Offline { at } => Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed() }),
+        Presence::Offline { at } => {
+            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).collect();
+            Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed(), names })
+        }
     }
 }
 
@@ -140,7 +150,7 @@ pub(super) fn blocker<'a>(
             claims.iter().filter(move |claim| claim.tool.is_none() || covering.len() == name.len())
         })
         .filter_map(|claim| index.member(&claim.member))
-        .find(|other| other.grant != member.grant && other.age < member.age)
+        .find(|other| other.grant != member.grant && other.goes_before(member))
         .map(|other| &other.id)
 }
 

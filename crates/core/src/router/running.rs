@@ -36,6 +36,11 @@ pub struct LiveCall {
 }
 
 impl LiveCall {
+    pub(super) fn asked(&self) -> Option<ProviderId> {
+        let dispatched = self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        dispatched.as_ref().map(|(provider, _)| provider.clone())
+    }
+
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
         self.life.cancel.fire(reason)
     }
@@ -51,7 +56,6 @@ pub struct RunningCall {
     pub(super) sink: Option<Arc<dyn UpdateSink>>,
     pub(super) at_ms: i64,
     started: Instant,
-    dispatched: Mutex<Option<(ProviderId, Instant)>>,
     announced: bool,
     recorded: bool,
 }
@@ -69,6 +73,7 @@ impl RunningCall {
             cancel: CancelSignal::default(),
             updates: 0.into(),
             unread: false.into(),
+            dispatched: Mutex::default(),
         });
         let call = Self {
             id: CallId::new(),
@@ -79,7 +84,6 @@ impl RunningCall {
             sink,
             at_ms,
             started,
-            dispatched: Mutex::default(),
             announced: false,
             recorded: false,
         };
@@ -175,7 +179,7 @@ impl RunningCall {
     }
 
     fn dispatch_slot(&self) -> std::sync::MutexGuard<'_, Option<(ProviderId, Instant)>> {
-        self.dispatched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, outcome: Outcome) -> CallRecord {

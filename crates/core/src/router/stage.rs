@@ -42,7 +42,8 @@ impl Stage {
         match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Waiting::Absent { provider, gone_for, seen }) => {
                 let gone_for = *gone_for + seen.elapsed();
-                Some(Unresolved::Offline { provider: provider.clone(), gone_for }.into_error(tool))
+                let absent = Unresolved::Offline { provider: provider.clone(), gone_for, names: Vec::new() };
+                Some(absent.into_error(tool))
             }
             Some(Waiting::Undelivered(error)) => Some(error.clone()),
             None => None,

@@ -177,6 +177,7 @@ pub fn attach(id: &str, grant: &str, catalog: Catalog, provider: Arc<dyn Provide
         catalog,
         max_running: 50,
         about: RawJson::empty_object(),
+        may_take_over: false,
     }
 }
 

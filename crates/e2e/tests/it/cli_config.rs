@@ -43,6 +43,8 @@ async fn a_mistake_names_file_line_and_key() {
         ("[limits]\npending_total = -1\n", 2, "-1"),
         ("[nodes]\nping_interval_ms = 100\ndead_after_ms = 100\n", 3, "nodes.dead_after_ms"),
         ("[server\n", 1, ""),
+        ("[log]\nfilter = \"info,=x=\"\n", 2, "log.filter"),
+        ("[server]\ntls_cert = \"/nowhere/a\"\ntls_key = \"/nowhere/b\"\n", 2, "/nowhere/a"),
     ] {
         std::fs::write(&file, text).unwrap();
         let common = ["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
@@ -69,4 +71,20 @@ async fn a_listener_that_others_reach_needs_tls_or_a_word() {
     started.says("listening on http://0.0.0.0:").await;
     started.signal(rustix::process::Signal::TERM);
     started.end().await.assert_code(0);
+}
+
+#[tokio::test]
+async fn a_variable_that_is_no_text_is_none_of_ours() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let broken = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let mut command = std::process::Command::new(SWITCHBOARD);
+    let ended = command.env("BROKEN", broken).env(broken, "x").args(["config", "check"]).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[tokio::test]
+async fn a_gateway_names_variables_that_set_nothing() {
+    let gateway = sa_testkit::Setup::new().env("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5").spawn(SWITCHBOARD).await;
+    assert!(gateway.stderr().contains("SWITCHBOARD_LIMITS_PENDNIG_TOTAL"), "{}", gateway.stderr());
+    gateway.stop().await;
 }

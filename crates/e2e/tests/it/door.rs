@@ -16,8 +16,8 @@ async fn routes(gateway: &Gateway) -> Vec<(String, String)> {
         }
     }
     assert!(routes.len() >= 18, "{routes:?}");
-    // A protocol of its own, which that description does not cover.
-    routes.extend(["GET", "POST", "DELETE"].map(|method| (method.to_owned(), "/mcp".to_owned())));
+    // A protocol of its own, of which that description covers no more than the way in.
+    routes.extend(["GET", "DELETE"].map(|method| (method.to_owned(), "/mcp".to_owned())));
     routes
 }
 
@@ -135,6 +135,9 @@ async fn listed_origins_may_ask_and_others_get_no_word() {
     assert!(answer.contains("access-control-allow-origin: https://app.example"), "{answer}");
     let (status, answer) = RawHttp::ask(&gateway, "OPTIONS", "/v1/tools", &headers[..2]).await;
     assert_eq!(status, 204, "{answer}");
+    for header in ["mcp-protocol-version", "mcp-session-id", "last-event-id", "accept,"] {
+        assert!(answer.contains(header), "an MCP client in a page needs {header}: {answer}");
+    }
     let evil = [("host", gateway.address()), ("origin", "https://evil.example")];
     let (status, answer) = RawHttp::ask(&gateway, "OPTIONS", "/v1/tools", &evil).await;
     assert_eq!(status, 403);

@@ -34,6 +34,7 @@ mod shutdown;
 mod slow_readers;
 mod tls;
 mod traces;
+mod unreadable_schema;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

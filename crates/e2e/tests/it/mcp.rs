@@ -4,7 +4,7 @@ use rmcp::ServiceExt as _;
 use rmcp::model::CallToolRequestParams;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use sa_testkit::{Gateway, Hello, Setup, eventually};
+use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually};
 use serde_json::json;
 
 type Client = rmcp::service::RunningService<rmcp::RoleClient, ()>;
@@ -68,4 +68,42 @@ async fn a_client_that_leaves_cancels_what_it_asked_for() {
     asked.abort();
     node.cancelled(&request).await;
     eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+}
+
+/// A request by hand, so that its answer can be left unread.
+async fn ask(gateway: &Gateway, body: &str, length: usize) -> RawHttp {
+    let mut raw = RawHttp::connect(gateway).await;
+    raw.write(&format!(
+        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}",
+        gateway.address(),
+        gateway.operator,
+    ))
+    .await;
+    raw
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_up_no_deadline() {
+    let gateway = Setup::new().config("[limits]\nmax_call_ms = 1_500").start().await;
+    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "slow_work", "arguments": {}, "_meta": { "progressToken": "t" } } });
+    let body = body.to_string();
+    let _unread = ask(&gateway, &body, body.len()).await;
+    let request = node.request().await;
+    for step in 0..800_u32 {
+        let frame = json!({ "type": "tool_progress", "request_id": request.id, "progress": step,
+            "message": "x".repeat(60_000) });
+        node.send(frame).await;
+    }
+    assert_eq!(node.cancelled(&request).await, "deadline");
+    eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn bodies_have_the_bounds_that_all_bodies_have() {
+    let gateway = Setup::new().config("[limits]\nmax_body_bytes = 1_000").start().await;
+    let answer = ask(&gateway, &" ".repeat(2_000), 2_000).await.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("application/problem+json"), "{answer}");
 }

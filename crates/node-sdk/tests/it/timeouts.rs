@@ -1,4 +1,5 @@
 //! A tool that takes longer than it may, by its own limit or the gateway's deadline, is cancelled and ends as `timeout`.
+//! A gateway that can cancel keeps the time itself: only it knows how far progress has moved the deadline.
 
 use std::time::Duration;
 
@@ -45,6 +46,22 @@ async fn by_the_gateways_deadline() {
     let mut peer = gateway.welcome(&[]).await;
     peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5})).await;
     // The tool's own word wins, since it comes in time.
+    assert_eq!(peer.recv().await["error"], json!({"kind":"cancelled","message":"stopped"}));
+    node.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_can_cancel_keeps_the_time() {
+    let gateway = Gateway::start().await;
+    let mut gate = gate();
+    let node = Node::start(gateway.builder(), std::mem::take(&mut gate.registry));
+    let mut peer = gateway.welcome(&["tool_cancel"]).await;
+    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":1})).await;
+    peer.send(json!({"type":"tool_request","request_id":"b","tool":"t.nothing"})).await;
+    // Well after the deadline: a whole round trip later the tool still runs, and ends when it is told to.
+    assert_eq!(peer.recv().await["request_id"], "b");
+    tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_millis(20)).await;
+    peer.send(json!({"type":"tool_cancel","request_id":"a"})).await;
     assert_eq!(peer.recv().await["error"], json!({"kind":"cancelled","message":"stopped"}));
     node.shut_down().await;
 }

@@ -23,7 +23,7 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
     let layers = layers(global, &[])?;
     match command {
         ConfigCommand::Check => {
-            Config::resolve(&layers)?;
+            Config::resolve(&layers)?.check_files(&layers)?;
             if global.json { output::json(r#"{"ok":true}"#) } else { line("the configuration is fine") }
         }
         ConfigCommand::Show if global.json => {

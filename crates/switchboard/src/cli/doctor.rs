@@ -11,8 +11,7 @@ use super::lists::text;
 use super::output::{self, Failure, line};
 use super::run::layers;
 use crate::config::Config;
-use crate::config::layers::variable_name;
-use crate::config::settings::KEYS;
+use crate::config::layers::unknown_variables;
 use crate::redact::printable;
 
 /// One thing that was looked at.
@@ -68,16 +67,11 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
 
 /// Variables that look like ours and are not.
 fn environment(findings: &mut Vec<Finding>) {
-    const OTHERS: [&str; 5] =
-        ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
-    let known: Vec<String> = KEYS.iter().map(|(key, _)| variable_name(key)).collect();
-    for (name, _) in std::env::vars() {
-        if name.starts_with("SWITCHBOARD_") && !OTHERS.contains(&name.as_str()) && !known.contains(&name) {
-            findings.push(Finding::bad(
-                format!("the variable {name} sets nothing"),
-                "switchboard config show lists the keys; unset it, or mend its name",
-            ));
-        }
+    for name in unknown_variables() {
+        findings.push(Finding::bad(
+            format!("the variable {name} sets nothing"),
+            "switchboard config show lists the keys; unset it, or mend its name",
+        ));
     }
 }
 

@@ -43,10 +43,21 @@ pub(crate) fn lines(text: &str) -> Result<(), Failure> {
     line(&text.split('\n').map(printable).collect::<Vec<_>>().join("\n"))
 }
 
-/// Columns as wide as they need to be. Whatever came from outside is made harmless here.
+/// The widest cell of a table. A line that is longer helps nobody, and far beyond it text cannot even be padded.
+const MAX_CELL: usize = 120;
+
+/// A cell that is harmless and not too wide, whatever came from outside.
+fn cell(text: &str) -> String {
+    let text = printable(text);
+    match text.char_indices().nth(MAX_CELL) {
+        None => text.into_owned(),
+        Some(_) => text.chars().take(MAX_CELL - 1).chain(['…']).collect(),
+    }
+}
+
+/// Columns as wide as they need to be.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -152,5 +163,20 @@ impl Failure {
 impl From<crate::config::ConfigError> for Failure {
     fn from(error: crate::config::ConfigError) -> Self {
         Self::usage(error.to_string()).hint("switchboard config explain lists every key")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_of_any_length_can_be_shown() {
+        let long = "ä".repeat(70_000);
+        assert!(table(&["A", "B"], &[vec![long.clone(), "x".into()]]).is_ok());
+        assert_eq!(cell(&long).chars().count(), MAX_CELL);
+        assert!(cell(&long).ends_with('…'));
+        let whole = "ä".repeat(MAX_CELL);
+        assert_eq!(cell(&whole), whole);
     }
 }

@@ -13,7 +13,8 @@ use super::Global;
 use super::output::{Failure, line};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::Config;
-use crate::config::layers::Layers;
+use crate::config::layers::{Layers, environment, unknown_variables};
+use crate::redact::printable;
 use crate::tokens::NewToken;
 use crate::{demo, serve, telemetry};
 
@@ -39,7 +40,7 @@ pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, 
     if let Some(dir) = &global.data_dir {
         flags.push(("data.dir", Value::String(dir.display().to_string())));
     }
-    Ok(Layers::read(global.config.as_deref(), std::env::vars(), &flags)?)
+    Ok(Layers::read(global.config.as_deref(), environment(), &flags)?)
 }
 
 pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result<(), Failure> {
@@ -53,8 +54,13 @@ pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result
     .into_iter()
     .filter_map(|(key, value)| Some((key, value?)))
     .collect();
-    let config = Config::resolve(&layers(global, &flags)?)?;
+    let layers = layers(global, &flags)?;
+    let config = Config::resolve(&layers)?;
+    config.check_files(&layers)?;
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    for name in unknown_variables() {
+        warn!("the variable {} sets nothing; switchboard config explain lists the keys", printable(&name));
+    }
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;

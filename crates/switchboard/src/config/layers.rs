@@ -135,6 +135,20 @@ pub fn variable_name(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
+/// The variables of this process. Those that are no UTF-8 cannot be ours.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Variables of this process that look like ours and are not.
+pub fn unknown_variables() -> Vec<String> {
+    const OTHERS: [&str; 5] =
+        ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
+    let known = |name: &str| OTHERS.contains(&name) || KEYS.iter().any(|(key, _)| variable_name(key) == name);
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
+}
+
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     let (section, name) = key.split_once('.')?;
     table.get(section)?.get(name)
@@ -223,6 +237,12 @@ mod tests {
         check_mistake("[limits]\npending_total = 0\n", 2, &["limits.pending_total"]);
         check_mistake("[server]\nlisten = \"0.0.0.0:3210\"\n", 2, &["server.listen", "--insecure"]);
         check_mistake("[server\n", 1, &[]);
+        check_mistake("[journal]\nkeep_days = 9000000000000\n", 2, &["journal.keep_days", "36500"]);
+        check_mistake("[journal]\n\nkeep_calls = 0\n", 3, &["journal.keep_calls"]);
+        check_mistake("[server]\nmax_connections = 0\n", 2, &["server.max_connections"]);
+        check_mistake("[server]\nmax_connections = 9223372036854775807\n", 2, &["server.max_connections"]);
+        check_mistake("[limits]\nmax_call_ms = 9223372036854775807\n", 2, &["limits.max_call_ms", "milliseconds"]);
+        check_mistake("[log]\nfilter = \"info,=nonsense=\"\n", 2, &["log.filter"]);
     }
 
     #[test]

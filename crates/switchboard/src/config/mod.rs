@@ -4,6 +4,7 @@
 //! [`settings`] is what can be written, [`layers`] is where each value came from, and [`Config`] is what it means: checked,
 //! with paths and addresses resolved.
 
+mod bounds;
 pub mod layers;
 pub mod settings;
 
@@ -77,25 +78,8 @@ impl Config {
                 ),
             ));
         }
-        for (key, value) in [
-            ("limits.pending_per_node", settings.limits.pending_per_node),
-            ("limits.pending_total", settings.limits.pending_total),
-            ("limits.max_frame_bytes", settings.limits.max_frame_bytes),
-            ("limits.max_body_bytes", settings.limits.max_body_bytes),
-        ] {
-            if value == 0 {
-                return Err(wrong(key, "must be at least 1".into()));
-            }
-        }
-        for (key, value) in [
-            ("limits.default_timeout_ms", settings.limits.default_timeout_ms),
-            ("limits.max_call_ms", settings.limits.max_call_ms),
-            ("nodes.hello_timeout_ms", settings.nodes.hello_timeout_ms),
-            ("nodes.ping_interval_ms", settings.nodes.ping_interval_ms),
-        ] {
-            if value == 0 {
-                return Err(wrong(key, "must be at least 1 (milliseconds)".into()));
-            }
+        if let Some((key, message)) = bounds::violation(&settings) {
+            return Err(wrong(key, message));
         }
         if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
             return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
@@ -103,8 +87,22 @@ impl Config {
         if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
             return Err(wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into()));
         }
+        crate::telemetry::check_filter(&settings.log.filter).map_err(|error| wrong("log.filter", error))?;
         let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
         Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, settings })
+    }
+
+    /// Makes sure that the files of TLS can be opened. Not a part of [`Config::resolve`]: the commands that are used beside
+    /// a gateway read the same configuration, and its private key is not theirs to read.
+    pub fn check_files(&self, layers: &Layers) -> Result<(), ConfigError> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        for (key, file) in [("server.tls_cert", &tls.cert), ("server.tls_key", &tls.key)] {
+            std::fs::File::open(file).map_err(|error| ConfigError {
+                place: layers.place_of(key),
+                message: format!("{} cannot be opened: {error}", file.display()),
+            })?;
+        }
+        Ok(())
     }
 
     pub fn operator_token_file(&self) -> PathBuf {

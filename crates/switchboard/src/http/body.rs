@@ -19,13 +19,14 @@ impl FromRequest<App> for Payload {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let max = app.config.settings.limits.max_body_bytes;
-        match tokio::time::timeout(PATIENCE, read(request.into_body(), max)).await {
-            Ok(body) => body.map(Self),
-            Err(_) => {
-                Err(Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs())))
-            }
-        }
+        whole(request.into_body(), max).await.map(Self)
     }
+}
+
+/// Reads a body to its end, if that is neither too far nor too long in coming.
+pub(super) async fn whole(body: Body, max: usize) -> Result<Bytes, Problem> {
+    let late = || Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs()));
+    tokio::time::timeout(PATIENCE, read(body, max)).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
@@ -38,4 +39,16 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
         }
     })?;
     Ok(body.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up() {
+        let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let problem = whole(body, 10).await.unwrap_err();
+        assert!(crate::journal::to_json(&problem).contains("408"));
+    }
 }

@@ -182,9 +182,11 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.append(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
-        let allowed = HeaderValue::from_static("authorization, content-type, traceparent");
+        let allowed = HeaderValue::from_static(
+            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, traceparent",
+        );
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-call-id"));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, x-call-id"));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     }
     response

@@ -9,6 +9,7 @@ mod events;
 mod front;
 mod health;
 mod invoke;
+mod mcp;
 mod nodes;
 mod openapi;
 mod problem;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Request};
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
@@ -33,7 +34,6 @@ use serde::Serialize;
 
 use crate::assemble::Gateway;
 use crate::serve::Ends;
-use crate::tokens::Identity;
 
 pub(crate) use health::mark_started;
 pub use openapi::document as openapi_document;
@@ -78,7 +78,7 @@ fn routes(gateway: App) -> Router {
         .route("/v1/status", get(health::status))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))
-        .route_service("/mcp", mcp(&gateway))
+        .route("/mcp", mcp::route(&gateway))
         .route("/openapi.json", get(openapi::serve))
         .route("/metrics", get(health::metrics))
         .route("/healthz", get(health::healthz))
@@ -100,26 +100,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
             Err(error) => Err(Problem::bad_request(error.body_text())),
         }
     }
-}
-
-/// The MCP surface, told who asks.
-fn mcp(
-    gateway: &App,
-) -> impl tower::Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + Sync + 'static
-{
-    let limits = &gateway.config.settings.limits;
-    let service =
-        sa_mcp::service(Arc::clone(&gateway.router), crate::VERSION, limits.max_body_bytes, gateway.closing.clone());
-    tower::ServiceBuilder::new()
-        .map_request(|mut request: Request| {
-            if let Some(identity) = request.extensions().get::<Identity>() {
-                let caller = sa_mcp::Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
-                request.extensions_mut().insert(caller);
-            }
-            request
-        })
-        .map_response(|response: axum::http::Response<_>| response.map(Body::new))
-        .service(service)
 }
 
 /// A block as JSON surfaces write it.

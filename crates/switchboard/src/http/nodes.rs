@@ -116,7 +116,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     let presented = tokens_of(request);
     let tokens = &app.config.node_tokens;
     let admission = |grant: String, bound_id| Admission {
-        grant: GrantId(grant.into()),
+        grant: if grant.is_empty() { GrantId::none() } else { GrantId(grant.into()) },
         bound_id,
         remote: ends.remote.to_string(),
         revoked: CancellationToken::new(),
@@ -150,7 +150,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
     let open = tokens.is_empty() && !app.tokens.any_for_nodes();
     if open && ends.remote.ip().to_canonical().is_loopback() {
-        return Ok((admission("loopback".into(), None), None));
+        return Ok((admission(String::new(), None), None));
     }
     Err(node_refused(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
 }

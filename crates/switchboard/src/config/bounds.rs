@@ -1,0 +1,49 @@
+//! The numbers that each key may have. Beyond them sums of times overflow, or a table is asked for that no machine holds.
+
+use std::ops::RangeInclusive;
+
+use super::settings::Settings;
+
+/// The longest time that a key may name: 30 days.
+const MAX_MS: u64 = 30 * 24 * 3_600 * 1_000;
+/// One message or body is held in memory whole.
+const MAX_MESSAGE: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 40;
+const MAX_COUNT: u64 = 1_000_000;
+
+/// The first key whose number cannot be used, with the reason.
+pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
+    let (key, value, bounds) = bounds(settings).into_iter().find(|(_, value, bounds)| !bounds.contains(value))?;
+    let unit = if key.ends_with("_ms") { " (milliseconds)" } else { "" };
+    let message = if value < *bounds.start() {
+        format!("must be at least {}{unit}", bounds.start())
+    } else {
+        format!("must be at most {}{unit}", bounds.end())
+    };
+    Some((key, message))
+}
+
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 19] {
+    let Settings { server, limits, nodes, journal, .. } = settings;
+    [
+        ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
+        ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
+        ("limits.pending_per_node", limits.pending_per_node as u64, 1..=MAX_COUNT),
+        ("limits.pending_total", limits.pending_total as u64, 1..=MAX_COUNT),
+        ("limits.pending_bytes", limits.pending_bytes as u64, 1..=MAX_BYTES),
+        ("limits.default_timeout_ms", limits.default_timeout_ms, 1..=MAX_MS),
+        ("limits.max_call_ms", limits.max_call_ms, 1..=MAX_MS),
+        ("limits.queue_wait_ms", limits.queue_wait_ms, 0..=MAX_MS),
+        ("limits.reconnect_wait_ms", limits.reconnect_wait_ms, 0..=MAX_MS),
+        ("limits.max_frame_bytes", limits.max_frame_bytes as u64, 1..=MAX_MESSAGE),
+        ("limits.max_body_bytes", limits.max_body_bytes as u64, 1..=MAX_MESSAGE),
+        ("limits.max_outbox_bytes", limits.max_outbox_bytes as u64, 1..=MAX_BYTES),
+        ("nodes.hello_timeout_ms", nodes.hello_timeout_ms, 1..=MAX_MS),
+        ("nodes.ping_interval_ms", nodes.ping_interval_ms, 1..=MAX_MS),
+        ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
+        ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
+        ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
+        ("journal.keep_days", journal.keep_days, 1..=36_500),
+        ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),
+    ]
+}
