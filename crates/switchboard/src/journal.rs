@@ -222,12 +222,28 @@ impl Serialize for Text<'_> {
 
 impl<'a> Payload<'a> {
     fn of(json: &'a RawJson, limit: usize) -> Self {
-        let kept = (json.len() <= limit).then(|| match redact::mask_json(json.as_str()) {
-            Cow::Borrowed(text) => serde_json::from_str(text).map(Text::Whole),
-            Cow::Owned(text) => RawValue::from_string(text).map(Text::Masked),
-        });
+        let kept =
+            (json.len() <= limit && is_readable(json.as_str())).then(|| match redact::mask_json(json.as_str()) {
+                Cow::Borrowed(text) => serde_json::from_str(text).map(Text::Whole),
+                Cow::Owned(text) => RawValue::from_string(text).map(Text::Masked),
+            });
         Self { bytes: json.len(), json: kept.and_then(Result::ok) }
     }
+}
+
+/// Whether readers can make values of a JSON text. `1e999` and `"\ud800"` are JSON by its grammar, and one of them in the
+/// history would make every page with it unreadable. Most texts have nothing of the kind, and are not parsed for it.
+fn is_readable(text: &str) -> bool {
+    let (mut digits, mut before) = (0_usize, b' ');
+    for byte in text.bytes() {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
+        if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
+            return serde_json::from_str::<serde_json::Value>(text).is_ok();
+        }
+        before = byte;
+    }
+    true
 }
 
 impl<'a> Ended<'a> {
@@ -271,4 +287,27 @@ fn is_zero(number: &u32) -> bool {
 /// JSON of our own structs, which cannot fail.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, kept: bool) {
+        let json = RawJson::parse(text).unwrap();
+        let payload = Payload::of(&json, 4_096);
+        assert_eq!((payload.bytes, payload.json.is_some()), (text.len(), kept), "{text}");
+        assert!(serde_json::from_str::<serde_json::Value>(&to_json(&payload)).is_ok(), "{text}");
+    }
+
+    #[test]
+    fn the_history_keeps_what_can_be_read_back() {
+        for text in ["{\"a\":[1,2.5,-1e30]}", r#""\u00e4""#, r#""\ud83d\ude00""#, "\"1e999\"", "1e-999"] {
+            check(text, true);
+        }
+        for text in ["1e999", "{\"a\":[-1E999]}", r#""\ud800""#, r#"{"\udc00":1}"#, &"9".repeat(400)] {
+            check(text, false);
+        }
+    }
 }

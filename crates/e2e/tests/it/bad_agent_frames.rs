@@ -36,6 +36,15 @@ async fn frames_that_cannot_be_read_are_answered() {
         assert_eq!((&answer["type"], &answer["kind"]), (&json!("error"), &json!("invalid_args")), "{frame}: {answer}");
     }
     assert_eq!(gateway.refused("calls_ws", "bad_frame").await, frames.len() as u64);
+    // What can be read and cannot be meant is refused like over REST.
+    for (field, value) in [("timeout_ms", json!(0)), ("idempotency_key", json!("k".repeat(257)))] {
+        let mut call = json!({ "type": "call", "id": "1", "tool": "a.b", "args": {} });
+        call[field] = value;
+        socket.send(call).await;
+        let answer = socket.recv().await;
+        assert_eq!((&answer["id"], &answer["kind"]), (&json!("1"), &json!("invalid_args")), "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains(field), "{answer}");
+    }
     // The frame names its call where it can.
     socket.send_raw(Message::text("{\"type\":\"call\",\"id\":\"7\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}")).await;
     assert_eq!(socket.recv().await["id"], "7");

@@ -85,3 +85,33 @@ async fn invoke_takes_the_tool_in_the_body_and_answers_in_the_nodes_words() {
     assert_eq!((&reply.body["ok"], &reply.body["error"]["kind"]), (&json!(false), &json!("not_found")));
     assert!(reply.body["error"]["message"].as_str().unwrap().contains("nothing.here"));
 }
+
+#[tokio::test]
+async fn a_call_is_there_for_whoever_asks_as_soon_as_it_has_ended() {
+    let gateway = Setup::new().start().await;
+    let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();
+    let operator = gateway.operator();
+    for _ in 0..20 {
+        let id = operator.call("a.b", json!({})).await.body["call_id"].as_str().unwrap().to_owned();
+        let shown = operator.get(&format!("/v1/calls/{id}")).await;
+        assert_eq!((shown.status, &shown.body["state"]), (200, &json!("ended")), "{}", shown.text);
+    }
+    let unknown = operator.get("/v1/calls/01890000-0000-7000-8000-000000000000").await;
+    unknown.assert_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_named_in_the_body_runs_once_under_a_key() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let operator = gateway.operator();
+    let body = json!({ "tool": "a.b", "args": {}, "idempotency_key": "k" });
+    let first = tokio::spawn(async move { operator.post("/v1/tools/invoke", &body).await });
+    let request = node.request().await;
+    node.answer(&request.id, json!(1)).await;
+    assert_eq!(first.await.unwrap().result(), json!(1));
+    let operator = gateway.operator();
+    let body = json!({ "tool": "a.b", "args": {}, "idempotency_key": "k" });
+    assert_eq!(operator.post("/v1/tools/invoke", &body).await.result(), json!(1));
+    node.settle().await;
+}

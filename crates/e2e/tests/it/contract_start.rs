@@ -70,3 +70,17 @@ async fn two_gateways_never_share_a_data_directory() {
     assert_eq!(gateway.operator().get("/v1/status").await.status, 200, "the first one goes on");
     gateway.cli(&["status"]).run().await.assert_code(0);
 }
+
+#[tokio::test]
+async fn an_address_that_cannot_be_left_behind_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    // A directory in its place is as good as a full disk.
+    std::fs::create_dir_all(dir.path().join("endpoint/x")).unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()];
+    let started = Cli::new(SWITCHBOARD).args(&args).start();
+    started.says("listening on http://127.0.0.1:").await;
+    started.warns("cannot leave the gateway's address").await;
+    started.signal(rustix::process::Signal::TERM);
+    started.end().await.assert_code(0);
+}

@@ -203,3 +203,16 @@ async fn what_is_for_operators_is_for_nobody_else() {
         agent.post("/v1/tokens", &body).await.assert_problem(403, "not_allowed");
     }
 }
+
+#[tokio::test]
+async fn two_tokens_are_none() {
+    let gateway = Setup::new().start().await;
+    let bearer = format!("Bearer {}", gateway.operator);
+    for second in [bearer.as_str(), "Bearer other"] {
+        let headers = [("host", gateway.address()), ("authorization", &bearer), ("authorization", second)];
+        for path in ["/v1/tools", "/v1/nodes/ws", "/mcp"] {
+            let (status, answer) = RawHttp::ask(&gateway, "GET", path, &headers).await;
+            assert_eq!(status, 400, "{path}: {answer}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use reqwest::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Global;
@@ -83,14 +85,25 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
     }
 }
 
+/// What is read of the last event; the result is left as it came.
+#[derive(Deserialize)]
+struct Done<'a> {
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
 fn done(global: &Global, data: &str) -> Result<(), Failure> {
     if global.json {
         return output::json(data);
     }
-    let done: Value = serde_json::from_str(data).unwrap_or_default();
-    match &done["result"] {
-        Value::String(text) => output::lines(text),
-        result => line(&output::pretty(result)),
+    let Ok(Done { result }) = serde_json::from_str(data) else {
+        return Err(Failure::other("the gateway's answer cannot be read"));
+    };
+    match serde_json::from_str(result.get()) {
+        Ok(Value::String(text)) => output::lines(&text),
+        Ok(result) => line(&output::pretty(&result)),
+        // JSON by its grammar, such as 1e999, and yet no value: what the tool said is shown as it is.
+        Err(_) => output::lines(result.get()),
     }
 }
 

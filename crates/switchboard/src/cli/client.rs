@@ -47,13 +47,21 @@ impl Client {
             (None, Ok(token)) if !token.is_empty() => token,
             _ => read_token(&config.operator_token_file()).unwrap_or_default(),
         };
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Failure::usage("the token holds a line break or another character that no token has")
+                .hint("see SWITCHBOARD_TOKEN, or the file of --token-file: one token, and nothing else"));
+        }
         let mut http =
             reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
         if let Some(file) = &reach.ca {
             let pem = std::fs::read(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            let certificate = reqwest::Certificate::from_pem(&pem)
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            http = http.add_root_certificate(certificate);
+            if certificates.is_empty() {
+                return Err(Failure::usage(format!("{} holds no certificate", file.display()))
+                    .hint("--ca and SWITCHBOARD_CA name a PEM file, with a line BEGIN CERTIFICATE"));
+            }
+            http = certificates.into_iter().fold(http, reqwest::ClientBuilder::add_root_certificate);
         }
         let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
         Ok(Self { http, base, token, origin })

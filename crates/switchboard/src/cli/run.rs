@@ -93,7 +93,10 @@ async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
     let tls = config.tls.is_some();
     let url = format!("{}://{address}", if tls { "https" } else { "http" });
     let endpoint = config.endpoint_file();
-    write_private(&endpoint, &url).map_err(|error| Failure::other(format!("{}: {error}", endpoint.display())))?;
+    if let Err(error) = write_private(&endpoint, &url) {
+        // Other commands then need --url; the gateway itself does without.
+        warn!(file = %endpoint.display(), %error, "cannot leave the gateway's address for other commands");
+    }
     let open = config.node_tokens.is_empty() && !gateway.tokens.any_for_nodes();
     if open {
         warn!(

@@ -1,5 +1,7 @@
 //! Calls that run and calls that ran.
 
+use std::time::Duration;
+
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -10,6 +12,7 @@ use sa_core::store::Entry;
 use sa_core::{Principal, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
@@ -20,6 +23,10 @@ const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
 /// How far back a filtered page looks, so that a filter that nothing matches ends soon.
 const MAX_SCAN: usize = 20_000;
+/// What is read at once where a filter leaves much of it out.
+const SCAN_PAGE: usize = 200;
+/// How long a call that has just ended may take to be in the history.
+const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -106,11 +113,12 @@ pub(crate) async fn list(
     }
     let mut next_cursor = None;
     if ended {
+        let size = page_size(limit, who, &query);
         let mut before = query.cursor.unwrap_or(u64::MAX);
         let (mut found, mut scanned) = (0, 0);
         'pages: loop {
-            let page = app.log.read_back(CALLS, before, limit).await?;
-            let last = page.len() < limit;
+            let page = app.log.read_back(CALLS, before, size).await?;
+            let last = page.len() < size;
             for entry in page {
                 if found == limit || scanned == MAX_SCAN {
                     next_cursor = Some(before);
@@ -129,6 +137,12 @@ pub(crate) async fn list(
         }
     }
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&CallList { calls, next_cursor })).into_response())
+}
+
+/// How many entries are read at once.
+fn page_size(limit: usize, who: &Principal, query: &CallsQuery) -> usize {
+    let filtered = who.role != Role::Operator || query.tool.is_some() || query.outcome.is_some();
+    if filtered { limit.max(SCAN_PAGE) } else { limit }
 }
 
 fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<RawValue>> {
@@ -151,9 +165,11 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     let call_id = parse_id(&id)?;
     let who = &*identity.principal;
+    // Before all else, so that what is written from here on is noticed.
+    let head = app.log.follow(CALLS);
     let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
         Some(call) => may_see(who, &call.principal.id).then(|| running_json(&call)),
-        None => app.log.find(CALLS, &call_id.to_string()).await?.and_then(|entry| {
+        None => find_ended(&app, call_id, head).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
             let peek: Peek<'_> = serde_json::from_str(text).ok()?;
             may_see(who, &peek.principal.id).then(|| ended_json(text)).flatten()
@@ -161,6 +177,18 @@ pub(crate) async fn show(
     };
     let json = json.ok_or_else(|| unknown(&id))?;
     Ok(([(header::CONTENT_TYPE, JSON)], json.get().to_owned()).into_response())
+}
+
+/// A call in the history. One that has just ended may still be on its way there, so it gets a moment.
+async fn find_ended(app: &App, id: CallId, mut head: watch::Receiver<u64>) -> Result<Option<Entry>, Problem> {
+    let id = id.to_string();
+    let over = tokio::time::Instant::now() + ON_ITS_WAY;
+    loop {
+        let found = app.log.find(CALLS, &id).await?;
+        if found.is_some() || !matches!(tokio::time::timeout_at(over, head.changed()).await, Ok(Ok(()))) {
+            return Ok(found);
+        }
+    }
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -221,4 +249,25 @@ fn running_json(call: &LiveCall) -> Box<RawValue> {
 fn ended_json(text: &str) -> Option<Box<RawValue>> {
     let rest = text.strip_prefix('{')?;
     RawValue::from_string(format!("{{\"state\":\"ended\",{rest}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(role: Role, query: &str, limit: usize, expected: usize) {
+        let who = Principal { id: "p".into(), name: "p".into(), role, tools: Vec::new() };
+        let uri = format!("http://gateway/v1/calls?{query}").parse().unwrap();
+        let Query(query) = Query::try_from_uri(&uri).unwrap();
+        assert_eq!(page_size(limit, &who, &query), expected);
+    }
+
+    #[test]
+    fn a_filter_reads_large_pages_whatever_was_asked_for() {
+        check(Role::Operator, "", 1, 1);
+        check(Role::Operator, "tool=x", 1, 200);
+        check(Role::Operator, "outcome=timeout", 500, 500);
+        check(Role::Agent, "", 1, 200);
+    }
 }

@@ -118,7 +118,8 @@ impl Session {
         let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::parse);
         let args = args.map_err(|error| format!("args cannot be read: {error}"));
         let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
-        let args = match words.and(args) {
+        let time = if call.timeout_ms == Some(0) { Err("timeout_ms must be at least 1".to_owned()) } else { Ok(()) };
+        let args = match words.and(time).and(args) {
             Ok(args) => args,
             Err(mistake) => {
                 return self.fail(Some(&call.id), None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
@@ -131,7 +132,7 @@ impl Session {
             view: View::of(Arc::clone(&self.identity.principal)),
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
-            timeout: call.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+            timeout: call.timeout_ms.map(Duration::from_millis),
             idempotency_key: call.idempotency_key.map(|key| key.as_ref().into()),
             trace: TraceContext::continue_from(call.traceparent.as_deref()),
         };

@@ -1,7 +1,7 @@
 //! What every request passes first: Host, Origin, token. In that order, before any handler runs.
 
 use std::any::Any;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -46,6 +46,11 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, mut request: Req
     let cors = if let Origin::Listed(origin) = &origin { Some(origin.clone()) } else { None };
     if cors.is_some() && request.method() == Method::OPTIONS {
         return with_cors(StatusCode::NO_CONTENT.into_response(), cors);
+    }
+    if request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+        // Which of them counts is a question that two programs on the way may answer differently.
+        app.metrics.refused("http", "token");
+        return with_cors(Problem::bad_request("the request has more than one Authorization").into_response(), cors);
     }
     if path != NODES && !OPEN.contains(&path) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
@@ -133,16 +138,21 @@ fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
         return true;
     }
     let port = match port {
-        Some(port) => port.parse().ok(),
+        // The parser of numbers would take a sign as well.
+        Some(port) => port.parse().ok().filter(|_| !port.starts_with('+')),
         None => Some(if ends.tls { 443 } else { 80 }),
     };
     if port != Some(ends.local.port()) {
         return false;
     }
     let local = ends.local.ip().to_canonical();
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(ip) => ip.to_canonical() == local || (ip.is_loopback() && local.is_loopback()),
-        Err(_) => host.eq_ignore_ascii_case("localhost") && local.is_loopback(),
+    let ip = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(literal) => literal.parse::<Ipv6Addr>().ok().map(IpAddr::from),
+        None => host.parse::<Ipv4Addr>().ok().map(IpAddr::from),
+    };
+    match ip {
+        Some(ip) => ip.to_canonical() == local || (ip.is_loopback() && local.is_loopback()),
+        None => host.eq_ignore_ascii_case("localhost") && local.is_loopback(),
     }
 }
 
@@ -240,6 +250,13 @@ mod tests {
         check_host_name("localhost:3210", "10.0.0.5:3210", false);
         check_host_name("10.0.0.5:3210", "10.0.0.5:3210", true);
         check_host_name("10.0.0.6:3210", "10.0.0.5:3210", false);
+        check_host_name("[127.0.0.1]:3210", "127.0.0.1:3210", false);
+        check_host_name("[[127.0.0.1]]]:3210", "127.0.0.1:3210", false);
+        check_host_name("[[::1]]:3210", "[::1]:3210", false);
+        check_host_name("[localhost]:3210", "127.0.0.1:3210", false);
+        check_host_name("127.0.0.1:+3210", "127.0.0.1:3210", false);
+        check_host_name("127.0.0.1:-3210", "127.0.0.1:3210", false);
+        check_host_name("[::ffff:127.0.0.1]:3210", "127.0.0.1:3210", true);
         check_host_name("gw.example.com", "10.0.0.5:3210", true);
         check_host_name("gw.example.com:443", "10.0.0.5:3210", true);
         check_host_name("other:8443", "10.0.0.5:3210", true);

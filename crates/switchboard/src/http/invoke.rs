@@ -24,6 +24,9 @@ pub(crate) struct InvokeBody<'a> {
     #[serde(borrow)]
     session_key: Option<Cow<'a, str>>,
     timeout_ms: Option<u64>,
+    /// A retry with the same key gets the first one's outcome instead of a second run.
+    #[serde(borrow)]
+    idempotency_key: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -65,7 +68,7 @@ pub(crate) async fn invoke(
 ) -> Result<Response, Problem> {
     let body: InvokeBody<'_> = parse(&body)?;
     let tool = body.tool.into_owned();
-    let call = CallBody::new(body.args, body.session_key, body.timeout_ms);
+    let call = CallBody::new(body.args, body.session_key, body.timeout_ms, body.idempotency_key);
     let request = call_request("invoke", identity, tool.clone(), call, &headers)?;
     let finished = app.router.start(request, None).outcome().await;
     let (request_id, duration_ms) = (finished.id.to_string(), finished.duration.as_millis() as u64);

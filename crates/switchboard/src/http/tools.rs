@@ -13,6 +13,7 @@ use sa_core::directory::ToolView;
 use sa_core::{Finished, Output, RawJson, View};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::body::Payload;
 use super::front::unauthorized;
@@ -205,12 +206,21 @@ pub(super) fn call_request(
 }
 
 impl<'a> CallBody<'a> {
-    pub(super) fn new(args: Option<&'a RawValue>, session_key: Option<Cow<'a, str>>, timeout_ms: Option<u64>) -> Self {
-        Self { args, session_key, timeout_ms, idempotency_key: None }
+    pub(super) fn new(
+        args: Option<&'a RawValue>,
+        session_key: Option<Cow<'a, str>>,
+        timeout_ms: Option<u64>,
+        idempotency_key: Option<Cow<'a, str>>,
+    ) -> Self {
+        Self { args, session_key, timeout_ms, idempotency_key }
     }
 }
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    // The reader of structs takes an array as well, for fields in their order, which is nobody's intention here.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::bad_request("the body must be a JSON object, not an array"));
+    }
     serde_json::from_slice(body).map_err(|error| {
         let problem = Problem::bad_request(format!("the body cannot be read: {error}"));
         if error.to_string().contains("unknown field") {
@@ -257,7 +267,12 @@ pub(super) struct QueueSink(pub(super) tokio::sync::mpsc::Sender<sa_core::Update
 
 impl sa_core::UpdateSink for QueueSink {
     fn send(&self, update: sa_core::Update) -> Result<(), sa_core::Overrun> {
-        self.0.try_send(update).map_err(|_| sa_core::Overrun)
+        match self.0.try_send(update) {
+            Ok(()) => Ok(()),
+            // Only the latest progress matters; a result with a chunk missing would be wrong.
+            Err(TrySendError::Full(sa_core::Update::Progress { .. })) => Ok(()),
+            Err(_) => Err(sa_core::Overrun),
+        }
     }
 }
 
@@ -274,6 +289,25 @@ mod tests {
             let _ = parse::<CallBody<'_>>(json.as_bytes());
             let _ = parse::<CallBody<'_>>(format!("{{\"args\":{json}}}").as_bytes());
         }
+    }
+
+    #[test]
+    fn an_array_is_no_body() {
+        let problem = parse::<CallBody<'_>>(br#" [{"x":1},null,null,null]"#).unwrap_err();
+        assert!(crate::journal::to_json(&problem).contains("object"));
+    }
+
+    #[test]
+    fn progress_that_finds_no_room_is_left_out_and_a_chunk_is_not() {
+        use sa_core::{Update, UpdateSink as _};
+        let (updates, _news) = tokio::sync::mpsc::channel(1);
+        let sink = QueueSink(updates);
+        for step in 0..3_u8 {
+            let progress = Update::Progress { progress: step.into(), total: None, message: None };
+            assert!(sink.send(progress).is_ok());
+        }
+        let chunk = Update::Chunk { content: RawJson::empty_object(), attachments: Vec::new() };
+        assert!(sink.send(chunk).is_err());
     }
 
     #[test]
