@@ -107,3 +107,30 @@ async fn bodies_have_the_bounds_that_all_bodies_have() {
     let answer = ask(&gateway, &" ".repeat(2_000), 2_000).await.read_to_end().await;
     assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("application/problem+json"), "{answer}");
 }
+
+#[tokio::test]
+async fn one_request_carries_one_message() {
+    let gateway = Setup::new().start().await;
+    let body = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"tools/list"}]"#;
+    let answer = ask(&gateway, body, body.len()).await.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_call_is_cancelled_by_closing_its_request() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "slow_work", "arguments": {}, "_meta": { "progressToken": "t" } } });
+    let body = body.to_string();
+    let open = ask(&gateway, &body, body.len()).await;
+    let request = node.request().await;
+    node.progress(&request.id, 1.0).await;
+    // A message about it in a request of its own reaches nothing.
+    let word = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    ask(&gateway, word, word.len()).await.read_to_end().await;
+    node.settle().await;
+    assert_eq!(gateway.running_calls().await, 1);
+    drop(open);
+    node.cancelled(&request).await;
+}

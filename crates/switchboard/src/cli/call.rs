@@ -92,6 +92,13 @@ struct Done<'a> {
     result: &'a RawValue,
 }
 
+/// The same of a part of the result.
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
 fn done(global: &Global, data: &str) -> Result<(), Failure> {
     if global.json {
         return output::json(data);
@@ -133,12 +140,9 @@ impl Shown {
     }
 
     fn chunk(&mut self, data: &str) {
-        let Ok(update) = serde_json::from_str::<Value>(data) else { return };
+        let Ok(Chunk { content }) = serde_json::from_str(data) else { return };
         self.clear();
-        let text = match &update["content"] {
-            Value::String(text) => text.clone(),
-            content => format!("{content}\n"),
-        };
+        let text = serde_json::from_str::<String>(content.get()).unwrap_or_else(|_| format!("{content}\n"));
         // Output of a command keeps its line breaks; nothing else of it may steer the terminal.
         let text: Vec<_> = text.split('\n').map(|line| printable(line).into_owned()).collect();
         let _ = write!(std::io::stderr().lock(), "{}", text.join("\n"));

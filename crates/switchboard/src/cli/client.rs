@@ -45,6 +45,10 @@ impl Client {
         let token = match (&reach.token_file, std::env::var("SWITCHBOARD_TOKEN")) {
             (Some(file), _) => read_token(file)?,
             (None, Ok(token)) if !token.is_empty() => token,
+            // Not the operator's instead: whoever sets a token means to be no more than that.
+            (None, Err(std::env::VarError::NotUnicode(_))) => {
+                return Err(Failure::usage("SWITCHBOARD_TOKEN is no text, and so no token"));
+            }
             _ => read_token(&config.operator_token_file()).unwrap_or_default(),
         };
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
