@@ -57,7 +57,9 @@ async fn tokens_made_for_nodes() {
 #[tokio::test]
 async fn with_no_token_anywhere_this_machine_is_let_in_with_a_warning() {
     let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
-    assert!(gateway.stderr().contains("no node token is set"));
+    // Its two outputs are read apart, so the warning may be seen after the line that it came before.
+    sa_testkit::eventually("the warning", || async { gateway.stderr().contains("no node token is set").then_some(()) })
+        .await;
     Hello::new("n").connect(&gateway).await;
     // What the node says is its token does not matter then.
     Hello::new("m").token("whatever").connect(&gateway).await;
