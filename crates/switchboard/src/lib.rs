@@ -13,6 +13,7 @@ pub mod ledger;
 #[cfg(test)]
 mod memory;
 pub mod metrics;
+mod place;
 pub mod redact;
 pub mod serve;
 pub mod telemetry;

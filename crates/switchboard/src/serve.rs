@@ -13,13 +13,13 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::assemble::Gateway;
 use crate::config::TlsFiles;
 use crate::http;
 use crate::metrics::Metrics;
+use crate::place::Place;
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
@@ -39,8 +39,8 @@ pub struct Ends {
 pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
     let app = http::FrontDoor::new(Arc::clone(&gateway));
-    let places = Arc::new(Semaphore::new(gateway.config.settings.server.max_connections));
-    let connections = TaskTracker::new();
+    let most = gateway.config.settings.server.max_connections;
+    let places = Arc::new(Semaphore::new(most));
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -54,35 +54,33 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
             },
             () = stop.cancelled() => break,
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&places).try_acquire_owned() else {
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
+        let place = Place::new(permit, Arc::clone(&gateway.metrics));
         // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };
         let ends = Ends { local, remote, tls: tls.is_some() };
         let (app, metrics, tls) = (app.clone(), Arc::clone(&gateway.metrics), tls.clone());
         let closing = gateway.closing.clone();
-        connections.spawn(async move {
-            metrics.connections().inc();
+        tokio::spawn(async move {
             match tls {
                 Some(acceptor) => {
                     if let Some(stream) = handshake(acceptor, stream).await {
-                        connection(stream, ends, app, &metrics, closing).await;
+                        connection(place.with(stream), ends, app, &metrics, closing).await;
                     }
                 }
-                None => connection(stream, ends, app, &metrics, closing).await,
+                None => connection(place.with(stream), ends, app, &metrics, closing).await,
             }
-            metrics.connections().dec();
-            drop(place);
         });
     }
     drop(listener);
     gateway.shut_down().await;
-    connections.close();
-    if tokio::time::timeout(CLOSE_PATIENCE, connections.wait()).await.is_err() {
-        debug!(left = connections.len(), "some connections did not end in time");
+    // All places are free once the last socket is closed, those of nodes and agents included.
+    if tokio::time::timeout(CLOSE_PATIENCE, places.acquire_many(most as u32)).await.is_err() {
+        debug!(left = most - places.available_permits(), "some connections did not end in time");
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod cli_calls;
 mod cli_config;
 mod cli_doctor;
 mod cli_views;
+mod connections;
 mod contract_call;
 mod contract_errors;
 mod contract_events;
