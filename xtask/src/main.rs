@@ -5,6 +5,7 @@
 mod docs;
 mod setup;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,8 +66,8 @@ fn up(release: bool, more: &[String]) -> Result<()> {
     let (profile, folder) = if release { ("release", "release") } else { ("dev", "debug") };
     run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
     let binary = target().join(folder).join("switchboard");
-    // Ctrl-C goes to the gateway, too, which ends as it should; then so does this.
-    run(Command::new(&binary).arg("up").args(more))
+    // In place of this process, so that Ctrl-C is the gateway's alone and its exit code is the last word.
+    Err(Command::new(&binary).arg("up").args(more).exec()).with_context(|| format!("cannot run {}", binary.display()))
 }
 
 fn test(filter: Option<&str>) -> Result<()> {
