@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, Who, to_json};
+use crate::journal::{CALLS, Who};
+use crate::json::to_json;
 use crate::tokens::Identity;
 
 const PAGE: usize = 50;
