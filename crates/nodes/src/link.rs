@@ -21,11 +21,11 @@ pub(crate) struct NodeLink {
 
 impl Link for NodeLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
-        let mut frame = String::new();
+        let (mut frame, mut id) = (String::new(), [0; CallId::LEN]);
         node::encode_request(
             &mut frame,
             &ToolRequest {
-                request_id: call.id.to_string().into(),
+                request_id: call.id.encode(&mut id).into(),
                 tool: (&*call.tool).into(),
                 args: Some(call.args.as_str()),
                 session_key: call.session_key.as_deref().map(Into::into),

@@ -37,7 +37,7 @@ impl OpenOptions {
             queue_bytes: 64 << 20,
             retain_bytes: 64 << 20,
             readers: 2,
-            checkpoint_frames: 4096,
+            checkpoint_frames: 1024,
             // One process owns the file, so the index of the WAL can live in that process's memory: no -shm
             // file, no lock system calls per transaction, and nothing that a full disk could take away from
             // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.

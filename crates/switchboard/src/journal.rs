@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_core::store::{Log, NewEntry};
-use sa_core::{AuditEvent, CallError, CallRecord, CallStarted, Journal, Principal, RawJson, clock};
+use sa_core::{AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, RawJson, clock};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use crate::json::{Object, to_json};
 use crate::metrics::Metrics;
 use crate::redact;
 use crate::telemetry::Spans;
@@ -82,7 +82,7 @@ impl Journal for StoreJournal {
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
         }
-        let id = record.id.to_string();
+        let id = record.id.encode(&mut [0; CallId::LEN]).to_owned();
         tracing::debug!(
             call_id = id,
             trace_id = format_args!("{:032x}", record.trace.trace_id),
@@ -91,7 +91,7 @@ impl Journal for StoreJournal {
             duration_us = record.duration.as_micros() as u64,
             "call ended"
         );
-        let json = to_json(&Ended::of(&record, &id, self.payload_bytes));
+        let json = ended(&record, &id, self.payload_bytes);
         self.publish("call_ended", Some(&record.principal.id), || json.as_str().into());
         self.log.record(NewEntry { stream: Arc::clone(&self.calls), key: Some(id.into()), body: Bytes::from(json) });
     }
@@ -146,38 +146,6 @@ struct Started<'a> {
     at_ms: i64,
 }
 
-/// A call as the history has it.
-#[derive(Serialize)]
-struct Ended<'a> {
-    id: &'a str,
-    tool: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider: Option<Provider<'a>>,
-    principal: Who<'a>,
-    surface: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_key: Option<&'a str>,
-    trace_id: String,
-    at_ms: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waited_us: Option<u64>,
-    duration_us: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    updates: u32,
-    ok: bool,
-    args: Payload<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Payload<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure<'a>>,
-}
-
-#[derive(Serialize)]
-struct Provider<'a> {
-    kind: &'static str,
-    id: &'a str,
-}
-
 #[derive(Serialize)]
 pub(crate) struct Failure<'a> {
     kind: &'static str,
@@ -197,38 +165,41 @@ impl<'a> From<&'a CallError> for Failure<'a> {
     }
 }
 
+/// A call as the history has it.
+fn ended(record: &CallRecord, id: &str, payload_bytes: usize) -> String {
+    let result = record.outcome.as_ref().ok().map(|output| &output.content);
+    let kept = |json: &RawJson| json.len().min(payload_bytes);
+    Object::with_capacity(512 + kept(&record.args) + result.map_or(0, kept))
+        .text("id", id)
+        .text("tool", &record.tool)
+        .maybe(record.provider.as_ref(), |object, provider| {
+            object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
+        })
+        .object("principal", |object| {
+            let Principal { id, name, role, .. } = &*record.principal;
+            object.text("id", id).text("name", name).text("role", role.as_str())
+        })
+        .text("surface", record.surface)
+        .maybe(record.session_key.as_deref(), |object, key| object.text("session_key", key))
+        .text("trace_id", record.trace.encode_trace_id(&mut [0; 32]))
+        .plain("at_ms", record.at_ms)
+        .maybe(record.waited, |object, waited| object.plain("waited_us", waited.as_micros() as u64))
+        .plain("duration_us", record.duration.as_micros() as u64)
+        .maybe(Some(record.updates).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
+        .plain("ok", record.outcome.is_ok())
+        .object("args", |object| payload(object, &record.args, payload_bytes))
+        .maybe(result, |object, json| object.object("result", |object| payload(object, json, payload_bytes)))
+        .maybe(record.outcome.as_ref().err(), |object, error| object.value("error", &Failure::from(error)))
+        .end()
+}
+
 /// Arguments or a result: as JSON while it is small, else its size alone.
-#[derive(Serialize)]
-struct Payload<'a> {
-    bytes: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<Text<'a>>,
-}
-
-/// JSON text within JSON text.
-enum Text<'a> {
-    Whole(&'a RawValue),
-    Masked(Box<RawValue>),
-}
-
-impl Serialize for Text<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Whole(raw) => raw.serialize(serializer),
-            Self::Masked(raw) => raw.serialize(serializer),
-        }
+fn payload(object: Object, json: &RawJson, limit: usize) -> Object {
+    let object = object.plain("bytes", json.len());
+    if json.len() > limit || !is_readable(json.as_str()) {
+        return object;
     }
-}
-
-impl<'a> Payload<'a> {
-    fn of(json: &'a RawJson, limit: usize) -> Self {
-        let kept =
-            (json.len() <= limit && is_readable(json.as_str())).then(|| match redact::mask_json(json.as_str()) {
-                Cow::Borrowed(text) => serde_json::from_str(text).map(Text::Whole),
-                Cow::Owned(text) => RawValue::from_string(text).map(Text::Masked),
-            });
-        Self { bytes: json.len(), json: kept.and_then(Result::ok) }
-    }
+    object.raw_text("json", &redact::mask_json(json.as_str()))
 }
 
 /// Whether readers can make values of a JSON text. `1e999` and `"\ud800"` are JSON by its grammar, and one of them in the
@@ -246,28 +217,6 @@ fn is_readable(text: &str) -> bool {
     true
 }
 
-impl<'a> Ended<'a> {
-    fn of(record: &'a CallRecord, id: &'a str, payload_bytes: usize) -> Self {
-        Self {
-            id,
-            tool: &record.tool,
-            provider: record.provider.as_ref().map(|provider| Provider { kind: provider.kind, id: &provider.id }),
-            principal: (&*record.principal).into(),
-            surface: record.surface,
-            session_key: record.session_key.as_deref(),
-            trace_id: format!("{:032x}", record.trace.trace_id),
-            at_ms: record.at_ms,
-            waited_us: record.waited.map(|waited| waited.as_micros() as u64),
-            duration_us: record.duration.as_micros() as u64,
-            updates: record.updates,
-            ok: record.outcome.is_ok(),
-            args: Payload::of(&record.args, payload_bytes),
-            result: record.outcome.as_ref().ok().map(|output| Payload::of(&output.content, payload_bytes)),
-            error: record.outcome.as_ref().err().map(Into::into),
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct Audited<'a> {
     what: &'a str,
@@ -279,16 +228,6 @@ struct Audited<'a> {
     at_ms: i64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-/// JSON of our own structs, which cannot fail.
-pub(crate) fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|_| "null".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,9 +235,9 @@ mod tests {
     #[track_caller]
     fn check(text: &str, kept: bool) {
         let json = RawJson::parse(text).unwrap();
-        let payload = Payload::of(&json, 4_096);
-        assert_eq!((payload.bytes, payload.json.is_some()), (text.len(), kept), "{text}");
-        assert!(serde_json::from_str::<serde_json::Value>(&to_json(&payload)).is_ok(), "{text}");
+        let written = payload(Object::with_capacity(64), &json, 4_096).end();
+        let read: serde_json::Value = serde_json::from_str(&written).unwrap();
+        assert_eq!((read["bytes"].as_u64(), read.get("json").is_some()), (Some(text.len() as u64), kept), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod config;
 pub mod demo;
 pub mod http;
 pub mod journal;
+mod json;
 pub mod ledger;
 #[cfg(test)]
 mod memory;

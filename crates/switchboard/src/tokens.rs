@@ -47,6 +47,7 @@ pub struct TokenRecord {
 
 struct Known {
     record: TokenRecord,
+    hash: Hash,
     identity: Identity,
     /// Whether the record is on disk as it is here.
     written: bool,
@@ -129,9 +130,7 @@ impl Tokens {
         }
         let hash = hash(token);
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
-        let known =
-            known.filter(|known| decode(&known.record.hash).is_some_and(|stored| bool::from(stored.ct_eq(&hash))));
-        let known = known.ok_or(Refused::Unknown)?;
+        let known = known.filter(|known| bool::from(known.hash.ct_eq(&hash))).ok_or(Refused::Unknown)?;
         if known.record.revoked_ms.is_some() {
             return Err(Refused::Revoked);
         }
@@ -178,7 +177,7 @@ impl Tokens {
         let (hash, old) = (*hash, Arc::clone(old));
         let revoked_ms = old.record.revoked_ms.or_else(|| Some(clock::now_ms()));
         let record = TokenRecord { revoked_ms, ..old.record.clone() };
-        let revoked = Known { record: record.clone(), identity: old.identity.clone(), written: false };
+        let revoked = Known { record: record.clone(), hash: old.hash, identity: old.identity.clone(), written: false };
         known.insert(hash, Arc::new(revoked));
         drop(known);
         old.identity.revoked.cancel();
@@ -240,7 +239,7 @@ impl Known {
             expires_ms: record.expires_ms,
             node_id: record.node_id.as_deref().map(Into::into),
         };
-        Some((hash, Self { record, identity, written: true }))
+        Some((hash, Self { record, hash, identity, written: true }))
     }
 }
 

@@ -10,7 +10,8 @@ use crate::{FrameError, FrameErrorKind};
 
 mod write;
 
-pub(crate) use write::{FrameWriter, escaped_len, push_string};
+pub use write::push_string;
+pub(crate) use write::{FrameWriter, escaped_len};
 
 /// The deepest nesting of a frame.
 ///

@@ -110,7 +110,7 @@ impl<'b> FrameWriter<'b> {
 }
 
 /// Writes a JSON string with its quotes.
-pub(crate) fn push_string(out: &mut String, text: &str) {
+pub fn push_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
     let mut clean_from = 0;

@@ -4,7 +4,7 @@ use crate::json::FrameWriter;
 /// Appends a `tool_request`.
 pub fn encode_request(out: &mut String, frame: &ToolRequest<'_>) {
     let args = frame.args.unwrap_or("null");
-    out.reserve(96 + frame.request_id.len() + frame.tool.len() + args.len());
+    out.reserve(192 + frame.request_id.len() + frame.tool.len() + args.len());
     FrameWriter::begin(out, "tool_request")
         .text("request_id", &frame.request_id)
         .text("tool", &frame.tool)

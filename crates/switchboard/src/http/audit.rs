@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use super::front::operator_only;
 use super::tools::JSON;
 use super::{App, Problem};
-use crate::journal::{AUDIT, to_json};
+use crate::journal::AUDIT;
+use crate::json::to_json;
 use crate::tokens::Identity;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

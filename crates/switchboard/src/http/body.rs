@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::BoxError;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
@@ -24,13 +25,19 @@ impl FromRequest<App> for Payload {
 }
 
 /// Reads a body to its end, if that is neither too far nor too long in coming.
-pub(super) async fn whole(body: Body, max: usize) -> Result<Bytes, Problem> {
+pub(super) async fn whole<B>(body: B, max: usize) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
     let late = || Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs()));
     tokio::time::timeout(PATIENCE, read(body, max)).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
-    let body = Limited::new(body, max).collect().await.map_err(|error| {
+async fn read<B>(body: B, max: usize) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
+    let body = Limited::new(std::pin::pin!(body), max).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
                 .hint("send less, or raise limits.max_body_bytes")
@@ -43,12 +50,14 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
         let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let problem = whole(body, 10).await.unwrap_err();
-        assert!(crate::journal::to_json(&problem).contains("408"));
+        assert!(crate::json::to_json(&problem).contains("408"));
     }
 }

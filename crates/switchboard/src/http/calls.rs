@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, Who, to_json};
+use crate::journal::{CALLS, Who};
+use crate::json::to_json;
 use crate::tokens::Identity;
 
 const PAGE: usize = 50;

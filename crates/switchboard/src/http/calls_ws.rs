@@ -19,7 +19,7 @@ use sa_socket::{Close, Next, Outbox, SocketLimits};
 use super::tools::check_words;
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
-use crate::journal::to_json;
+use crate::json::to_json;
 use crate::tokens::Identity;
 
 /// Carries many calls at once; see the protocol's documentation.

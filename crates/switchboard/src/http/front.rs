@@ -4,13 +4,15 @@ use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use sa_core::Role;
 use tower::ServiceExt as _;
 
-use super::{App, Problem};
+use super::{App, Problem, tools};
 use crate::config::settings::Server;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
@@ -22,7 +24,7 @@ const NODES: &str = "/v1/nodes/ws";
 
 /// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
 /// router's, where it would cost two boxed futures and four boxed services for each request.
-pub(super) async fn door(app: &App, routes: Router, ends: Ends, mut request: Request) -> Response {
+pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::http::Request<Incoming>) -> Response {
     let server = &app.config.settings.server;
     let path = request.uri().path();
     let refuse = |reason: &'static str, detail: String| {
@@ -52,19 +54,27 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, mut request: Req
         app.metrics.refused("http", "token");
         return with_cors(Problem::bad_request("the request has more than one Authorization").into_response(), cors);
     }
+    let mut identity = None;
     if path != NODES && !OPEN.contains(&path) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
-            Ok(identity) => {
-                request.extensions_mut().insert(identity);
-            }
+            Ok(known) => identity = Some(known),
             Err(refused) => {
                 app.metrics.refused("http", "token");
                 return with_cors(unauthorized(refused).into_response(), cors);
             }
         }
     }
-    request.extensions_mut().insert(ends);
-    let Ok(response) = routes.oneshot(request).await;
+    let response = match (identity, tools::called(&request).map(str::to_owned)) {
+        // What is called most goes straight to its handler: the routes would cost it a dozen allocations.
+        (Some(identity), Some(tool)) => tools::call_named(app, identity, tool, request).await.into_response(),
+        (identity, _) => {
+            let mut request = request.map(Body::new);
+            identity.map(|identity| request.extensions_mut().insert(identity));
+            request.extensions_mut().insert(ends);
+            let Ok(response) = routes.oneshot(request).await;
+            response
+        }
+    };
     if let Some(reason) = refusal(response.status()) {
         app.metrics.refused("http", reason);
     }

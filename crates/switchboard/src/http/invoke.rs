@@ -76,13 +76,13 @@ pub(crate) async fn invoke(
         Ok(output) => {
             let result = raw(&output.content).unwrap_or(Cow::Borrowed(RawValue::NULL));
             let done = Invoked { request_id, tool: &tool, ok: true, result, duration_ms };
-            ([(header::CONTENT_TYPE, JSON)], crate::journal::to_json(&done)).into_response()
+            ([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&done)).into_response()
         }
         Err(error) => {
             let problem = Problem::call(error, finished.id);
             let error = InvokeError { kind: error.kind.as_str(), message: &error.message };
             let failed = InvokeFailed { problem: &problem, request_id, tool: &tool, ok: false, error, duration_ms };
-            let body = crate::journal::to_json(&failed);
+            let body = crate::json::to_json(&failed);
             let (parts, _) = problem.into_response().into_parts();
             let mut parts = parts;
             parts.headers.remove(header::CONTENT_LENGTH);

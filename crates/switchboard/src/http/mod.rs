@@ -22,7 +22,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -56,7 +55,7 @@ impl FrontDoor {
 
     /// Answers one request of a connection between these ends.
     pub async fn answer(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
-        let answer = front::door(&self.gateway, self.routes, ends, request.map(Body::new));
+        let answer = front::door(&self.gateway, self.routes, ends, request);
         Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(front::panicked))
     }
 }

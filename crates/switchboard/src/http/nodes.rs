@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::front::{operator_only, unauthorized};
 use super::tools::{JSON, raw};
 use super::{App, Problem};
-use crate::journal::to_json;
+use crate::json::to_json;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused, same_secret};
 

@@ -48,7 +48,7 @@ pub(super) fn stream(app: &App, request: CallRequest) -> Response {
         }
         let last = match &finished.outcome {
             Ok(output) => event("done", &done_json(&finished, output)),
-            Err(error) => event("error", &crate::journal::to_json(&Problem::call(error, finished.id))),
+            Err(error) => event("error", &crate::json::to_json(&Problem::call(error, finished.id))),
         };
         let _ = events.send(last).await;
     });
@@ -100,7 +100,7 @@ fn update_event(update: &Update) -> String {
                 attachments: Vec<sa_protocol::Attachment<'static>>,
             }
             let chunk = Chunk { content: raw(content), attachments: wire_attachments(attachments) };
-            event("chunk", &crate::journal::to_json(&chunk))
+            event("chunk", &crate::json::to_json(&chunk))
         }
     }
 }

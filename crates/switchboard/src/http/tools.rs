@@ -4,24 +4,27 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
+use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{Finished, Output, RawJson, View};
+use sa_core::{CallId, Finished, Output, RawJson, View};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::body::Payload;
+use super::body::whole;
 use super::front::unauthorized;
 use super::{App, Problem, Segment, WireBlock, sse};
+use crate::json::Object;
 use crate::tokens::{Identity, Refused};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const CALL_ID: &str = "x-call-id";
+const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 const MAX_KEY: usize = 256;
@@ -85,7 +88,7 @@ pub(crate) async fn list(
     let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
     let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next };
-    Ok(([(header::CONTENT_TYPE, JSON)], crate::journal::to_json(&list)).into_response())
+    Ok(([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&list)).into_response())
 }
 
 impl<'a> ToolDoc<'a> {
@@ -126,6 +129,7 @@ pub(crate) struct CallBody<'a> {
     idempotency_key: Option<Cow<'a, str>>,
 }
 
+/// What [`done_json`] writes.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct CallDone<'a> {
     call_id: String,
@@ -150,13 +154,34 @@ pub(crate) async fn call(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
-    headers: HeaderMap,
-    Payload(body): Payload,
+    request: Request,
 ) -> Result<Response, Problem> {
+    call_named(&app, identity, name, request).await
+}
+
+/// The tool that a request calls, if its name is in the path as it is. One that is escaped is for the routes to read.
+pub(super) fn called<B>(request: &axum::http::Request<B>) -> Option<&str> {
+    let name = request.uri().path().strip_prefix("/v1/tools/")?.strip_suffix("/call")?;
+    let plain = !name.is_empty() && !name.contains(['/', '%']);
+    (plain && request.method() == Method::POST).then_some(name)
+}
+
+/// Calls the tool of this name with what the body says.
+pub(super) async fn call_named<B>(
+    app: &App,
+    identity: Identity,
+    name: String,
+    request: axum::http::Request<B>,
+) -> Result<Response, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
     let request = call_request("rest", identity, name, body, &headers)?;
     if accepts_events(&headers) {
-        return Ok(sse::stream(&app, request));
+        return Ok(sse::stream(app, request));
     }
     let running = app.router.start(request, None);
     Ok(finished_response(&running.outcome().await))
@@ -237,28 +262,34 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 
 fn finished_response(finished: &Finished) -> Response {
     let mut response = match &finished.outcome {
-        Ok(output) => ([(header::CONTENT_TYPE, JSON)], done_json(finished, output)).into_response(),
+        Ok(output) => {
+            let mut response = Response::new(Body::from(done_json(finished, output)));
+            response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+            response
+        }
         Err(error) => Problem::call(error, finished.id).into_response(),
     };
-    if let Ok(id) = HeaderValue::from_str(&finished.id.to_string()) {
+    if let Ok(id) = HeaderValue::from_str(finished.id.encode(&mut [0; CallId::LEN])) {
         response.headers_mut().insert(CALL_ID, id);
     }
     response
 }
 
 pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
-    crate::journal::to_json(&CallDone {
-        call_id: finished.id.to_string(),
-        ok: true,
-        result: raw(&output.content).unwrap_or(Cow::Borrowed(RawValue::NULL)),
-        blocks: output.blocks.iter().map(Into::into).collect(),
-        attachments: super::wire_attachments(&output.attachments),
-        duration_ms: finished.duration.as_millis() as u64,
-    })
+    let blocks: Vec<WireBlock<'_>> = output.blocks.iter().map(Into::into).collect();
+    let attachments = super::wire_attachments(&output.attachments);
+    Object::with_capacity(128 + output.content.len())
+        .text("call_id", finished.id.encode(&mut [0; CallId::LEN]))
+        .plain("ok", true)
+        .raw("result", &output.content)
+        .maybe((!blocks.is_empty()).then_some(blocks), |object, blocks| object.value("blocks", &blocks))
+        .maybe((!attachments.is_empty()).then_some(attachments), |object, list| object.value("attachments", &list))
+        .plain("duration_ms", finished.duration.as_millis() as u64)
+        .end()
 }
 
 /// The header that names a call before it has ended.
-pub(super) fn call_id_header(id: sa_core::CallId) -> [(&'static str, String); 1] {
+pub(super) fn call_id_header(id: CallId) -> [(HeaderName, String); 1] {
     [(CALL_ID, id.to_string())]
 }
 
@@ -294,7 +325,7 @@ mod tests {
     #[test]
     fn an_array_is_no_body() {
         let problem = parse::<CallBody<'_>>(br#" [{"x":1},null,null,null]"#).unwrap_err();
-        assert!(crate::journal::to_json(&problem).contains("object"));
+        assert!(crate::json::to_json(&problem).contains("object"));
     }
 
     #[test]
@@ -311,8 +342,50 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_what_its_description_says() {
+        let content = RawJson::parse(r#"{"content":[{"type":"text","text":"a"}]}"#).unwrap();
+        let attachment = sa_core::outcome::Attachment { mime_type: "a/b".into(), name: None, data: "x".into() };
+        for output in [
+            Output::from_provider(content.clone(), vec![attachment]),
+            Output::json(RawJson::parse(" [1, 2e3]").unwrap()),
+            Output::json(RawJson::null()),
+        ] {
+            let (id, duration) = (CallId::new(), Duration::from_millis(7));
+            let described = CallDone {
+                call_id: id.to_string(),
+                ok: true,
+                result: raw(&output.content).unwrap(),
+                blocks: output.blocks.iter().map(Into::into).collect(),
+                attachments: super::super::wire_attachments(&output.attachments),
+                duration_ms: 7,
+            };
+            let finished = Finished { id, outcome: Ok(output.clone()), duration };
+            assert_eq!(done_json(&finished, &output), crate::json::to_json(&described));
+        }
+    }
+
+    #[track_caller]
+    fn check_called(method: Method, path: &str, expected: Option<&str>) {
+        let request = axum::http::Request::builder().method(method).uri(path).body(()).unwrap();
+        assert_eq!(called(&request), expected, "{path}");
+    }
+
+    #[test]
+    fn only_plain_calls_pass_by_the_routes() {
+        check_called(Method::POST, "/v1/tools/a.b/call", Some("a.b"));
+        check_called(Method::POST, "/v1/tools/a/call?x=/call", Some("a"));
+        check_called(Method::GET, "/v1/tools/a/call", None);
+        check_called(Method::POST, "/v1/tools/a%20b/call", None);
+        check_called(Method::POST, "/v1/tools/a/b/call", None);
+        check_called(Method::POST, "/v1/tools//call", None);
+        check_called(Method::POST, "/v1/tools/call", None);
+        check_called(Method::POST, "/v1/tools/a/call/", None);
+        check_called(Method::POST, "/v1/tools/invoke", None);
+    }
+
+    #[test]
     fn an_argument_beside_args_is_a_mistake_with_a_hint() {
         let problem = parse::<CallBody<'_>>(br#"{"query":"x"}"#).unwrap_err();
-        assert!(crate::journal::to_json(&problem).contains("go into"));
+        assert!(crate::json::to_json(&problem).contains("go into"));
     }
 }
