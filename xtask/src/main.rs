@@ -7,7 +7,7 @@ mod setup;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -49,8 +49,19 @@ enum Chore {
     Docs,
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().chore {
+fn main() -> ExitCode {
+    match run_chore(Cli::parse().chore) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Without a backtrace, whatever the environment says: the tool that failed has said why.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_chore(chore: Chore) -> Result<()> {
+    match chore {
         Chore::Up { release, more } => up(release, &more),
         Chore::Test { filter } => test(filter.as_deref()),
         Chore::Ci => ci(),
@@ -74,11 +85,11 @@ fn test(filter: Option<&str>) -> Result<()> {
     setup::for_tests()?;
     // The end-to-end tests start these as processes of their own.
     run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
-    run(cargo().args(["nextest", "run", "--workspace", "--no-tests=pass"]).args(filter))?;
+    // The examples in the docs first: the last line is then the one that counts.
     if filter.is_none() {
         run(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?;
     }
-    Ok(())
+    run(cargo().args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests=pass"]).args(filter))
 }
 
 fn ci() -> Result<()> {

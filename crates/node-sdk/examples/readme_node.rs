@@ -19,9 +19,11 @@ impl NodeTool for Greet {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt::init(); // says when it connects, and why not
     let mut tools = ToolRegistry::new();
     tools.register("office.greet", Greet).derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
+        .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
         .node_info(NodeInfo::from_env("office", env!("CARGO_PKG_VERSION")))
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?;

@@ -43,7 +43,11 @@ impl NodeTool for Echo {
     }
 
     fn input_schema(&self) -> Option<Value> {
-        Some(json!({ "type": "object", "properties": { "text": { "type": "string", "description": "Anything" } } }))
+        Some(json!({
+            "type": "object",
+            "properties": { "text": { "type": "string", "description": "Anything" } },
+            "required": ["text"]
+        }))
     }
 }
 

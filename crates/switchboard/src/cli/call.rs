@@ -78,7 +78,15 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
                 if global.json {
                     output::json(&event.data)?;
                 }
-                return Err(problem(reqwest::StatusCode::BAD_GATEWAY, &event.data));
+                let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
+                return Err(match failure.code {
+                    6 => failure.hint(format!(
+                        "switchboard tools {} shows its arguments; --arg KEY:=VALUE passes text",
+                        args.tool
+                    )),
+                    7 => failure.hint("give it more time with --timeout MILLISECONDS"),
+                    _ => failure,
+                });
             }
             _ => {}
         }

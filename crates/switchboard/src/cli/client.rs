@@ -9,6 +9,7 @@ use super::Global;
 use super::output::Failure;
 use super::run::layers;
 use crate::config::Config;
+use crate::config::settings::Server;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Reach {
@@ -39,6 +40,15 @@ impl Client {
             Some(url) => (url.trim_end_matches('/').to_owned(), "--url or SWITCHBOARD_URL".to_owned()),
             None => match std::fs::read_to_string(config.endpoint_file()) {
                 Ok(url) => (url.trim().to_owned(), config.endpoint_file().display().to_string()),
+                // Somebody who names a data directory means the gateway on it, not whatever runs at the usual address.
+                Err(_)
+                    if !config.settings.data.dir.is_empty()
+                        && config.settings.server.listen == Server::default().listen =>
+                {
+                    let dir = config.data_dir.display();
+                    return Err(Failure::new(3, format!("cannot reach the gateway: none runs on {dir}"))
+                        .hint(format!("start it with: switchboard up --data-dir {dir}")));
+                }
                 Err(_) => (format!("http://{}", config.listen), "the default address".to_owned()),
             },
         };
@@ -127,8 +137,14 @@ struct Problem {
 pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
     match serde_json::from_str::<Problem>(text) {
         Ok(problem) => {
-            let failure = Failure::of_kind(&problem.kind, problem.detail);
-            Failure { hint: problem.hint, ..failure }
+            let hint = match problem.kind.as_str() {
+                "unauthorized" => Some(
+                    "name a token with --token-file or SWITCHBOARD_TOKEN; the operator's is in the data directory"
+                        .into(),
+                ),
+                _ => problem.hint,
+            };
+            Failure { hint, ..Failure::of_kind(&problem.kind, problem.detail) }
         }
         Err(_) => Failure::other(format!("the gateway answered {status}")),
     }

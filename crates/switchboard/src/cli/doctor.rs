@@ -136,7 +136,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
         Err(failure) => {
             let held =
                 std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
-            let fix = failure.hint.unwrap_or_default();
+            let fix =
+                failure.hint.unwrap_or_else(|| "use an operator's token: --token-file or SWITCHBOARD_TOKEN".into());
             findings.push(Finding::bad(failure.message, fix));
             if held {
                 findings.push(Finding::bad(

@@ -87,7 +87,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             ]
         })
         .collect();
-    table(&["NODE", "STATE", "TOOLS", "CALLS", "CAPABILITIES"], &rows)
+    table(&["NODE", "STATE", "TOOLS", "RUNNING", "CAPABILITIES"], &rows)
 }
 
 pub(super) async fn status(global: &Global) -> Result<(), Failure> {

@@ -43,10 +43,15 @@ impl Layers {
         for (key, _) in KEYS {
             let name = variable_name(key);
             if let Some(text) = variables.get(&name) {
-                let value = parse_like(lookup(&defaults, key), text).ok_or_else(|| ConfigError {
+                let wrong = || ConfigError {
                     place: format!("the environment variable {name}"),
                     message: format!("\"{text}\" is not a value for {key}"),
-                })?;
+                };
+                let value = parse_like(lookup(&defaults, key), text).ok_or_else(wrong)?;
+                // On its own, so that a value that no setting can have is known to be this one.
+                let mut alone = Table::new();
+                insert(&mut alone, key, value.clone());
+                alone.try_into::<Settings>().map_err(|_| wrong())?;
                 insert(&mut from_environment, key, value);
             }
         }
@@ -118,7 +123,13 @@ fn read_file(path: &Path) -> Result<(PathBuf, String, Table), ConfigError> {
     // Read into the real structs at once: their errors know the line of a mistake, the merged table has lost it.
     toml::from_str::<Settings>(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        ConfigError { place: format!("{}:{line}", path.display()), message: error.message().replace('\n', " ") }
+        let key = text
+            .lines()
+            .nth(line - 1)
+            .and_then(|line| line.split_once('='))
+            .map(|(key, _)| format!("{}: ", key.trim()));
+        let message = format!("{}{}", key.unwrap_or_default(), error.message().replace('\n', " "));
+        ConfigError { place: format!("{}:{line}", path.display()), message }
     })?;
     let table = text.parse().map_err(|error: toml::de::Error| ConfigError {
         place: path.display().to_string(),
@@ -230,7 +241,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_file_line_and_key() {
-        check_mistake("[server]\nlisten = 5\n", 2, &["string"]);
+        check_mistake("[server]\nlisten = 5\n", 2, &["listen", "string"]);
         check_mistake("\n[server]\nlisten = \"127.0.0.1:0\"\nlissten = 5\n", 4, &["lissten", "listen"]);
         check_mistake("[nope]\n", 1, &["nope", "server"]);
         check_mistake("[limits]\n\npending_total = \"many\"\n", 3, &["many"]);

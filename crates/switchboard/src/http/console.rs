@@ -9,8 +9,9 @@ const PAGE: &str = include_str!("console.html");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Where a person who types the gateway's address wants to go.
 pub(super) async fn redirect() -> Redirect {
-    Redirect::permanent("/console/")
+    Redirect::temporary("/console/")
 }
 
 /// The page holds no data: it asks for a token, keeps it in the tab alone, and talks to the API with it.

@@ -18,7 +18,7 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 4] = ["/healthz", "/readyz", "/console", "/console/"];
+const OPEN: [&str; 5] = ["/healthz", "/readyz", "/", "/console", "/console/"];
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 

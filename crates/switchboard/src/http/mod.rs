@@ -75,6 +75,7 @@ fn routes(gateway: App) -> Router {
         .route("/v1/audit", get(audit::list))
         .route("/v1/events", get(events::follow))
         .route("/v1/status", get(health::status))
+        .route("/", get(console::redirect))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))
         .route("/mcp", mcp::route(&gateway))

@@ -91,7 +91,10 @@ pub(crate) async fn upgrade(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (admission, identity) = admit(&app, &request, ends).inspect_err(|_| app.metrics.refused("node", "token"))?;
+    let (admission, identity) = admit(&app, &request, ends).inspect_err(|problem| {
+        app.metrics.refused("node", "token");
+        tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
+    })?;
     let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);

@@ -58,6 +58,10 @@ impl Problem {
         Self { retryable: true, ..self }
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(400, "bad_request", detail)
     }

@@ -114,12 +114,14 @@ pub(crate) async fn revoke(
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
     let record = app.tokens.revoke(&id).ok_or_else(|| {
-        Problem::new(
-            404,
-            "not_found",
-            format!("there is no valid token \"{}\", or more than one", crate::redact::printable(&id)),
-        )
-        .hint("GET /v1/tokens lists them; use the id")
+        let named = app.tokens.list().iter().filter(|token| token.revoked_ms.is_none() && token.name == id).count();
+        let name = crate::redact::printable(&id);
+        let detail = match named {
+            0 => format!("there is no valid token \"{name}\""),
+            named => format!("{named} valid tokens are called \"{name}\""),
+        };
+        Problem::new(404, "not_found", detail)
+            .hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(&app, &identity, "token.revoked", &record);
