@@ -15,9 +15,9 @@ async fn only_the_result_is_on_stdout() {
     assert_eq!(ended.json(), json!({ "counted_from": 2 }));
     assert!(ended.stderr.contains("2 to go") && ended.stderr.contains("1 to go"), "{}", ended.stderr);
 
-    let ended = gateway.cli(&["call", "demo_echo", "-a", "n=5", "-a", "s:=5", "-a", "t=a b", "--json"]).run().await;
+    let ended = gateway.cli(&["call", "demo_echo", "-a", "n=5", "-a", "s:=5", "-a", "text=a b", "--json"]).run().await;
     let body = ended.assert_code(0).json();
-    assert_eq!((&body["ok"], &body["result"]), (&json!(true), &json!({ "n": 5, "s": "5", "t": "a b" })));
+    assert_eq!((&body["ok"], &body["result"]), (&json!(true), &json!({ "n": 5, "s": "5", "text": "a b" })));
     assert!(body["call_id"].is_string());
 
     let ended = gateway.cli(&["call", "demo_echo", "--args-json", "-"]).run_with("{\"text\":\"from stdin\"}").await;
