@@ -165,16 +165,14 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(absent @ Unresolved::Offline { .. }) => {
+                Err(Unresolved::Offline { provider, gone_for, names }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
-                    let Unresolved::Offline { gone_for, provider, names } = &absent else { unreachable!() };
-                    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-                    self.policy().authorise(&request.view.principal, &names)?;
-                    let (gone_for, provider) = (*gone_for, provider.clone());
-                    if gone_for >= self.options.reconnect_patience {
-                        return Err(absent.into_error(&request.tool));
-                    }
+                    let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
+                    self.policy().authorise(&request.view.principal, &known_as)?;
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
+                    if left.is_zero() {
+                        return Err(Unresolved::Offline { provider, gone_for, names }.into_error(&request.tool));
+                    }
                     stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, changes.changed())).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)

@@ -61,14 +61,7 @@ impl Schema {
             CallError::new(CallErrorKind::Failed, format!("the tool's input schema cannot be used: {why}"))
                 .hint("the tool's author has to mend the schema")
         })?;
-        let args = args.to_value().map_err(|error| {
-            // The reader gives this no category of its own.
-            if error.to_string().starts_with("recursion limit exceeded") {
-                return invalid("the arguments are nested more than 127 levels deep")
-                    .hint("pass deeper structures as a string, or in a file");
-            }
-            invalid(format!("the arguments cannot be read: {error}"))
-        })?;
+        let args = args.to_value().map_err(|error| invalid(format!("the arguments cannot be read: {error}")))?;
         compiled.cost.allows(&compiled.schema, &args).map_err(|why| {
             invalid(format!("the arguments cannot be checked: {why}")).hint("pass fewer or flatter arguments")
         })?;
