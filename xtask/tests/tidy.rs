@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 15] = [
+const SEES: [(&str, &[&str]); 16] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -15,8 +15,12 @@ const SEES: [(&str, &[&str]); 15] = [
     ("sa-mcp", &["sa-core"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
+    ("sa-node", &["sa-node-sdk"]),
     ("sa-store-faults", &["sa-core", "sa-store"]),
-    ("switchboard", &["sa-core", "sa-mcp", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket", "sa-store"]),
+    (
+        "switchboard",
+        &["sa-core", "sa-mcp", "sa-node", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket", "sa-store"],
+    ),
     ("sa-testkit", &["*"]),
     ("sa-e2e", &["*"]),
     ("sa-bench", &["*"]),

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod doctor;
 mod lists;
+mod node;
 mod output;
 mod run;
 mod sse;
@@ -63,6 +64,8 @@ enum Command {
     Call(call::CallArgs),
     /// The nodes that are connected, or were a while ago.
     Nodes,
+    /// Offer this machine's shell and files through a gateway.
+    Node(node::NodeArgs),
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -119,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Status => block_on(lists::status(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
         Command::Nodes => block_on(lists::nodes(global)),
+        Command::Node(args) => node::run(args),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),

@@ -124,7 +124,7 @@ async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
 }
 
 /// Fires on the first SIGTERM or Ctrl-C; the second one ends the process at once.
-fn stop_on_signals() -> Result<CancellationToken, Failure> {
+pub(super) fn stop_on_signals() -> Result<CancellationToken, Failure> {
     let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;

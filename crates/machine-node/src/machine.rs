@@ -1,0 +1,88 @@
+//! A machine and what may be done on it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sa_node_sdk::ToolRegistry;
+
+use crate::{files, shell};
+
+/// What may be done on a machine, and where.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Where relative paths begin, and where commands run.
+    pub workspace: PathBuf,
+    /// What the file tools may touch. Empty: whatever the user may.
+    pub allow_roots: Vec<PathBuf>,
+    /// Nothing is written: no `Write`, no `Edit`, and no `Bash` that is not held back by a sandbox.
+    pub read_only: bool,
+    /// Files that no tool may read: the node's own token and configuration.
+    pub hidden: Vec<PathBuf>,
+}
+
+impl Options {
+    /// A machine on which the tools may do what its user may.
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        Self { workspace: workspace.into(), allow_roots: Vec::new(), read_only: false, hidden: Vec::new() }
+    }
+}
+
+/// Why a machine cannot be offered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A directory that the options name cannot be used.
+    #[error("{what} {path:?} cannot be used: {error}")]
+    Directory {
+        /// Which of the options.
+        what: &'static str,
+        /// As it was given.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+}
+
+/// A machine whose shell and files are offered as tools.
+#[derive(Clone)]
+pub struct Machine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+}
+
+impl Machine {
+    /// Looks at the directories that the options name.
+    pub fn new(mut options: Options) -> Result<Self, StartError> {
+        options.workspace = directory("the workspace", &options.workspace)?;
+        for root in &mut options.allow_roots {
+            *root = directory("the allowed root", root)?;
+        }
+        Ok(Self { inner: Arc::new(Inner { options }) })
+    }
+
+    /// Adds the tools.
+    pub fn register(&self, tools: &mut ToolRegistry) {
+        files::register(self, tools);
+        shell::register(self, tools);
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("options", self.options()).finish_non_exhaustive()
+    }
+}
+
+fn directory(what: &'static str, path: &Path) -> Result<PathBuf, StartError> {
+    let usable = path.canonicalize().and_then(|path| std::fs::read_dir(&path).map(|_| path));
+    usable.map_err(|error| StartError::Directory { what, path: path.to_owned(), error })
+}

@@ -1,0 +1,7 @@
+//! Bash and Process.
+
+use sa_node_sdk::ToolRegistry;
+
+use crate::Machine;
+
+pub(crate) fn register(_machine: &Machine, _tools: &mut ToolRegistry) {}
