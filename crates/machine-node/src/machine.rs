@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sa_node_sdk::ToolRegistry;
+use sa_node_sdk::{NodeEvents, ToolRegistry};
 
 use crate::{files, shell};
 
@@ -53,6 +53,7 @@ pub struct Machine {
 
 struct Inner {
     options: Options,
+    events: NodeEvents,
 }
 
 impl Machine {
@@ -62,13 +63,18 @@ impl Machine {
         for root in &mut options.allow_roots {
             *root = directory("the allowed root", root)?;
         }
-        Ok(Self { inner: Arc::new(Inner { options }) })
+        Ok(Self { inner: Arc::new(Inner { options, events: NodeEvents::new() }) })
     }
 
     /// Adds the tools.
     pub fn register(&self, tools: &mut ToolRegistry) {
         files::register(self, tools);
         shell::register(self, tools);
+    }
+
+    /// What becomes of the processes that the machine runs in the background, for the client that connects it.
+    pub fn events(&self) -> &NodeEvents {
+        &self.inner.events
     }
 
     pub(crate) fn options(&self) -> &Options {

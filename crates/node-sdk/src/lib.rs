@@ -54,6 +54,7 @@ mod client;
 mod connect;
 mod context;
 mod error;
+mod events;
 mod registry;
 mod session;
 mod tool;
@@ -63,6 +64,7 @@ pub use builder::NodeClientBuilder;
 pub use client::NodeClient;
 pub use context::ToolContext;
 pub use error::NodeSdkError;
+pub use events::NodeEvents;
 pub use registry::ToolRegistry;
 pub use tool::{NodeTool, ToolError, ToolResult};
 

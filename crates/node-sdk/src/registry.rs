@@ -123,7 +123,7 @@ fn spec(name: &str, tool: &dyn NodeTool) -> ToolSpec {
         input_schema: raw(tool.input_schema()),
         output_schema: raw(tool.output_schema()),
         annotations: raw(tool.annotations()),
-        capabilities: Vec::new(),
+        capabilities: tool.capabilities(),
         timeout_ms: tool.timeout().map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
     }
 }

@@ -43,6 +43,11 @@ pub trait NodeTool: Send + Sync + 'static {
         None
     }
 
+    /// What the tool lets a host do, such as `shell.exec`: what skills ask for.
+    fn capabilities(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// How long one call may take. When it is over, [`ToolContext::cancel`] fires and the call ends as `timeout`.
     fn timeout(&self) -> Option<Duration> {
         None
