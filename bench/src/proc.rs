@@ -19,8 +19,18 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
 
 /// Resident memory of a process in bytes.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that a process ever had of it.
+pub(crate) fn peak_resident(pid: u32) -> anyhow::Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, what: &str) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in /proc/PID/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    let line = line.with_context(|| format!("no {what} in /proc/{pid}/status"))?;
     let kb: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kb * 1024)
 }

@@ -100,7 +100,7 @@ fn ci() -> Result<()> {
 }
 
 fn bench(more: &[String]) -> Result<()> {
-    setup::compiler()?;
+    setup::for_benchmarks()?;
     // As it is shipped; what it is compared with is built in the same way.
     run(cargo().args(["build", "--release", "--package", "switchboard", "--package", "sa-bench"]))?;
     let folder = target().join("release");

@@ -15,6 +15,14 @@ pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)
 }
 
+/// Those that searching is compared with.
+const SEARCHERS: [(&str, &str); 2] = [("rg", "ripgrep"), ("fdfind", "fd-find")];
+
+pub(crate) fn for_benchmarks() -> Result<()> {
+    compiler()?;
+    packages(&SEARCHERS)
+}
+
 pub(crate) fn for_tests() -> Result<()> {
     compiler()?;
     packages(&TESTS)?;

@@ -76,11 +76,31 @@ async fn whole(response: Response<Incoming>) -> anyhow::Result<Bytes> {
     Ok(body)
 }
 
-/// One request outside any measurement.
+/// One request of its own.
 pub(crate) async fn get(server: SocketAddr, path: &str, token: &str) -> anyhow::Result<serde_json::Value> {
+    ask(Method::GET, server, path, token, String::new()).await
+}
+
+/// One request of its own, with a body.
+pub(crate) async fn post(
+    server: SocketAddr,
+    path: &str,
+    token: &str,
+    body: String,
+) -> anyhow::Result<serde_json::Value> {
+    ask(Method::POST, server, path, token, body).await
+}
+
+async fn ask(
+    method: Method,
+    server: SocketAddr,
+    path: &str,
+    token: &str,
+    body: String,
+) -> anyhow::Result<serde_json::Value> {
     let (mut sender, connection) = connect(server).await?;
-    let target = Target { server, path: path.to_owned(), token: token.to_owned(), body: Bytes::new() };
-    let answer = async { whole(sender.send_request(target.request(Method::GET)?).await?).await };
+    let target = Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into() };
+    let answer = async { whole(sender.send_request(target.request(method)?).await?).await };
     let body = tokio::select! {
         biased;
         body = answer => body?,

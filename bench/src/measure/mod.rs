@@ -2,6 +2,7 @@
 
 mod calls;
 mod durable;
+mod machine;
 mod memory;
 mod start;
 
@@ -35,10 +36,11 @@ pub(crate) enum Part {
     Memory,
     Durable,
     Start,
+    Machine,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 4] = [Self::Calls, Self::Memory, Self::Durable, Self::Start];
+    pub(crate) const ALL: [Self; 5] = [Self::Calls, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -46,6 +48,7 @@ impl Part {
             Self::Memory => memory::measure(bench, report).await,
             Self::Durable => durable::measure(bench, report).await,
             Self::Start => start::measure(bench, report).await,
+            Self::Machine => machine::measure(bench, report).await,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! One invocation of a tool, and what it says while it runs.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::json::RawJson;
@@ -59,8 +60,40 @@ impl Call {
 }
 
 /// Unique, and ordered by the time of the call.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(Uuid);
+
+/// A table of calls by their id.
+pub(crate) type ByCallId<T> = HashMap<CallId, T, BuildHasherDefault<CallIdHasher>>;
+
+impl Hash for CallId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The half that is random.
+        state.write_u64(self.0.as_u64_pair().1);
+    }
+}
+
+/// Takes an id for what it is: a random number that the gateway has chosen itself, which needs no hashing to be spread
+/// evenly, nor to be unknown to an attacker.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct CallIdHasher(u64);
+
+impl Hasher for CallIdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Tables take their top bits for a tag, and the variant of a UUID is always the same there.
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
 
 impl CallId {
     pub fn new() -> Self {
@@ -329,15 +362,15 @@ impl Deadline {
 /// Fires once, with the first reason given.
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
-    token: CancellationToken,
     reason: OnceLock<CancelReason>,
+    news: Notify,
 }
 
 impl CancelSignal {
     /// `false` when it had fired before.
     pub(crate) fn fire(&self, reason: CancelReason) -> bool {
         let first = self.reason.set(reason).is_ok();
-        self.token.cancel();
+        self.news.notify_waiters();
         first
     }
 
@@ -346,8 +379,14 @@ impl CancelSignal {
     }
 
     pub(crate) async fn fired(&self) -> CancelReason {
-        self.token.cancelled().await;
-        self.reason().unwrap_or(CancelReason::Requested)
+        loop {
+            // Made before the look at the reason, so that what fires in between is not missed.
+            let news = self.news.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            news.await;
+        }
     }
 }
 

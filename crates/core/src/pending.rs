@@ -1,11 +1,10 @@
 //! The calls that one connection has been given and has not answered.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::call::{CallId, Update, Updates};
+use crate::call::{ByCallId, CallId, Update, Updates};
 use crate::outcome::{CallError, Outcome};
 
 /// One table for each connection, which is what makes a reply count only from the connection that got the request:
@@ -18,14 +17,14 @@ pub struct Pending {
 
 #[derive(Debug)]
 enum Table {
-    Open(HashMap<CallId, Entry>),
+    Open(ByCallId<Entry>),
     /// The connection is gone; this is what a call that comes now is told.
     Closed(CallError),
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self::Open(HashMap::new())
+        Self::Open(ByCallId::default())
     }
 }
 

@@ -8,20 +8,19 @@ mod keyed;
 mod running;
 mod stage;
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 pub use self::running::{Finished, LiveCall, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
 use crate::audit::Journal;
-use crate::call::{Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
+use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
@@ -69,7 +68,7 @@ pub struct Router {
     options: RouterOptions,
     calls: Arc<Ceiling>,
     bytes: Arc<Ceiling>,
-    live: Mutex<HashMap<CallId, LiveCall>>,
+    live: Mutex<ByCallId<LiveCall>>,
     keyed: keyed::InFlight,
     draining: AtomicBool,
     idle: Notify,
@@ -147,10 +146,13 @@ impl Router {
     async fn attempt(&self, call: &RunningCall, stage: &Stage) -> Outcome {
         let request = &call.request;
         self.policy().authorise_role(&request.view.principal)?;
-        let mut changes = self.directory.subscribe();
+        // Nearly every call finds its provider at the first look, and need not know of changes.
+        let mut changes: Option<watch::Receiver<u64>> = None;
         let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
-            changes.borrow_and_update();
+            if let Some(changes) = &mut changes {
+                changes.borrow_and_update();
+            }
             let error = match self.directory.resolve(&request.tool, &request.view) {
                 Ok(route) => {
                     stage.waits_for_nobody();
@@ -173,6 +175,10 @@ impl Router {
                     if left.is_zero() {
                         return Err(Unresolved::Offline { provider, gone_for, names }.into_error(&request.tool));
                     }
+                    let Some(changes) = &mut changes else {
+                        changes = Some(self.directory.subscribe());
+                        continue;
+                    };
                     stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, changes.changed())).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
@@ -185,7 +191,10 @@ impl Router {
             };
             // The provider left before it was given the call. The directory will say so in a moment.
             stage.waits_for(Waiting::Undelivered(error));
-            let _ = changes.changed().await;
+            match &mut changes {
+                Some(changes) => drop(changes.changed().await),
+                None => changes = Some(self.directory.subscribe()),
+            }
         }
     }
 
@@ -306,7 +315,7 @@ impl Router {
         &self.journal
     }
 
-    fn live<T>(&self, work: impl FnOnce(&mut HashMap<CallId, LiveCall>) -> T) -> T {
+    fn live<T>(&self, work: impl FnOnce(&mut ByCallId<LiveCall>) -> T) -> T {
         work(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

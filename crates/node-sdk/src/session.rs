@@ -36,8 +36,9 @@ pub(crate) enum End {
     Lost { error: NodeSdkError, replaced: bool },
 }
 
-/// How many frames are read before those that wait to be written have their turn.
-const READ_BATCH: u32 = 64;
+/// So many frames are worth a write, and so many are read before those that wait to be written have their turn. More at a
+/// time would save system calls; but gateway and node would wait for each other's loads, where they could work side by side.
+const LOAD: usize = 8;
 /// How many calls may wait for their turn before further ones are refused.
 const MAX_WAITING: usize = 1024;
 /// How many frames of tools may wait to be written before the tools wait.
@@ -62,8 +63,9 @@ pub(crate) struct Session<'a> {
     _cancel_on_drop: DropGuard,
     heartbeat: Interval,
     last_heard: Instant,
-    reads: u32,
-    unflushed: bool,
+    reads: usize,
+    /// Frames that the socket has been given and may still hold.
+    unflushed: usize,
     let_tools_run: bool,
 }
 
@@ -106,7 +108,7 @@ impl<'a> Session<'a> {
             heartbeat,
             last_heard: now,
             reads: 0,
-            unflushed: false,
+            unflushed: 0,
             let_tools_run: true,
         }
     }
@@ -118,7 +120,7 @@ impl<'a> Session<'a> {
                 Event::Frame(Some(Ok(Message::Text(text)))) => self.take(&text),
                 Event::Frame(Some(Ok(Message::Close(frame)))) => break self.closed(frame).await,
                 // Answering a ping of WebSocket's own is up to the library, sending the answer is not.
-                Event::Frame(Some(Ok(Message::Ping(_)))) => self.unflushed = true,
+                Event::Frame(Some(Ok(Message::Ping(_)))) => self.unflushed += 1,
                 Event::Frame(Some(Ok(_))) => tracing::debug!("ignored a frame that is not text"),
                 Event::Frame(Some(Err(error))) | Event::WriteFailed(error) => {
                     break self.failed(error).await;
@@ -141,7 +143,7 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, shutdown: Pin<&mut impl Future<Output = ()>>) -> Poll<Event> {
-        let may_read = self.reads < READ_BATCH && self.own.len() < MAX_OWN;
+        let may_read = self.reads < LOAD && self.own.len() < MAX_OWN;
         if may_read && let Poll::Ready(frame) = Pin::new(&mut self.socket).poll_next(cx) {
             self.reads += 1;
             return Poll::Ready(Event::Frame(frame));
@@ -193,20 +195,20 @@ impl<'a> Session<'a> {
                 },
             };
             socket.as_mut().start_send(Message::text(text))?;
-            self.unflushed = true;
+            self.unflushed += 1;
         }
-        if !self.unflushed {
+        if self.unflushed == 0 {
             return Ok(());
         }
-        if !self.running.is_empty() && std::mem::take(&mut self.let_tools_run) {
+        if self.unflushed < LOAD && !self.running.is_empty() && std::mem::take(&mut self.let_tools_run) {
             // Calls that came together often end together. A turn for the tools costs little, a flush for each frame
-            // costs a system call.
+            // costs a system call. A load leaves at once: the gateway is to work on it while the rest is made.
             cx.waker().wake_by_ref();
             return Ok(());
         }
         if let Poll::Ready(flushed) = socket.as_mut().poll_flush(cx) {
             flushed?;
-            self.unflushed = false;
+            self.unflushed = 0;
             self.let_tools_run = true;
         }
         Ok(())

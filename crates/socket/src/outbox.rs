@@ -7,6 +7,9 @@ use tokio::sync::Notify;
 
 use crate::serve::Close;
 
+/// So many frames are worth a write.
+const LOAD: usize = 8;
+
 /// The sending end of a connection: cheap to clone, usable from anywhere, never waits.
 #[derive(Debug, Clone)]
 pub struct Outbox(Arc<Shared>);
@@ -54,8 +57,9 @@ impl Outbox {
             } else {
                 queue.bytes += frame.len();
                 queue.frames.push(frame);
-                // One wake-up is enough for all that is queued until the writer comes.
-                (Ok(()), queue.frames.len() == 1)
+                // One wake-up is enough for all that is queued until the writer comes, and one for a writer that waits
+                // for more.
+                (Ok(()), matches!(queue.frames.len(), 1 | LOAD))
             }
         };
         if wake {
@@ -76,11 +80,20 @@ impl Outbox {
 
     /// Waits for something to do.
     pub(crate) async fn ready(&self) {
+        self.reaches(1).await;
+    }
+
+    /// Waits for as much as is worth a write without waiting for more.
+    pub(crate) async fn loaded(&self) {
+        self.reaches(LOAD).await;
+    }
+
+    async fn reaches(&self, frames: usize) {
         loop {
             let changed = self.0.changed.notified();
             {
                 let queue = self.lock();
-                if !queue.frames.is_empty() || queue.close.is_some() {
+                if queue.frames.len() >= frames || queue.close.is_some() {
                     return;
                 }
             }

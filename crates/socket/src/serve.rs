@@ -1,10 +1,8 @@
 //! The life of one connection.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -259,20 +257,19 @@ async fn given_up(outbox: &Outbox) -> Close {
 }
 
 /// What is to be written. While frames come in crowds, everybody who is about to add one gets a turn first: calls that
-/// arrive together are answered together, and to wait for one round of the scheduler costs next to nothing, while to
-/// write each frame by itself costs a system call. A lone frame leaves at once.
+/// arrive together are answered together, and to wait until nothing else is ready to run costs next to nothing, while to
+/// write each frame by itself costs a system call. A load is enough, though: the peer is to work on it while the rest is
+/// made, or the two would take turns at being idle. A lone frame leaves at once.
 async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Utf8Bytes>, Option<Close>) {
     outbox.ready().await;
-    let mut may_write = !crowded;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut may_write, true) {
-            return Poll::Ready(());
+    if crowded {
+        tokio::select! {
+            biased;
+            () = outbox.loaded() => {}
+            // Comes back when the runtime has no other task to run.
+            () = tokio::task::yield_now() => {}
         }
-        // Goes to the end of the queue of tasks that are ready to run.
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    }
     outbox.take()
 }
 

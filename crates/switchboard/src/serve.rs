@@ -114,6 +114,7 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
         .max_buf_size(64 * 1024)
+        .writev(false)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);

@@ -1,5 +1,7 @@
 //! Reading a request's body: bounded in size and in time.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -30,7 +32,12 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let late = || Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs()));
-    tokio::time::timeout(PATIENCE, read(body, max)).await.unwrap_or_else(|_| Err(late()))
+    let mut reading = pin!(read(body, max));
+    // A small body is there with its head, and needs no clock.
+    match futures_util::poll!(&mut reading) {
+        Poll::Ready(body) => body,
+        Poll::Pending => tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| Err(late())),
+    }
 }
 
 async fn read<B>(body: B, max: usize) -> Result<Bytes, Problem>
