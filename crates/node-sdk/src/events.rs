@@ -70,13 +70,11 @@ impl NodeEvents {
     /// The next frame to write; the connection that asks is woken when there is one.
     pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<String> {
         let mut queue = self.queue();
-        match queue.waiting.pop_front() {
-            Some(frame) => Poll::Ready(frame),
-            None => {
-                queue.writer = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        if let Some(frame) = queue.waiting.pop_front() {
+            return Poll::Ready(frame);
         }
+        queue.writer = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

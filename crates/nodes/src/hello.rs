@@ -6,8 +6,8 @@ use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Hello, ToolSpec};
 use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
 use sa_socket::Close;
-use serde_json::value::RawValue;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::{NodeOptions, machine};
 

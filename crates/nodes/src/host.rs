@@ -70,7 +70,9 @@ struct Asked {
 pub enum ProbeError {
     #[error("a probe names 1 to {MAX_BINS} programs, not {0}")]
     Count(usize),
-    #[error("\"{0}\" is not the name of a program: 1 to {MAX_BIN_NAME} bytes, without slashes, spaces and control characters")]
+    #[error(
+        "\"{0}\" is not the name of a program: 1 to {MAX_BIN_NAME} bytes, without slashes, spaces and control characters"
+    )]
     Name(String),
     #[error("the node does not answer such questions (the feature bin_probe)")]
     Unsupported,

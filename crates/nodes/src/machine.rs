@@ -20,7 +20,8 @@ pub(crate) fn shown(host: Option<&str>) -> Value {
     };
     let role = host.remove("role").filter(|role| role.as_str().is_some_and(|role| role.len() <= MAX_OS));
     let os = host.remove("os").and_then(|os| Some(os.as_str()?.to_lowercase())).filter(|os| {
-        (1..=MAX_OS).contains(&os.len()) && os.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        (1..=MAX_OS).contains(&os.len())
+            && os.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     });
     let env = host.remove("env").map(|env| keys(&env));
     let mut shown = if Value::Object(host.clone()).to_string().len() > MAX_MORE { Map::new() } else { host };

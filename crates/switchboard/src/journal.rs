@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_core::store::{Log, NewEntry};
-use sa_core::{AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson, clock};
+use sa_core::{
+    AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson, clock,
+};
 use serde::Serialize;
 use tokio::sync::broadcast;
 

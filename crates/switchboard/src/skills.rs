@@ -117,7 +117,8 @@ fn beginning(dir: &Path, path: &Path) -> io::Result<String> {
         return Err(io::Error::other("a link leads out of the directory of skills; copy the folder there instead"));
     }
     // Without waiting: a pipe in the place of a file would never be opened.
-    let file = rustix::fs::open(&real, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file =
+        rustix::fs::open(&real, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
     let file = fs::File::from(file);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
@@ -161,9 +162,9 @@ fn parse(text: &str) -> Result<Matter, String> {
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
         with_snippet: false,
     };
-    let written: Written =
-        serde_saphyr::from_str_with_options(yaml, options).map_err(|error| located(yaml, &error))?;
-    let mut matter = Matter { name: written.name, description: written.description.unwrap_or_default(), ..Matter::default() };
+    let written: Written = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| located(yaml, &error))?;
+    let mut matter =
+        Matter { name: written.name, description: written.description.unwrap_or_default(), ..Matter::default() };
     matter.requires = match written.requires {
         Some(requires) => requires,
         None => written.metadata.as_ref().map(elsewhere).transpose()?.flatten().unwrap_or_default(),
@@ -279,7 +280,9 @@ mod tests {
         assert_eq!(requires("requires: {\"bins\": [\"git\"], \"os\": [\"linux\"]}"), git);
         assert_eq!(requires("metadata:\n  gsv:\n    requires: { bins: [git], os: [linux] }"), git);
         assert_eq!(
-            requires("metadata: {\"openclaw\": {\"os\": [\"linux\"], \"requires\": {\"bins\": [\"git\"], \"config\": [\"x\"]}}}"),
+            requires(
+                "metadata: {\"openclaw\": {\"os\": [\"linux\"], \"requires\": {\"bins\": [\"git\"], \"config\": [\"x\"]}}}"
+            ),
             git
         );
         assert_eq!(requires("license: MIT\nmetadata:\n  author: me\nallowed-tools: Bash"), Requirements::default());

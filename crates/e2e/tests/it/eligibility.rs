@@ -75,7 +75,10 @@ async fn hosts_qualify_or_it_is_said_what_they_lack() {
     let missing = json!({ "capabilities": ["filesystem.read"], "bins": [], "any_bins": [], "env": [], "os": ["linux", "windows"] });
     assert_eq!(of(&answer, "laptop")["missing"], missing);
     assert_eq!(of(&answer, "server")["missing"]["env"], json!(["LANG"]));
-    assert_eq!((&of(&answer, "server")["role"], &of(&answer, "server")["online"]), (&json!("specialized"), &json!(true)));
+    assert_eq!(
+        (&of(&answer, "server")["role"], &of(&answer, "server")["online"]),
+        (&json!("specialized"), &json!(true))
+    );
 
     assert_eq!(ask(&gateway, json!({ "os": ["macos"] })).await["eligible"][0]["node"], "laptop");
     assert_eq!(ask(&gateway, json!({})).await["eligible"].as_array().unwrap().len(), 2);
@@ -165,7 +168,19 @@ async fn the_command_line_asks_as_well() {
     let empty = gateway.cli(&["eligibility"]).run().await;
     assert!(empty.stdout.contains("No hosts"), "{}", empty.stdout);
     let _server = server().connect(&gateway).await;
-    let args = ["eligibility", "--capability", "shell.exec", "--capability", "x.y", "--env", "HOME", "--os", "darwin", "--os", "linux"];
+    let args = [
+        "eligibility",
+        "--capability",
+        "shell.exec",
+        "--capability",
+        "x.y",
+        "--env",
+        "HOME",
+        "--os",
+        "darwin",
+        "--os",
+        "linux",
+    ];
     let shown = gateway.cli(&args).run().await;
     shown.assert_code(0);
     assert!(shown.stdout.contains("not eligible") && shown.stdout.contains("capabilities x.y"), "{}", shown.stdout);

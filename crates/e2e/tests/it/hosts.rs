@@ -134,9 +134,11 @@ async fn nodes_tell_what_they_are_and_no_value_of_their_environment() {
 async fn the_machine_node_says_all_of_this_itself() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let url = gateway.nodes_url();
-    let args = ["node", "--gateway", &url, "--id", "box", "--name", "The box", "--tag", "rack", "--role", "specialized"];
+    let args =
+        ["node", "--gateway", &url, "--id", "box", "--name", "The box", "--tag", "rack", "--role", "specialized"];
     let machine = gateway.cli(&args).env("SA_NODE_TOKEN", "hunter2-secret").start();
-    let shown = eventually("the machine", || async { Some(node(&gateway, "box").await).filter(|n| n["online"] == true) }).await;
+    let shown =
+        eventually("the machine", || async { Some(node(&gateway, "box").await).filter(|n| n["online"] == true) }).await;
     assert_eq!((&shown["role"], &shown["hostOs"]), (&json!("specialized"), &json!("linux")));
     assert_eq!((&shown["about"]["name"], &shown["about"]["tags"]), (&json!("The box"), &json!(["rack"])));
     let keys = shown["hostEnv"].as_array().unwrap();

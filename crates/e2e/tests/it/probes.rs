@@ -119,12 +119,20 @@ async fn what_cannot_be_asked_is_refused_with_the_reason() {
     unsupported.assert_problem(409, "unsupported");
     assert!(unsupported.detail().contains("bin_probe"), "{}", unsupported.text);
     let mut many: Vec<String> = (0..65).map(|n| format!("b{n}")).collect();
-    for bins in [json!([]), json!(["a/b"]), json!([""]), json!(["a b"]), json!([".."]), json!(["x".repeat(129)]), json!(many)] {
+    for bins in
+        [json!([]), json!(["a/b"]), json!([""]), json!(["a b"]), json!([".."]), json!(["x".repeat(129)]), json!(many)]
+    {
         ask(&gateway, bins).await.unwrap().assert_problem(400, "bad_request");
     }
     many.clear();
     let operator = gateway.operator();
-    for body in [json!({}), json!({ "bins": "git" }), json!({ "bins": [1] }), json!([["git"]]), json!({ "bins": ["a"], "x": 1 })] {
+    for body in [
+        json!({}),
+        json!({ "bins": "git" }),
+        json!({ "bins": [1] }),
+        json!([["git"]]),
+        json!({ "bins": ["a"], "x": 1 }),
+    ] {
         operator.post("/v1/nodes/laptop/probe", &body).await.assert_problem(400, "bad_request");
     }
     operator.post("/v1/nodes/nobody/probe", &json!({ "bins": ["git"] })).await.assert_problem(404, "not_found");

@@ -38,7 +38,11 @@ async fn skills_are_matched_against_hosts() {
     write(&dir, "notes", "---\nname: notes\ndescription: Takes notes.\n---\n# Notes\n");
     let shell = "---\nname: shell\ndescription: >\n  Runs\n  things.\nlicense: MIT\nrequires:\n  capabilities: [shell.exec]\n  os: [linux]\n---\n";
     write(&dir, "shell", shell);
-    write(&dir, "gpu", "---\nname: gpu\ndescription: Trains.\nmetadata:\n  gsv:\n    requires:\n      env: [CUDA_HOME, HOME]\n---\n");
+    write(
+        &dir,
+        "gpu",
+        "---\nname: gpu\ndescription: Trains.\nmetadata:\n  gsv:\n    requires:\n      env: [CUDA_HOME, HOME]\n---\n",
+    );
     let before = skills(&gateway).await;
     assert_eq!(named(&before, "notes")["eligible"], true, "what requires nothing needs no host");
     assert_eq!(named(&before, "shell")["eligible"], false);
@@ -131,7 +135,11 @@ async fn a_broken_skill_says_what_is_wrong_and_hides_no_other() {
 #[tokio::test]
 async fn directories_are_configured_and_the_command_line_shows_what_is_in_them() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    write(one.path(), "deploy", "---\nname: deploy\ndescription: Ships it.\nrequires: {capabilities: [shell.exec, x.y]}\n---\n");
+    write(
+        one.path(),
+        "deploy",
+        "---\nname: deploy\ndescription: Ships it.\nrequires: {capabilities: [shell.exec, x.y]}\n---\n",
+    );
     write(two.path(), "review", "---\nname: review\ndescription: \"Reads \\x1b[31mcode.\"\n---\n");
     fs::write(two.path().join("file"), "").unwrap();
     let file = two.path().join("file");

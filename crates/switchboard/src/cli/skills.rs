@@ -38,7 +38,8 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
     if hosts.is_empty() {
         return line("No hosts are connected. Offer this machine with: switchboard node --id NAME");
     }
-    let primary = |host: &Value| list(&answer["eligible"]).iter().any(|e| e["node"] == host["node"] && e["primary"] == true);
+    let primary =
+        |host: &Value| list(&answer["eligible"]).iter().any(|e| e["node"] == host["node"] && e["primary"] == true);
     let rows: Vec<Vec<String>> = hosts
         .iter()
         .map(|host| {
@@ -68,7 +69,9 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
     }
     let skills = list(&answer["skills"]);
     if skills.is_empty() {
-        return line("No skills yet. A skill is a folder with a SKILL.md, in the directory skills of the data directory.");
+        return line(
+            "No skills yet. A skill is a folder with a SKILL.md, in the directory skills of the data directory.",
+        );
     }
     let rows: Vec<Vec<String>> = skills
         .iter()
@@ -90,7 +93,8 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
 /// What stands in the way of a skill: what the host lacks that lacks least.
 fn unmet(skill: &Value) -> String {
     let missing = skill["missing"].as_object().into_iter().flatten();
-    let count = |lacks: &Value| lacks.as_object().map_or(0, |lists| lists.values().map(|words| list(words).len()).sum());
+    let count =
+        |lacks: &Value| lacks.as_object().map_or(0, |lists| lists.values().map(|words| list(words).len()).sum());
     match missing.min_by_key(|(_, lacks)| count(lacks)) {
         Some((host, lacks)) => format!("{host} lacks {}", lacking(lacks)),
         None => "no host is connected".to_owned(),

@@ -97,7 +97,8 @@ impl<'a> NodeDoc<'a> {
     fn of(app: &App, member: &'a MemberView) -> Self {
         let machine = Machine::of(member);
         let host = app.nodes.host(&member.id.id);
-        let (host_bin_status, host_bin_status_updated_at) = host.as_ref().map(|host| host.bin_status()).unwrap_or_default();
+        let (host_bin_status, host_bin_status_updated_at) =
+            host.as_ref().map(|host| host.bin_status()).unwrap_or_default();
         let recent = host.map(|host| host.recent_events()).unwrap_or_default();
         Self {
             role: machine.role,

@@ -56,8 +56,8 @@ pub(crate) async fn list(
     let found = tokio::task::spawn_blocking(move || skills::read(&dirs)).await;
     let found = found.map_err(|_| Problem::new(500, "internal", "the skills cannot be read"))?;
     let usable = found.skills.iter().filter(|skill| skill.problem.is_none());
-    let programs: BTreeSet<String> =
-        usable.flat_map(|skill| skill.requires.programs()).cloned().take(MAX_PROGRAMS).collect();
+    let programs: BTreeSet<&String> = usable.flat_map(|skill| skill.requires.programs()).collect();
+    let programs = programs.into_iter().take(MAX_PROGRAMS).cloned().collect();
     let mut hosts = facts(&app, &View::of(identity.principal), programs).await;
     hosts.retain(|host| host.online);
     hosts.sort_by_key(|host| !host.primary);
