@@ -95,7 +95,13 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
         input: input.map(Schema::new),
         output_schema: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()),
         annotations: spec.annotations.as_deref().and_then(|raw| readable(raw).ok()),
-        capabilities: spec.capabilities.clone(),
+        capabilities: spec
+            .capabilities
+            .iter()
+            .filter(|name| validate_tool_name(name).is_ok())
+            .take(64)
+            .cloned()
+            .collect(),
         timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
     }
 }

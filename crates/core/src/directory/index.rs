@@ -282,9 +282,9 @@ impl Index {
         views
     }
 
-    /// Whether anybody is here on whom a bare name could run.
+    /// Whether there is anybody on whom a bare name could run. Asked for wrong names, of which there may be many.
     pub(super) fn has_host(&self) -> bool {
-        self.primary().is_some()
+        self.scopes.get(&Scope::Everyone).is_some_and(|index| !index.bare.is_empty())
     }
 
     pub(super) fn online(&self, kind: &str) -> usize {

@@ -69,13 +69,12 @@ fn node_event(event: &Value) -> String {
     let mut parts = vec![
         clock(event["at_ms"].as_i64().unwrap_or(0)),
         text(&event["node"]).to_owned(),
-        text(&event["event"]).replace('.', " "),
+        text(&event["event"]).replace(['.', '_'], " "),
     ];
     let words = ["command", "message", "path"].into_iter().find_map(|key| data[key].as_str());
     parts.extend(words.map(shortened));
     parts.extend(data["exitCode"].as_i64().map(|code| format!("exit {code}")));
     parts.extend(data["signal"].as_str().map(|signal| format!("signal {signal}")));
-    parts.extend((data["timedOut"] == true).then(|| "timed out".to_owned()));
     parts.extend(data["durationMs"].as_u64().map(|ms| duration(ms.saturating_mul(1_000))));
     // Whatever it is, it is shown.
     if parts.len() == 3 && !data.is_null() {
