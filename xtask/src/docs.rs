@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 23] = [
     &[],
     &["up"],
     &["serve"],
@@ -17,6 +17,10 @@ const COMMANDS: [&[&str]; 19] = [
     &["tools"],
     &["call"],
     &["nodes"],
+    &["nodes", "probe"],
+    &["node"],
+    &["eligibility"],
+    &["skills"],
     &["token"],
     &["token", "create"],
     &["token", "list"],

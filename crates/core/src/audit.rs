@@ -25,8 +25,23 @@ pub trait Journal: Send + Sync + 'static {
 
     fn audit(&self, event: AuditEvent);
 
+    /// Passes on what a provider says outside of any call, to whoever watches. It is news, and not kept.
+    fn provider_event(&self, event: &ProviderEvent) {
+        let _ = event;
+    }
+
     /// Counts something that was refused or dropped: `what` is the boundary, `why` the reason.
     fn count(&self, what: &'static str, why: &'static str);
+}
+
+/// What a provider says outside of any call.
+#[derive(Debug, Clone)]
+pub struct ProviderEvent {
+    pub provider: ProviderId,
+    /// Lowercase words with dots between them, such as `process.finished`.
+    pub event: String,
+    pub data: RawJson,
+    pub at_ms: i64,
 }
 
 #[derive(Debug, Clone)]

@@ -9,6 +9,10 @@
 //! grant the longest match wins, and of equal ones the oldest, the others standing by. Nothing is decided when a
 //! claim is made: it is weighed at each look-up, so nothing has to be mended when a provider leaves.
 //!
+//! **Hosts.** An undotted name (`Bash`) is what every host calls its shell, and belongs to none of them. It goes to the
+//! first of the hosts that have it: whom the operator prefers, else who has been here longest; while that one is away,
+//! to the next. The first of all is the primary host.
+//!
 //! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own,
 //! lists say `online: false`, and a call can say who is missing and since when instead of "unknown tool".
 
@@ -96,6 +100,12 @@ pub struct MemberView {
     /// Exposed names of its described tools.
     pub tools: Vec<Arc<str>>,
     pub prefixes: Vec<String>,
+    /// What its tools stand for in eligibility questions, each once, sorted.
+    pub capabilities: Vec<String>,
+    /// Whether it has tools that can be called by their bare names.
+    pub host: bool,
+    /// Whether bare names run here.
+    pub primary: bool,
     /// What it offers and gets no traffic for, with the one that holds it.
     pub blocked: Vec<(String, ProviderId)>,
     pub about: RawJson,

@@ -26,7 +26,7 @@ pub mod schema;
 pub mod store;
 pub mod tool;
 
-pub use audit::{AuditEvent, CallRecord, CallStarted, Journal};
+pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
 pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, TraceContext, Update, UpdateSink, Updates};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
 pub use json::RawJson;

@@ -49,8 +49,11 @@ pub struct Catalog {
     /// Open prefixes: any tool at or below one (`macos.notes` covers `macos.notes.search`) may be called, though
     /// the gateway cannot list it.
     pub prefixes: Vec<String>,
-    /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider.
+    /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider. One that
+    /// describes such tools is a host, and the first of the hosts is where bare names run.
     pub bare_names: bool,
+    /// Whether the operator wants bare names to run here, while it is here.
+    pub preferred: bool,
 }
 
 impl Catalog {

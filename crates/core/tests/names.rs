@@ -50,7 +50,8 @@ fn offers() -> impl Strategy<Value = Vec<Offer>> {
 
 fn catalog(offer: &Offer) -> Catalog {
     let tool = |(name, wish): &(String, String)| Tool { wish: wish.clone(), ..Tool::named(name) };
-    Catalog { tools: offer.tools.iter().map(tool).collect(), prefixes: Vec::new(), bare_names: offer.bare_names }
+    let tools = offer.tools.iter().map(tool).collect();
+    Catalog { tools, bare_names: offer.bare_names, ..Catalog::default() }
 }
 
 fn enter(directory: &Arc<Directory>, offer: &Offer) -> Registration {

@@ -1,5 +1,6 @@
 //! Ownership: a name goes to the longest claim at or above it, unless an older provider with another grant holds that;
-//! of equal claims with one grant the oldest that is here serves. Who is away keeps its claims until it is forgotten,
+//! of equal claims with one grant the oldest that is here serves. A host's undotted tools are nobody's own: the oldest
+//! host that is here serves. Who is away keeps its claims until it is forgotten,
 //! and what is left of a replaced connection never touches the new one. Checked against a model that looks at every
 //! claim for every name.
 
@@ -80,10 +81,18 @@ impl Model {
     fn matches(known: &Known, name: &str) -> Vec<String> {
         let below = |claim: &&String| name == claim.as_str() || name.starts_with(&format!("{claim}."));
         let prefixes = known.claims.prefixes.iter().filter(below);
-        prefixes.chain(known.claims.tools.iter().filter(|tool| *tool == name)).cloned().collect()
+        let tools = known.claims.tools.iter().filter(|tool| *tool == name && tool.contains('.'));
+        prefixes.chain(tools).cloned().collect()
     }
 
     fn resolve(&self, name: &str) -> Answer {
+        // A host's tool: the oldest host that is here and has it, whatever its grant.
+        if !name.contains('.') {
+            let hosts = || self.0.iter().filter(|known| known.claims.tools.iter().any(|tool| tool == name));
+            if let Some(known) = hosts().find(|known| known.online).or_else(|| hosts().next()) {
+                return if known.online { Answer::Serves(known.id) } else { Answer::Away(known.id) };
+            }
+        }
         let mut best: Option<(usize, bool, usize, &Known)> = None;
         for (age, known) in self.0.iter().enumerate() {
             for claim in Self::matches(known, name) {
@@ -107,7 +116,8 @@ impl Model {
 fn catalog(claims: &Claims) -> Catalog {
     // Wishes that nobody asks for here, so that only a provider's own names are looked at.
     let tool = |name: &String| Tool { wish: format!("listed-{name}"), ..Tool::named(name) };
-    Catalog { tools: claims.tools.iter().map(tool).collect(), prefixes: claims.prefixes.clone(), bare_names: true }
+    let tools = claims.tools.iter().map(tool).collect();
+    Catalog { tools, prefixes: claims.prefixes.clone(), bare_names: true, ..Catalog::default() }
 }
 
 fn names() -> Vec<String> {
@@ -227,10 +237,56 @@ fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
     assert_eq!(directory.list(&view(), None, 10, |_| true).tools.len(), 2);
     serves(&directory, "mac-01__Bash", "mac-01");
     serves(&directory, "mac-02__Bash", "mac-02");
-    // The bare name is the first one's alone.
+    // The bare name is the first one's, and while it is away the next one's.
+    serves(&directory, "Bash", "mac-01");
+    drop(first);
+    serves(&directory, "Bash", "mac-02");
+    let first = add(&directory, "mac-01", "g1", bash("mac-01__Bash"));
     serves(&directory, "Bash", "mac-01");
     first.withdraw();
     serves(&directory, "Bash", "mac-02");
+}
+
+fn primary(directory: &Directory) -> Option<String> {
+    directory.members("node").into_iter().find(|member| member.primary).map(|member| member.id.id.to_string())
+}
+
+fn host(id: &str, bare_names: bool, preferred: bool) -> Catalog {
+    let bash = Tool { wish: format!("{id}__Bash"), ..Tool::named("Bash") };
+    Catalog { tools: vec![bash], bare_names, preferred, ..Catalog::default() }
+}
+
+#[test]
+fn the_primary_host_is_whom_the_operator_wants_else_the_oldest() {
+    let directory = directory();
+    assert_eq!(primary(&directory), None);
+    let _dotted = add(&directory, "dotted", "g", tools(&["a.b"]));
+    let _special = add(&directory, "special", "g", host("special", false, false));
+    assert_eq!(primary(&directory), None, "none of these is a host");
+    let open = Attach { grant: GrantId::none(), ..attach("open", "", host("open", true, false), connection()) };
+    let _open = directory.attach(open).unwrap();
+    assert_eq!(primary(&directory).as_deref(), Some("open"));
+    let first = add(&directory, "first", "g1", host("first", true, false));
+    let _second = add(&directory, "second", "g2", host("second", true, false));
+    assert_eq!(primary(&directory).as_deref(), Some("first"), "a grant goes before none");
+    let wanted = add(&directory, "wanted", "g3", host("wanted", true, true));
+    serves(&directory, "Bash", "wanted");
+    assert_eq!(primary(&directory).as_deref(), Some("wanted"));
+    drop(wanted);
+    serves(&directory, "Bash", "first");
+    drop(first);
+    serves(&directory, "Bash", "second");
+    assert_eq!(primary(&directory).as_deref(), Some("second"));
+}
+
+#[test]
+fn a_provider_without_bare_names_is_never_reached_by_one() {
+    let directory = directory();
+    let special = Catalog { prefixes: vec!["Bash".into()], ..tools(&[]) };
+    let _special = add(&directory, "special", "g", special);
+    let hostless = Unresolved::Unknown { similar: Vec::new(), hostless: true };
+    assert_eq!(directory.resolve("Bash", &view()).map(|route| route.id), Err(hostless));
+    serves(&directory, "Bash.version", "special");
 }
 
 #[test]
@@ -269,7 +325,8 @@ fn only_a_newer_connection_replaces() {
 #[test]
 fn a_name_made_out_of_dots_does_not_take_what_another_grant_calls_its_own() {
     let directory = directory();
-    let _a = directory.attach(attach("a", "A", prefixes(&["files_secret"]), connection())).unwrap();
+    let own = Catalog { bare_names: true, ..prefixes(&["files_secret"]) };
+    let _a = directory.attach(attach("a", "A", own, connection())).unwrap();
     let _b = directory.attach(attach("b", "B", tools(&["files.secret"]), connection())).unwrap();
     assert_eq!(directory.resolve("files_secret", &view()).unwrap().id.id.as_ref(), "a");
     assert_eq!(directory.resolve("files.secret", &view()).unwrap().id.id.as_ref(), "b");

@@ -16,6 +16,7 @@
 //! ```
 
 mod files;
+pub mod host;
 mod machine;
 mod shell;
 

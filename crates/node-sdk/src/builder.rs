@@ -7,7 +7,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::url::{Token, parse};
-use crate::{NodeClient, NodeSdkError};
+use crate::{NodeClient, NodeEvents, NodeSdkError};
 
 /// Whether a program is on this machine.
 pub(crate) type BinProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -32,6 +32,7 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     pub(crate) host: Option<String>,
     pub(crate) bin_probe: Option<BinProbe>,
+    pub(crate) events: Option<NodeEvents>,
     /// The gateway's address, without the credentials.
     pub(crate) url: Url,
 }
@@ -65,6 +66,7 @@ impl NodeClientBuilder {
                 cancel_grace: Duration::from_secs(5),
                 host: None,
                 bin_probe: None,
+                events: None,
                 url: Url::parse(url).expect("the default address is a URL"),
             },
         }
@@ -183,6 +185,13 @@ impl NodeClientBuilder {
     #[must_use]
     pub fn bin_probe(mut self, probe: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.config.bin_probe = Some(Arc::new(probe));
+        self
+    }
+
+    /// What the node says outside of its calls, to a gateway that wants to know.
+    #[must_use]
+    pub fn events(mut self, events: &NodeEvents) -> Self {
+        self.config.events = Some(events.clone());
         self
     }
 

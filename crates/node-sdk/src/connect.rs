@@ -113,6 +113,7 @@ async fn handshake(socket: &mut Socket, config: &Config, registry: &ToolRegistry
 fn hello(config: &Config, registry: &ToolRegistry) -> String {
     let mut features = Features::ALL;
     features.bin_probe = config.bin_probe.is_some();
+    features.events = config.events.is_some();
     let mut text = String::new();
     encode_hello(
         &mut text,

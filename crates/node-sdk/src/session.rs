@@ -191,7 +191,11 @@ impl<'a> Session<'a> {
                         }
                         frame.text
                     }
-                    Poll::Ready(None) | Poll::Pending => break,
+                    // Calls come first: somebody waits for them.
+                    Poll::Ready(None) | Poll::Pending => match next_event(self.config, &self.shared, cx) {
+                        Poll::Ready(frame) => frame,
+                        Poll::Pending => break,
+                    },
                 },
             };
             socket.as_mut().start_send(Message::text(text))?;
@@ -339,6 +343,14 @@ impl<'a> Session<'a> {
     async fn say_goodbye(&mut self, code: u16, reason: &'static str) {
         let frame = CloseFrame { code: code.into(), reason: reason.into() };
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.close(Some(frame))).await;
+    }
+}
+
+/// What the node has to say outside of its calls, if the gateway wants to know.
+fn next_event(config: &Config, shared: &Shared, cx: &Context<'_>) -> Poll<String> {
+    match &config.events {
+        Some(events) if shared.features.events => events.poll_next(cx),
+        _ => Poll::Pending,
     }
 }
 

@@ -6,10 +6,10 @@ use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Hello, ToolSpec};
 use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
 use sa_socket::Close;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::NodeOptions;
+use crate::{NodeOptions, machine};
 
 const MAX_ID: usize = 128;
 const MAX_DESCRIPTION: usize = 16 * 1024;
@@ -39,7 +39,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
         return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
     }
-    let host: Value = hello.host.and_then(|host| serde_json::from_str(host).ok()).unwrap_or(Value::Null);
+    let host = machine::shown(hello.host);
     let mut ignored = Vec::new();
     let mut usable = |name: &str| match validate_tool_name(name) {
         Ok(()) => true,
@@ -48,8 +48,10 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             false
         }
     };
-    let prefixes: Vec<String> = hello.capabilities.iter().filter(|name| usable(name)).cloned().collect();
     let described: Vec<&ToolSpec> = hello.tools.iter().filter(|spec| usable(&spec.name)).collect();
+    let mut prefixes: Vec<String> = hello.capabilities.iter().filter(|name| usable(name)).cloned().collect();
+    // A host's `Bash` is a tool that every host has, and no space of names that one of them could hold.
+    prefixes.retain(|prefix| prefix.contains('.') || described.iter().all(|spec| spec.name != *prefix));
     let mut tools = Vec::with_capacity(described.len());
     for spec in described {
         match spec.input_schema.as_deref().map(readable).transpose() {
@@ -70,7 +72,12 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
     });
     Ok(Introduction {
         id: id.clone(),
-        catalog: Catalog { tools, prefixes, bare_names: host["role"] != "specialized" },
+        catalog: Catalog {
+            tools,
+            prefixes,
+            bare_names: host["role"] != "specialized",
+            preferred: options.primary.as_ref() == Some(id),
+        },
         about: RawJson::of(&about),
         modern,
         ignored,
@@ -88,7 +95,13 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
         input: input.map(Schema::new),
         output_schema: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()),
         annotations: spec.annotations.as_deref().and_then(|raw| readable(raw).ok()),
-        capabilities: spec.capabilities.clone(),
+        capabilities: spec
+            .capabilities
+            .iter()
+            .filter(|name| validate_tool_name(name).is_ok())
+            .take(64)
+            .cloned()
+            .collect(),
         timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
     }
 }

@@ -4,16 +4,21 @@
 //! responses in, and the clean-up. Who may connect at all has been decided before, and arrives as an [`Admission`].
 
 mod hello;
+mod host;
 mod link;
+mod machine;
 mod session;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::ws::WebSocket;
 use sa_core::{GrantId, Router};
 use sa_socket::Liveness;
 use tokio_util::sync::CancellationToken;
+
+pub use host::{Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
 
 /// The provider kind of nodes, in addresses and lists.
 pub const KIND: &str = "node";
@@ -29,6 +34,8 @@ pub struct NodeOptions {
     pub max_outbox_bytes: usize,
     /// Tools and prefixes that one node may offer.
     pub max_tools: usize,
+    /// The node on which the operator wants bare names to run.
+    pub primary: Option<String>,
     pub gateway_version: &'static str,
 }
 
@@ -54,11 +61,22 @@ pub struct Nodes {
     options: NodeOptions,
     /// Fires when the gateway stops and nodes are to be told.
     shutdown: CancellationToken,
+    /// Those that are connected, by id.
+    hosts: Mutex<HashMap<String, Arc<Host>>>,
 }
 
 impl Nodes {
     pub fn new(router: Arc<Router>, options: NodeOptions, shutdown: CancellationToken) -> Arc<Self> {
-        Arc::new(Self { router, options, shutdown })
+        Arc::new(Self { router, options, shutdown, hosts: Mutex::default() })
+    }
+
+    /// What is known of a node that is connected, beside its tools.
+    pub fn host(&self, id: &str) -> Option<Arc<Host>> {
+        self.hosts().get(id).cloned()
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, HashMap<String, Arc<Host>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves one node until its connection ends.

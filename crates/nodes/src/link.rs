@@ -1,5 +1,6 @@
 //! How the gateway talks to one node.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use sa_core::call::{Call, CallId, CancelReason};
@@ -7,6 +8,8 @@ use sa_core::link::Link;
 use sa_core::{CallError, CallErrorKind};
 use sa_protocol::node::{self, Features, ToolCancel, ToolRequest};
 use sa_socket::{Outbox, Rejected};
+
+use crate::Host;
 
 #[derive(Debug)]
 pub(crate) struct NodeLink {
@@ -17,6 +20,7 @@ pub(crate) struct NodeLink {
     pub(crate) id: String,
     /// How often it has tried to answer for others.
     pub(crate) forgeries: AtomicU32,
+    pub(crate) host: Arc<Host>,
 }
 
 impl Link for NodeLink {

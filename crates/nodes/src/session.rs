@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, KIND, MAX_FORGERIES, Nodes};
+use crate::{Admission, Host, KIND, MAX_FORGERIES, Nodes};
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let introduction = match greet(nodes, &mut socket, admission).await {
@@ -38,6 +38,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         modern,
         id: id.clone(),
         forgeries: 0.into(),
+        host: Host::new(&id, outbox.clone(), features.bin_probe),
     }));
     let attach = Attach {
         id: ProviderId::new(KIND, &id),
@@ -61,6 +62,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     for name in ignored {
         warn!(node = id, name, "a name in the node's hello cannot be used");
     }
+    nodes.hosts().insert(id.clone(), Arc::clone(&provider.link().host));
     info!(node = id, remote = admission.remote, "node connected");
     audit(nodes, "node.connected", &id, admission, "");
 
@@ -93,11 +95,22 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         drop(registration);
     }
     provider.close(&format!("the node \"{id}\" went away in the middle of the call"));
+    leave(nodes, &id, &provider.link().host);
     if let Some(fault) = ended.fault() {
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
     audit(nodes, "node.disconnected", &id, admission, &ended.reason);
+}
+
+/// Takes a connection out of the list, if a newer one has not taken its place there.
+fn leave(nodes: &Nodes, id: &str, host: &Arc<Host>) {
+    let mut hosts = nodes.hosts();
+    if hosts.get(id).is_some_and(|current| Arc::ptr_eq(current, host)) {
+        hosts.remove(id);
+    }
+    drop(hosts);
+    host.close();
 }
 
 /// Waits for the hello, and checks it.
@@ -197,6 +210,19 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
             let mut pong = String::new();
             node::encode_pong(&mut pong, timestamp);
             let _ = outbox.send(pong);
+            return ControlFlow::Continue(());
+        }
+        Incoming::Event(frame) => {
+            match provider.link().host.event(&frame) {
+                Ok(event) => nodes.router.journal().provider_event(&event),
+                Err(why) => nodes.router.journal().count("node", why),
+            }
+            return ControlFlow::Continue(());
+        }
+        Incoming::BinProbeResult(answer) => {
+            if !provider.link().host.answered(&answer) {
+                nodes.router.journal().count("node", "stray_probe");
+            }
             return ControlFlow::Continue(());
         }
         _ => return ControlFlow::Continue(()),

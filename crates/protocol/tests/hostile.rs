@@ -19,7 +19,7 @@ fn decode_with_all(text: &str) {
     let _ = serde_json::from_str::<WsMessage>(text);
 }
 
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "node_hello",
     "gateway_welcome",
     "tool_request",
@@ -30,6 +30,7 @@ const KINDS: [&str; 16] = [
     "ping",
     "bin_probe",
     "bin_probe_result",
+    "node_event",
     "call",
     "cancel",
     "done",
@@ -37,7 +38,7 @@ const KINDS: [&str; 16] = [
     "ready",
     "other",
 ];
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 21] = [
     "request_id",
     "tool",
     "args",
@@ -56,6 +57,9 @@ const FIELDS: [&str; 18] = [
     "bins",
     "id",
     "deadline_ms",
+    "event",
+    "data",
+    "at_ms",
 ];
 const VALUES: [&str; 14] = [
     "null",
@@ -135,6 +139,17 @@ fn an_unknown_type_may_use_our_field_names_otherwise() {
     let text = r#"{"type":"teleport","request_id":{"x":1},"ok":"maybe"}"#;
     assert!(matches!(Incoming::decode(text), Ok(Incoming::Unknown(kind)) if kind == "teleport"));
     assert!(matches!(AgentFrame::decode(r#"{"type":"x","id":[]}"#), Ok(AgentFrame::Unknown(_))));
+}
+
+#[test]
+fn an_event_needs_a_name_and_a_time_that_is_one() {
+    let kind = |text: &str| Incoming::decode(text).unwrap_err().kind();
+    assert_eq!(kind(r#"{"type":"node_event","data":{}}"#), FrameErrorKind::MissingField("event"));
+    assert_eq!(kind(r#"{"type":"node_event","event":["a"]}"#), FrameErrorKind::InvalidField("event"));
+    for time in ["\"now\"", "1e400", "1.5", "18446744073709551616"] {
+        let text = format!(r#"{{"type":"node_event","event":"a","at_ms":{time}}}"#);
+        assert_eq!(kind(&text), FrameErrorKind::InvalidField("at_ms"), "{time}");
+    }
 }
 
 #[test]

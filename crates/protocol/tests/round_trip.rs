@@ -111,6 +111,17 @@ proptest! {
     }
 
     #[test]
+    fn events(event: String, data in json(), at_ms: Option<i64>) {
+        let raw = data.to_string();
+        let frame = node::NodeEvent { event: cow(&event), data: Some(&*raw).filter(|raw| *raw != "null"), at_ms };
+        let mut text = String::new();
+        node::encode_event(&mut text, &frame);
+        prop_assert!(!top_level_null(&text));
+        let Incoming::Event(read) = Incoming::decode(&text).unwrap() else { panic!("{text}") };
+        prop_assert_eq!(read, frame);
+    }
+
+    #[test]
     fn call_frames(id: String, tool: String, args in json(), keys: [Option<String>; 3], timeout_ms: Option<u64>) {
         let raw = args.to_string();
         let frame = AgentFrame::Call(calls::Call {

@@ -80,7 +80,8 @@ fn agrees_with_the_plain_view(place: &str, text: &str, incoming: &Incoming<'_>) 
             | Incoming::Progress(_)
             | Incoming::Chunk(_)
             | Incoming::BinProbe(_)
-            | Incoming::BinProbeResult(_),
+            | Incoming::BinProbeResult(_)
+            | Incoming::Event(_),
         ) => error.to_string().contains("unknown variant"),
         (plain, incoming) => panic!("{place}: {plain:?} is not {incoming:?}"),
     };

@@ -91,6 +91,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             max_pending: settings.limits.pending_per_node,
             max_outbox_bytes: settings.limits.max_outbox_bytes,
             max_tools: settings.nodes.max_tools,
+            primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),
             gateway_version: VERSION,
         },
         closing.clone(),

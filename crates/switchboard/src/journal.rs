@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_core::store::{Log, NewEntry};
-use sa_core::{AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, RawJson, clock};
+use sa_core::{
+    AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson, clock,
+};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -37,9 +39,9 @@ pub struct StoreJournal {
 /// One event of the live feed.
 #[derive(Debug, Clone)]
 pub struct FeedEvent {
-    /// `call_started`, `call_ended` or `audit`.
+    /// `call_started`, `call_ended`, `node_event` or `audit`.
     pub name: &'static str,
-    /// Whose call it is; audit events have none.
+    /// Whose call it is; what is for operators alone has none.
     pub principal: Option<Arc<str>>,
     pub json: Arc<str>,
 }
@@ -113,6 +115,10 @@ impl Journal for StoreJournal {
         self.log.record(NewEntry { stream: Arc::clone(&self.audit), key: None, body: Bytes::from(json) });
     }
 
+    fn provider_event(&self, event: &ProviderEvent) {
+        self.publish("node_event", None, || node_event(event).into());
+    }
+
     fn count(&self, what: &'static str, why: &'static str) {
         self.metrics.refused(what, why);
     }
@@ -122,6 +128,18 @@ impl std::fmt::Debug for StoreJournal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreJournal").finish_non_exhaustive()
     }
+}
+
+/// What a node said outside of its calls, as watchers see it.
+pub(crate) fn node_event(event: &ProviderEvent) -> String {
+    Object::with_capacity(128 + event.data.len())
+        .text("node", &event.provider.id)
+        .text("event", &event.event)
+        .maybe((!event.data.is_null()).then_some(&event.data), |object, data| {
+            object.raw_text("data", &redact::mask_json(data.as_str()))
+        })
+        .plain("at_ms", event.at_ms)
+        .end()
 }
 
 #[derive(Serialize)]

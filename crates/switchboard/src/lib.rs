@@ -7,6 +7,7 @@ pub mod assemble;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod hosts;
 pub mod http;
 pub mod journal;
 mod json;
@@ -17,6 +18,7 @@ pub mod metrics;
 mod place;
 pub mod redact;
 pub mod serve;
+pub mod skills;
 pub mod telemetry;
 pub mod tokens;
 

@@ -1,6 +1,6 @@
 //! What the directory holds, and how it changes. All under one lock, all without waiting.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,9 @@ pub(super) struct ScopeIndex {
     pub(super) exposed: BTreeMap<Arc<str>, Listed>,
     /// By a provider's own name or prefix.
     pub(super) claims: HashMap<String, Vec<Claim>>,
+    /// By the undotted name of a host's tool. Every host has a `Bash`, so that these are nobody's own: one after another
+    /// stands in for the first.
+    pub(super) bare: HashMap<String, Vec<Claim>>,
 }
 
 pub(super) struct Listed {
@@ -89,8 +92,12 @@ pub(super) struct Member {
     pub(super) presence: Presence,
     generation: u64,
     scope: Scope,
+    pub(super) bare_names: bool,
+    preferred: bool,
     exposed: Vec<Arc<str>>,
     claims: Vec<String>,
+    /// The undotted names of its tools. One that has any is a host.
+    bare: Vec<String>,
     prefixes: Vec<String>,
     about: RawJson,
     /// About how many bytes it takes.
@@ -118,8 +125,11 @@ impl Member {
             presence,
             generation: 0,
             scope,
+            bare_names: false,
+            preferred: false,
             exposed: Vec::new(),
             claims: Vec::new(),
+            bare: Vec::new(),
             prefixes: Vec::new(),
             about,
             weight: 0,
@@ -137,6 +147,12 @@ impl Member {
 
     pub(super) fn is_online(&self) -> bool {
         matches!(self.presence, Presence::Online { .. })
+    }
+
+    /// The order in which hosts are asked for a bare name, the first one first: who is here; whom the operator wants; who
+    /// has a grant; who has been here longest.
+    pub(super) fn host_order(&self) -> (bool, bool, bool, u64) {
+        (!self.is_online(), !self.preferred, self.grant.is_none(), self.age)
     }
 }
 
@@ -259,17 +275,29 @@ impl Index {
     }
 
     pub(super) fn members(&self, kind: &str) -> Vec<MemberView> {
-        let mut views: Vec<_> =
-            self.members.values().filter(|member| member.id.kind == kind).map(|member| self.view(member)).collect();
+        let primary = self.primary();
+        let of_kind = self.members.values().filter(|member| member.id.kind == kind);
+        let mut views: Vec<_> = of_kind.map(|member| self.view(member, primary)).collect();
         views.sort_by(|a, b| a.id.cmp(&b.id));
         views
+    }
+
+    /// Whether there is anybody on whom a bare name could run. Asked for wrong names, of which there may be many.
+    pub(super) fn has_host(&self) -> bool {
+        self.scopes.get(&Scope::Everyone).is_some_and(|index| !index.bare.is_empty())
     }
 
     pub(super) fn online(&self, kind: &str) -> usize {
         self.members.values().filter(|member| member.id.kind == kind && member.is_online()).count()
     }
 
-    fn view(&self, member: &Member) -> MemberView {
+    /// The host on which bare names run, for everyone.
+    fn primary(&self) -> Option<&ProviderId> {
+        let hosts = self.members.values().filter(|member| member.scope == Scope::Everyone && !member.bare.is_empty());
+        hosts.filter(|member| member.is_online()).min_by_key(|member| member.host_order()).map(|member| &member.id)
+    }
+
+    fn view(&self, member: &Member, primary: Option<&ProviderId>) -> MemberView {
         let (gone_for, attached_for, running) = match &member.presence {
             Presence::Online { slots, since, .. } => (None, since.elapsed(), slots.running()),
             Presence::Offline { at } => (Some(at.elapsed()), Duration::ZERO, 0),
@@ -280,7 +308,13 @@ impl Index {
             };
             member.claims.iter().filter_map(blocked_by).collect()
         });
+        let scope = self.scopes.get(&member.scope);
+        let capabilities = member.exposed.iter().filter_map(|name| scope?.exposed.get(name));
+        let capabilities = capabilities.flat_map(|listed| listed.tool.capabilities.iter().cloned());
         MemberView {
+            capabilities: capabilities.collect::<BTreeSet<_>>().into_iter().collect(),
+            host: !member.bare.is_empty(),
+            primary: primary == Some(&member.id),
             id: member.id.clone(),
             scope: member.scope.clone(),
             gone_for,
@@ -304,6 +338,7 @@ impl Index {
         let Some(scope) = self.members.get(id).map(|member| member.scope.clone()) else { return };
         let mut exposed = Vec::with_capacity(catalog.tools.len());
         let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
+        let mut bare = Vec::new();
         let mut seen = HashSet::with_capacity(catalog.tools.len());
         let tools = catalog.tools.into_iter().filter(|tool| seen.insert(Arc::clone(&tool.name)));
         let kept = |tool: &Tool| {
@@ -319,10 +354,13 @@ impl Index {
             let index = self.scopes.entry(scope.clone()).or_default();
             index.exposed.insert(Arc::clone(&name), Listed { member: id.clone(), tool: Arc::clone(&tool) });
             exposed.push(Arc::clone(&name));
-            if catalog.bare_names || own.contains('.') {
-                let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
+            let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
+            if own.contains('.') {
                 index.claims.entry(own.clone()).or_default().push(claim);
                 claims.push(own);
+            } else if catalog.bare_names {
+                index.bare.entry(own.clone()).or_default().push(claim);
+                bare.push(own);
             }
         }
         for prefix in &catalog.prefixes {
@@ -338,8 +376,11 @@ impl Index {
         }
         if let Some(member) = self.members.get_mut(id) {
             member.weight = weight + member.about.len();
+            member.bare_names = catalog.bare_names;
+            member.preferred = catalog.preferred;
             member.exposed = exposed;
             member.claims = claims;
+            member.bare = bare;
             member.prefixes = catalog.prefixes;
         }
     }
@@ -362,7 +403,7 @@ impl Index {
     fn is_taken(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
         let held = |index: &ScopeIndex| {
             let grant = |id: &ProviderId| self.members.get(id).map(|member| &member.grant);
-            let claims = index.claims.get(name).into_iter().flatten();
+            let claims = index.claims.get(name).into_iter().chain(index.bare.get(name)).flatten();
             claims.filter(|claim| claim.member != *id).any(|claim| grant(&claim.member) != grant(id))
         };
         self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > 0)
@@ -384,6 +425,7 @@ impl Index {
         let Some(member) = self.members.get_mut(id) else { return names };
         let scope = member.scope.clone();
         let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
+        let bare = std::mem::take(&mut member.bare);
         member.prefixes.clear();
         let Some(index) = self.scopes.get_mut(&scope) else { return names };
         for name in exposed {
@@ -397,15 +439,17 @@ impl Index {
                 }
             }
         }
-        for name in claims {
-            if let Some(held) = index.claims.get_mut(&name) {
-                held.retain(|claim| claim.member != *id);
-                if held.is_empty() {
-                    index.claims.remove(&name);
+        for (table, names) in [(&mut index.claims, claims), (&mut index.bare, bare)] {
+            for name in names {
+                if let Some(held) = table.get_mut(&name) {
+                    held.retain(|claim| claim.member != *id);
+                    if held.is_empty() {
+                        table.remove(&name);
+                    }
                 }
             }
         }
-        if index.exposed.is_empty() && index.claims.is_empty() {
+        if index.exposed.is_empty() && index.claims.is_empty() && index.bare.is_empty() {
             self.scopes.remove(&scope);
         }
         names

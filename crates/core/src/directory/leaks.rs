@@ -50,7 +50,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Each name as a tool and as a prefix, so that both tables are in use.
 fn catalog(names: Vec<String>) -> Catalog {
-    Catalog { tools: names.iter().map(|name| Tool::named(name)).collect(), prefixes: names, bare_names: true }
+    let tools = names.iter().map(|name| Tool::named(name)).collect();
+    Catalog { tools, prefixes: names, bare_names: true, ..Catalog::default() }
 }
 
 fn attach(directory: &Arc<Directory>, id: usize, scope: Scope, names: Vec<String>) -> Registration {

@@ -33,6 +33,8 @@ impl fmt::Debug for Route {
 pub enum Unresolved {
     Unknown {
         similar: Vec<String>,
+        /// Whether it is a bare name, and there is no host on which such names run.
+        hostless: bool,
     },
     Offline {
         provider: ProviderId,
@@ -45,12 +47,17 @@ pub enum Unresolved {
 impl Unresolved {
     pub fn into_error(self, name: &str) -> CallError {
         match self {
-            Self::Unknown { similar } => {
+            Self::Unknown { similar, hostless } => {
                 let error = CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{}\"", excerpt(name)));
-                if similar.is_empty() {
-                    error.hint("list the tools with: switchboard tools")
-                } else {
+                if !similar.is_empty() {
                     error.hint(format!("did you mean {}?", similar.join(", ")))
+                } else if hostless {
+                    error.hint(
+                        "list the tools with: switchboard tools   (a bare name such as Bash runs on the primary \
+                         execution host, and none is connected; start one with: switchboard node --id NAME)",
+                    )
+                } else {
+                    error.hint("list the tools with: switchboard tools")
                 }
             }
             Self::Offline { provider, gone_for, .. } => CallError::undelivered(format!(
@@ -76,7 +83,10 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         // Then the narrowest scope in which the name is held decides, though its holder be away: what was meant for
         // a session's own machine must not run on the one that all share.
         .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)));
-    found.unwrap_or_else(|| Err(Unresolved::Unknown { similar: similar(index, name, view) }))
+    found.unwrap_or_else(|| {
+        let hostless = !name.contains('.') && !index.has_host();
+        Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
+    })
 }
 
 fn by_exposed_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
@@ -88,8 +98,20 @@ fn by_exposed_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Resu
     Some(route(member, Some(exposed), || Arc::clone(&listed.tool)))
 }
 
+/// The first of the hosts that have a tool of this name.
+fn by_bare_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
+    let hosts = scope.bare.get(name)?.iter().filter_map(|claim| Some((index.member(&claim.member)?, claim)));
+    let (member, claim) = hosts.min_by_key(|(member, _)| member.host_order())?;
+    let (exposed, tool) = claim.tool.as_ref()?;
+    Some(route(member, Some(exposed), || Arc::clone(tool)))
+}
+
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
 fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
+    let dotted = name.contains('.');
+    if !dotted && let Some(found) = by_bare_name(index, scope, name) {
+        return Some(found);
+    }
     for covering in prefixes(name) {
         let mut candidates: Vec<(&Member, &Claim)> = scope
             .claims
@@ -98,6 +120,8 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
             .flatten()
             .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
             .filter_map(|claim| Some((index.member(&claim.member)?, claim)))
+            // A host that is not to be called by bare names is not to be called by that of a prefix either.
+            .filter(|(member, _)| dotted || member.bare_names)
             .filter(|(member, _)| blocker(index, scope, covering, &member.id).is_none())
             .collect();
         // A described tool goes before the same provider's open prefix of the same name.

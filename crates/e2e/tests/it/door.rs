@@ -184,8 +184,18 @@ async fn every_route_needs_a_token() {
 async fn what_is_for_operators_is_for_nobody_else() {
     let gateway = Setup::new().start().await;
     let _node = Hello::new("n").tool("a.b").connect(&gateway).await.echo();
-    let agents =
-        ["/v1/tools", "/v1/calls", "/v1/events", "/openapi.json", "/healthz", "/readyz", "/v1/calls/ws", "/mcp"];
+    let agents = [
+        "/v1/tools",
+        "/v1/calls",
+        "/v1/events",
+        "/v1/eligibility",
+        "/v1/skills",
+        "/openapi.json",
+        "/healthz",
+        "/readyz",
+        "/v1/calls/ws",
+        "/mcp",
+    ];
     for role in ["agent", "caller", "node", "participant", "user"] {
         let (_, token) = gateway.token(json!({ "name": role, "role": role })).await;
         let agent = gateway.agent(&token);

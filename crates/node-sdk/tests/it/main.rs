@@ -5,6 +5,7 @@ mod bin_probe;
 mod cancel;
 mod concurrency;
 mod disconnect;
+mod events;
 mod final_errors;
 mod handshake;
 mod heartbeat;

@@ -100,6 +100,16 @@ pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
     FrameWriter::begin(out, "bin_probe_result").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
 }
 
+/// Appends a `node_event`. Only for a gateway that listed the feature `events`.
+pub fn encode_event(out: &mut String, frame: &NodeEvent<'_>) {
+    out.reserve(64 + frame.event.len() + frame.data.map_or(0, str::len));
+    FrameWriter::begin(out, "node_event")
+        .text("event", &frame.event)
+        .opt_raw("data", frame.data)
+        .opt_plain("at_ms", frame.at_ms)
+        .end();
+}
+
 impl Incoming<'_> {
     /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
     pub fn encode(&self, out: &mut String) {
@@ -115,6 +125,7 @@ impl Incoming<'_> {
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::BinProbe(frame) => encode_bin_probe(out, frame),
             Self::BinProbeResult(frame) => encode_bin_probe_result(out, frame),
+            Self::Event(frame) => encode_event(out, frame),
             Self::Unknown(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-/// The extensions that a peer understands. An extension's name is the name of its frame.
+/// The extensions that a peer understands. The name of one that is a frame is the frame's, `events` aside.
 ///
 /// ```
 /// use sa_protocol::node::Features;
@@ -20,11 +20,14 @@ pub struct Features {
     pub attachments: bool,
     /// `bin_probe` and `bin_probe_result`
     pub bin_probe: bool,
+    /// `node_event`
+    pub events: bool,
 }
 
 impl Features {
     /// Everything that this version knows.
-    pub const ALL: Self = Self { cancel: true, progress: true, chunk: true, attachments: true, bin_probe: true };
+    pub const ALL: Self =
+        Self { cancel: true, progress: true, chunk: true, attachments: true, bin_probe: true, events: true };
 
     /// The features among these names. Unknown ones are ignored, and `cancel` is as good as `tool_cancel`.
     pub fn from_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
@@ -36,6 +39,7 @@ impl Features {
                 "chunk" => features.chunk = true,
                 "attachments" => features.attachments = true,
                 "bin_probe" => features.bin_probe = true,
+                "events" => features.events = true,
                 _ => {}
             }
         }
@@ -50,6 +54,7 @@ impl Features {
             (self.chunk, "tool_chunk"),
             (self.attachments, "attachments"),
             (self.bin_probe, "bin_probe"),
+            (self.events, "events"),
         ]
         .into_iter()
         .filter_map(|(has, name)| has.then_some(name))

@@ -90,6 +90,15 @@ pub struct NodeFrame<'a> {
     /// Of `bin_probe` and `bin_probe_result`.
     #[serde(borrow, default)]
     pub bins: Option<&'a RawValue>,
+    /// Of `node_event`.
+    #[serde(borrow, default)]
+    pub event: Option<&'a RawValue>,
+    /// Of `node_event`.
+    #[serde(borrow, default)]
+    pub data: Option<&'a RawValue>,
+    /// Of `node_event`.
+    #[serde(borrow, default)]
+    pub at_ms: Option<&'a RawValue>,
 }
 
 impl<'a> NodeFrame<'a> {
@@ -100,7 +109,7 @@ impl<'a> NodeFrame<'a> {
 }
 
 /// The frame types that [`Incoming`](super::Incoming) tells apart.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "node_hello",
     "gateway_welcome",
     "tool_request",
@@ -112,4 +121,5 @@ const KNOWN: [&str; 11] = [
     "pong",
     "bin_probe",
     "bin_probe_result",
+    "node_event",
 ];

@@ -13,8 +13,8 @@
 //! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old peer ignores or never
 //! gets: `node_hello` may list `tools`, `features` and `host`; `gateway_welcome` may list `features`; `tool_request` may
 //! carry `traceparent` and `deadline_ms`; `tool_response` may carry `attachments`; and the frames `tool_cancel`,
-//! `tool_progress`, `tool_chunk`, `bin_probe` and `bin_probe_result` go only to a peer that listed the feature (see
-//! [`Features`]).
+//! `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and `node_event` go only to a peer that listed the
+//! feature (see [`Features`]).
 
 mod encode;
 mod features;
@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use encode::{
-    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_hello, encode_ping, encode_pong,
-    encode_progress, encode_request, encode_response, encode_welcome,
+    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_event, encode_hello, encode_ping,
+    encode_pong, encode_progress, encode_request, encode_response, encode_welcome,
 };
 pub use features::Features;
 pub use frame::NodeFrame;
@@ -62,6 +62,8 @@ pub enum Incoming<'a> {
     BinProbe(BinProbe<'a>),
     /// `bin_probe_result`
     BinProbeResult(BinProbeResult<'a>),
+    /// `node_event`
+    Event(NodeEvent<'a>),
     /// A type that this version does not know. Ignore it.
     Unknown(Cow<'a, str>),
 }
@@ -182,6 +184,17 @@ pub struct BinProbeResult<'a> {
     pub probe_id: Cow<'a, str>,
     /// Whether each program is there.
     pub bins: BTreeMap<String, bool>,
+}
+
+/// `node_event`: what a node has to say outside of any call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEvent<'a> {
+    /// What happened: lowercase words with dots between them, such as `process.finished`.
+    pub event: Cow<'a, str>,
+    /// More about it, as JSON text.
+    pub data: Option<&'a str>,
+    /// When, in milliseconds since 1970, by the node's clock.
+    pub at_ms: Option<i64>,
 }
 
 /// A tool as a node describes it in its hello.

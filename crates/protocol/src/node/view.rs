@@ -65,6 +65,11 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
             probe_id: required(text_field(frame.probe_id, "probe_id")?, "probe_id")?,
             bins: required(field(frame.bins, "bins")?, "bins")?,
         }),
+        "node_event" => Incoming::Event(NodeEvent {
+            event: required(text_field(frame.event, "event")?, "event")?,
+            data: frame.data.map(RawValue::get).filter(|text| *text != "null"),
+            at_ms: field(frame.at_ms, "at_ms")?,
+        }),
         _ => Incoming::Unknown(frame.kind),
     })
 }

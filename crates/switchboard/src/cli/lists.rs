@@ -78,16 +78,19 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             if blocked > 0 {
                 capabilities.push_str(&format!(" ({blocked} held by another node)"));
             }
+            let primary = if node["primary"] == true { " (primary)" } else { "" };
             vec![
                 text(&node["id"]).to_owned(),
                 state,
+                format!("{}{primary}", text(&node["role"])),
+                text(&node["hostOs"]).to_owned(),
                 offers.to_string(),
                 node["running_calls"].to_string(),
                 capabilities,
             ]
         })
         .collect();
-    table(&["NODE", "STATE", "TOOLS", "RUNNING", "CAPABILITIES"], &rows)
+    table(&["NODE", "STATE", "ROLE", "OS", "TOOLS", "RUNNING", "CAPABILITIES"], &rows)
 }
 
 pub(super) async fn status(global: &Global) -> Result<(), Failure> {

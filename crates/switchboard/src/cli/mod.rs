@@ -9,6 +9,7 @@ mod lists;
 mod node;
 mod output;
 mod run;
+mod skills;
 mod sse;
 mod tail;
 mod token;
@@ -63,9 +64,13 @@ enum Command {
     /// Call a tool.
     Call(call::CallArgs),
     /// The nodes that are connected, or were a while ago.
-    Nodes,
+    Nodes(skills::NodesArgs),
     /// Offer this machine's shell and files through a gateway.
     Node(node::NodeArgs),
+    /// Which hosts have what is required, and what the others lack.
+    Eligibility(skills::EligibilityArgs),
+    /// The skills, and the hosts they can be followed on.
+    Skills,
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -121,7 +126,12 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Doctor => block_on(doctor::run(global)),
         Command::Status => block_on(lists::status(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
-        Command::Nodes => block_on(lists::nodes(global)),
+        Command::Nodes(args) => match args.command {
+            None => block_on(lists::nodes(global)),
+            Some(skills::NodesCommand::Probe { id, bins }) => block_on(skills::probe(global, &id, &bins)),
+        },
+        Command::Eligibility(args) => block_on(skills::eligibility(global, args)),
+        Command::Skills => block_on(skills::skills(global)),
         Command::Node(args) => node::run(args),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use sa_node::host::{self, Role};
 use sa_node::{Machine, Options};
 use sa_node_sdk::{NodeClientBuilder, ToolRegistry};
 
@@ -15,6 +16,15 @@ pub(crate) struct NodeArgs {
     /// What the machine is called in the names of its tools, such as laptop__Bash.
     #[arg(long, value_name = "ID", env = "SA_NODE_ID")]
     id: String,
+    /// A name for people; the id when absent.
+    #[arg(long, value_name = "NAME", env = "SA_NODE_NAME")]
+    name: Option<String>,
+    /// A word to group machines by; may be given more than once.
+    #[arg(long, value_name = "WORD", env = "SA_NODE_TAGS", value_delimiter = ',')]
+    tag: Vec<String>,
+    /// Whether tools that nobody named a machine for may run here.
+    #[arg(long, value_enum, default_value_t = HostRole::Execution)]
+    role: HostRole,
     /// Where relative paths begin, and where commands run.
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
@@ -26,6 +36,23 @@ pub(crate) struct NodeArgs {
     read_only: bool,
 }
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum HostRole {
+    /// They may: bare names, such as Bash, go to the first of these.
+    Execution,
+    /// They may not: only what names this machine goes here.
+    Specialized,
+}
+
+impl From<HostRole> for Role {
+    fn from(role: HostRole) -> Self {
+        match role {
+            HostRole::Execution => Self::Execution,
+            HostRole::Specialized => Self::Specialized,
+        }
+    }
+}
+
 pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
     let mut options = Options::new(args.workspace);
     options.allow_roots = args.allow_root;
@@ -33,9 +60,15 @@ pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
     let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
+    tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
         .node_id(&args.id)
+        .name(args.name.as_ref().unwrap_or(&args.id))
+        .tags(args.tag)
         .node_type("machine")
+        .host(host::describe(args.role.into()))
+        .bin_probe(host::has_program)
+        .events(machine.events())
         .version(crate::VERSION)
         .gateway_ws_url(&args.gateway)
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())

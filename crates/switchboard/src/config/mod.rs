@@ -105,6 +105,16 @@ impl Config {
         Ok(())
     }
 
+    /// Where skills are looked for.
+    pub fn skill_dirs(&self) -> Vec<PathBuf> {
+        if self.settings.skills.dirs.is_empty() {
+            return vec![self.data_dir.join("skills")];
+        }
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let from_home = |dir: &String| Some(home.as_ref()?.join(dir.strip_prefix("~/")?));
+        self.settings.skills.dirs.iter().map(|dir| from_home(dir).unwrap_or_else(|| dir.into())).collect()
+    }
+
     pub fn operator_token_file(&self) -> PathBuf {
         self.data_dir.join("operator.token")
     }

@@ -9,6 +9,7 @@ pub struct Settings {
     pub data: Data,
     pub limits: Limits,
     pub nodes: Nodes,
+    pub skills: Skills,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,
@@ -57,6 +58,13 @@ pub struct Nodes {
     pub dead_after_ms: u64,
     pub offline_memory_ms: u64,
     pub max_tools: usize,
+    pub primary: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Skills {
+    pub dirs: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -136,6 +144,7 @@ impl Default for Nodes {
             dead_after_ms: 35_000,
             offline_memory_ms: 600_000,
             max_tools: 2_000,
+            primary: String::new(),
         }
     }
 }
@@ -187,6 +196,14 @@ pub const KEYS: &[(&str, &str)] = &[
     ("nodes.dead_after_ms", "How long a connection may be silent before it counts as dead."),
     ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
     ("nodes.max_tools", "Tools and capabilities that one node may offer."),
+    (
+        "nodes.primary",
+        "Id of the node on which bare tool names (Bash) run while it is connected. Empty: the execution host that has been here longest.",
+    ),
+    (
+        "skills.dirs",
+        "Directories with a folder for each skill; ~ is your home. Empty means the directory skills in the data directory.",
+    ),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
     ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),

@@ -16,8 +16,8 @@ use crate::tokens::Identity;
 const QUEUE: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, and for operators `audit`. A reader
-/// that falls behind gets `missed` with the number of events it did not see.
+/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, and for operators `node_event` (what a
+/// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
 #[utoipa::path(get, path = "/v1/events", tag = "calls", responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
 pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
     let (events, body) = mpsc::channel(QUEUE);

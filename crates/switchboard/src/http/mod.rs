@@ -5,6 +5,7 @@ mod body;
 mod calls;
 mod calls_ws;
 mod console;
+mod eligibility;
 mod events;
 mod front;
 mod health;
@@ -13,6 +14,7 @@ mod mcp;
 mod nodes;
 mod openapi;
 mod problem;
+mod skills;
 mod sse;
 mod tokens;
 mod tools;
@@ -69,7 +71,10 @@ fn routes(gateway: App) -> Router {
         .route("/v1/calls/{id}", get(calls::show).delete(calls::cancel))
         .route("/v1/calls/ws", any(calls_ws::upgrade))
         .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{id}/probe", post(eligibility::probe))
         .route("/v1/nodes/ws", any(nodes::upgrade))
+        .route("/v1/eligibility", post(eligibility::answer))
+        .route("/v1/skills", get(skills::list))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/v1/audit", get(audit::list))

@@ -1,6 +1,7 @@
 //! Nodes: the list of them, and the socket they connect to.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use super::front::{operator_only, unauthorized};
 use super::tools::{JSON, raw};
 use super::{App, Problem};
+use crate::hosts::Machine;
+use crate::journal::node_event;
 use crate::json::to_json;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused, same_secret};
@@ -40,6 +43,30 @@ pub(crate) struct NodeDoc<'a> {
     #[schema(value_type = Vec<String>)]
     tools: Vec<&'a str>,
     capabilities: &'a [String],
+    /// Where tools are run that nobody said a host for, or not: `execution` or `specialized`. Absent for a node that is no
+    /// host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    /// Whether bare tool names run here.
+    primary: bool,
+    /// What its tools stand for in eligibility questions, such as `shell.exec`.
+    host_capabilities: &'a [String],
+    /// The operating system, such as `linux`.
+    #[serde(rename = "hostOs", skip_serializing_if = "Option::is_none")]
+    host_os: Option<String>,
+    /// The keys of its environment.
+    #[serde(rename = "hostEnv", skip_serializing_if = "Vec::is_empty")]
+    host_env: Vec<String>,
+    /// Whether each program that was asked about is there.
+    #[serde(rename = "hostBinStatus", skip_serializing_if = "BTreeMap::is_empty")]
+    host_bin_status: BTreeMap<String, bool>,
+    /// When that was last asked, in milliseconds since 1970.
+    #[serde(rename = "hostBinStatusUpdatedAt", skip_serializing_if = "Option::is_none")]
+    host_bin_status_updated_at: Option<i64>,
+    /// What it last said outside of its calls, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    recent_events: Vec<Box<RawValue>>,
     /// What it offers and gets no calls for, because another node holds it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<Blocked<'a>>,
@@ -62,13 +89,26 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
     let members = app.router.directory().members(KIND);
-    let list = NodeList { nodes: members.iter().map(NodeDoc::of).collect() };
+    let list = NodeList { nodes: members.iter().map(|member| NodeDoc::of(&app, member)).collect() };
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&list)).into_response())
 }
 
 impl<'a> NodeDoc<'a> {
-    fn of(member: &'a MemberView) -> Self {
+    fn of(app: &App, member: &'a MemberView) -> Self {
+        let machine = Machine::of(member);
+        let host = app.nodes.host(&member.id.id);
+        let (host_bin_status, host_bin_status_updated_at) =
+            host.as_ref().map(|host| host.bin_status()).unwrap_or_default();
+        let recent = host.map(|host| host.recent_events()).unwrap_or_default();
         Self {
+            role: machine.role,
+            primary: member.primary,
+            host_capabilities: &member.capabilities,
+            host_os: machine.os,
+            host_env: machine.env,
+            host_bin_status,
+            host_bin_status_updated_at,
+            recent_events: recent.iter().filter_map(|event| RawValue::from_string(node_event(event)).ok()).collect(),
             id: &member.id.id,
             online: member.gone_for.is_none(),
             for_ms: member.gone_for.unwrap_or(member.attached_for).as_millis() as u64,

@@ -11,7 +11,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
     paths(
         super::tools::list, super::tools::call, super::invoke::invoke,
         super::calls::list, super::calls::show, super::calls::cancel, super::calls_ws::upgrade, super::events::follow,
-        super::nodes::list, super::nodes::upgrade,
+        super::nodes::list, super::nodes::upgrade, super::eligibility::probe, super::eligibility::answer, super::skills::list,
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,
         super::health::status, super::health::metrics, super::health::healthz, super::health::readyz,

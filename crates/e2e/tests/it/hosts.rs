@@ -1,0 +1,152 @@
+//! Which machine a bare name runs on: the one that the operator prefers, else the execution host that has been here longest;
+//! never a specialized one. And what `GET /v1/nodes` tells of each.
+
+use sa_testkit::{FakeNode, Gateway, Hello, Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+fn host(id: &str, role: Value) -> Hello {
+    let bash = json!({ "name": "Bash", "capabilities": ["shell.exec"] });
+    Hello::new(id).describe(bash).with("host", json!({ "role": role }))
+}
+
+async fn node(gateway: &Gateway, id: &str) -> Value {
+    let nodes = gateway.operator().get("/v1/nodes").await.body;
+    nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == id).cloned().unwrap_or_default()
+}
+
+async fn primary(gateway: &Gateway) -> Vec<String> {
+    let nodes = gateway.operator().get("/v1/nodes").await.body;
+    let primary = nodes["nodes"].as_array().unwrap().iter().filter(|node| node["primary"] == true);
+    primary.map(|node| node["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn leave(gateway: &Gateway, id: &str, connection: FakeNode) {
+    drop(connection);
+    eventually("it gone", || async { (node(gateway, id).await["online"] == false).then_some(()) }).await;
+}
+
+/// Whether bare `Bash` reaches this node.
+async fn runs_bash(gateway: &Gateway, node: &mut FakeNode) {
+    let call = gateway.operator().call_later("Bash", json!({ "args": {} }));
+    let request = node.request().await;
+    assert_eq!(request.tool, "Bash");
+    node.answer(&request.id, json!("done")).await;
+    assert_eq!(call.await.unwrap().result(), "done");
+}
+
+#[tokio::test]
+async fn bare_names_run_on_the_oldest_execution_host_and_then_on_the_next() {
+    let gateway = Setup::new().env("SA_NODE_TOKENS", "special:t0,one:t1,two:t2").start().await;
+    let _special = host("special", json!("specialized")).token("t0").connect(&gateway).await;
+    let mut one = host("one", json!("execution")).token("t1").connect(&gateway).await;
+    let mut two = host("two", json!("execution")).token("t2").connect(&gateway).await;
+    assert_eq!(primary(&gateway).await, ["one"]);
+    runs_bash(&gateway, &mut one).await;
+    assert!(node(&gateway, "two").await.get("blocked").is_none(), "every host has its own Bash");
+    leave(&gateway, "one", one).await;
+    assert_eq!(primary(&gateway).await, ["two"]);
+    runs_bash(&gateway, &mut two).await;
+    // Who comes back is as old as it was.
+    let mut one = host("one", json!("execution")).token("t1").connect(&gateway).await;
+    assert_eq!(primary(&gateway).await, ["one"]);
+    runs_bash(&gateway, &mut one).await;
+    let names = gateway.operator().tool_names().await;
+    assert_eq!(names, ["one__Bash", "special__Bash", "two__Bash"]);
+}
+
+#[tokio::test]
+async fn the_operators_choice_goes_first_while_it_is_here() {
+    let gateway = Setup::new().config("[nodes]\nprimary = \"two\"").start().await;
+    let mut one = host("one", json!(null)).connect(&gateway).await;
+    runs_bash(&gateway, &mut one).await;
+    let mut two = host("two", json!(null)).connect(&gateway).await;
+    assert_eq!(primary(&gateway).await, ["two"]);
+    runs_bash(&gateway, &mut two).await;
+    leave(&gateway, "two", two).await;
+    runs_bash(&gateway, &mut one).await;
+    // A choice that does not run what it is sent by a bare name is none.
+    let _two = host("two", json!("specialized")).connect(&gateway).await;
+    assert_eq!(primary(&gateway).await, ["one"]);
+    runs_bash(&gateway, &mut one).await;
+}
+
+#[tokio::test]
+async fn a_specialized_host_is_called_by_its_full_name_alone() {
+    let gateway = Setup::new().start().await;
+    // As the SDK says it: each tool, and a prefix with the tool's name.
+    let mut special = host("gpu", json!("specialized")).capability("Bash").connect(&gateway).await;
+    assert!(primary(&gateway).await.is_empty());
+    let refused = gateway.operator().call("Bash", json!({})).await;
+    refused.assert_problem(404, "not_found");
+    assert!(refused.body["hint"].as_str().unwrap().contains("gpu__Bash"), "{}", refused.text);
+    let call = gateway.operator().call_later("gpu__Bash", json!({}));
+    let request = special.request().await;
+    special.answer(&request.id, json!(1)).await;
+    assert_eq!(call.await.unwrap().result(), 1);
+}
+
+#[tokio::test]
+async fn a_bare_name_without_a_host_says_what_is_missing() {
+    let gateway = Setup::new().start().await;
+    let _dotted = Hello::new("n").tool("a.b").connect(&gateway).await;
+    let refused = gateway.operator().call("Bash", json!({})).await;
+    refused.assert_problem(404, "not_found");
+    let hint = refused.body["hint"].as_str().unwrap();
+    assert!(hint.contains("host") && hint.contains("switchboard node"), "{hint}");
+    // A name with a dot is not one that a host would have.
+    let refused = gateway.operator().call("x.y", json!({})).await;
+    assert!(!refused.body["hint"].as_str().unwrap().contains("switchboard node"), "{}", refused.text);
+    let one = host("one", json!(null)).connect(&gateway).await;
+    leave(&gateway, "one", one).await;
+    let body = json!({ "timeout_ms": 50 });
+    let refused = gateway.operator().call_with("Bash", body).await;
+    assert!([503, 504].contains(&refused.status), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn nodes_tell_what_they_are_and_no_value_of_their_environment() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let machine = json!({ "role": "execution", "os": "Linux", "env": ["PATH", "HOME=/root", "TOKEN=hunter2", "bad key"], "cpu": 8 });
+    let _laptop = Hello::new("laptop")
+        .describe(json!({ "name": "Bash", "capabilities": ["shell.exec"] }))
+        .describe(json!({ "name": "Read", "capabilities": ["filesystem.read"] }))
+        .describe(json!({ "name": "Process", "capabilities": ["shell.exec"] }))
+        .with("host", machine)
+        .connect(&gateway)
+        .await;
+    let _plain = Hello::new("plain").tool("a.b").connect(&gateway).await;
+    let laptop = node(&gateway, "laptop").await;
+    assert_eq!((&laptop["role"], &laptop["primary"]), (&json!("execution"), &json!(true)));
+    assert_eq!((&laptop["hostOs"], &laptop["hostEnv"]), (&json!("linux"), &json!(["HOME", "PATH", "TOKEN"])));
+    assert_eq!(laptop["host_capabilities"], json!(["filesystem.read", "shell.exec"]));
+    assert_eq!(laptop["about"]["host"]["cpu"], 8);
+    assert!(!laptop.to_string().contains("hunter2") && !laptop.to_string().contains("/root"), "{laptop}");
+    let plain = node(&gateway, "plain").await;
+    assert_eq!((plain.get("role"), &plain["primary"]), (None, &json!(false)));
+    let shown = gateway.cli(&["nodes"]).run().await.stdout;
+    assert!(shown.contains("execution (primary)") && shown.contains("linux"), "{shown}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_machine_node_says_all_of_this_itself() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let url = gateway.nodes_url();
+    let args =
+        ["node", "--gateway", &url, "--id", "box", "--name", "The box", "--tag", "rack", "--role", "specialized"];
+    let machine = gateway.cli(&args).env("SA_NODE_TOKEN", "hunter2-secret").start();
+    let shown =
+        eventually("the machine", || async { Some(node(&gateway, "box").await).filter(|n| n["online"] == true) }).await;
+    assert_eq!((&shown["role"], &shown["hostOs"]), (&json!("specialized"), &json!("linux")));
+    assert_eq!((&shown["about"]["name"], &shown["about"]["tags"]), (&json!("The box"), &json!(["rack"])));
+    let keys = shown["hostEnv"].as_array().unwrap();
+    assert!(keys.contains(&json!("PATH")) && keys.contains(&json!("SA_NODE_TOKEN")), "{keys:?}");
+    assert!(!shown.to_string().contains("hunter2-secret"));
+    let probed = gateway.operator().post("/v1/nodes/box/probe", &json!({ "bins": ["sh", "no-such-program"] })).await;
+    assert_eq!(probed.body["hostBinStatus"], json!({ "no-such-program": false, "sh": true }), "{}", probed.text);
+    machine.signal(rustix::process::Signal::TERM);
+    machine.end().await;
+    gateway.stop().await;
+}

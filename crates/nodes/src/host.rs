@@ -1,0 +1,269 @@
+//! What the gateway knows of one connected node beside its tools: which programs its machine has, and what it last said.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sa_core::{ProviderEvent, ProviderId, RawJson, clock};
+use sa_protocol::node::{self, BinProbe, BinProbeResult, NodeEvent};
+use sa_protocol::{MAX_EVENT_BYTES, validate_capability};
+use sa_socket::Outbox;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::KIND;
+
+/// How long a node may take to say which programs it has.
+pub const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+/// Programs that one question may name.
+pub const MAX_BINS: usize = 64;
+/// The longest name of a program.
+const MAX_BIN_NAME: usize = 128;
+/// Questions that one node may have to answer at once.
+const MAX_ASKED: usize = 16;
+/// Programs of which the answer is kept, the latest.
+const MAX_KNOWN: usize = 1_024;
+/// Events that one node may send in one go, and in a second from then on.
+const EVENT_BURST: f64 = 64.0;
+const EVENTS_PER_SECOND: f64 = 16.0;
+/// Events that are remembered, and the largest data that is remembered with one.
+const MAX_RECENT: usize = 16;
+const MAX_RECENT_BYTES: usize = 2 * 1024;
+
+/// One connection of a node. Another connection of the same node is another one, and knows nothing of this one's.
+#[derive(Debug)]
+pub struct Host {
+    id: ProviderId,
+    outbox: Outbox,
+    can_probe: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    known: HashMap<String, Known>,
+    updated_at_ms: Option<i64>,
+    asked: HashMap<u64, Asked>,
+    questions: u64,
+    closed: bool,
+    recent: VecDeque<Arc<ProviderEvent>>,
+    /// How many events may come now.
+    allowance: f64,
+    allowed_at: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    there: bool,
+    at: Instant,
+}
+
+/// A question that the node has not answered. Whoever waits for it sees the sender go.
+#[derive(Debug)]
+struct Asked {
+    bins: Vec<String>,
+    open: watch::Sender<()>,
+}
+
+/// Why it is not known which programs a node has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    #[error("a probe names 1 to {MAX_BINS} programs, not {0}")]
+    Count(usize),
+    #[error(
+        "\"{0}\" is not the name of a program: 1 to {MAX_BIN_NAME} bytes, without slashes, spaces and control characters"
+    )]
+    Name(String),
+    #[error("the node does not answer such questions (the feature bin_probe)")]
+    Unsupported,
+    #[error("the node has been asked {MAX_ASKED} such questions already and has not answered")]
+    Busy,
+    #[error("the node did not answer within {} s", PROBE_PATIENCE.as_secs())]
+    Timeout,
+    #[error("the node went away")]
+    Gone,
+}
+
+/// Checks the names that a probe asks about.
+pub fn check_bins(bins: &[String]) -> Result<(), ProbeError> {
+    if !(1..=MAX_BINS).contains(&bins.len()) {
+        return Err(ProbeError::Count(bins.len()));
+    }
+    let usable = |bin: &String| {
+        let odd = |c: char| c == '/' || c == '\\' || c.is_whitespace() || c.is_control();
+        (1..=MAX_BIN_NAME).contains(&bin.len()) && !bin.contains(odd) && bin != "." && bin != ".."
+    };
+    match bins.iter().find(|bin| !usable(bin)) {
+        Some(bin) => Err(ProbeError::Name(bin.chars().take(MAX_BIN_NAME).flat_map(char::escape_debug).collect())),
+        None => Ok(()),
+    }
+}
+
+impl Host {
+    pub(crate) fn new(id: &str, outbox: Outbox, can_probe: bool) -> Arc<Self> {
+        let state = State {
+            known: HashMap::new(),
+            updated_at_ms: None,
+            asked: HashMap::new(),
+            questions: 0,
+            closed: false,
+            recent: VecDeque::new(),
+            allowance: EVENT_BURST,
+            allowed_at: Instant::now(),
+        };
+        Arc::new(Self { id: ProviderId::new(KIND, id), outbox, can_probe, state: Mutex::new(state) })
+    }
+
+    /// Every program that was asked about on this connection, and when the last answer came (milliseconds since 1970).
+    pub fn bin_status(&self) -> (BTreeMap<String, bool>, Option<i64>) {
+        let state = self.state();
+        (state.known.iter().map(|(bin, known)| (bin.clone(), known.there)).collect(), state.updated_at_ms)
+    }
+
+    /// What the node last said outside of its calls, oldest first; large data is left out.
+    pub fn recent_events(&self) -> Vec<Arc<ProviderEvent>> {
+        self.state().recent.iter().cloned().collect()
+    }
+
+    /// Says which of these programs the node's machine has. What was answered since then counts; for the rest the node is
+    /// asked, once for everybody who wants to know at the same time.
+    pub async fn probe(&self, bins: &[String], since: Option<Instant>) -> Result<BTreeMap<String, bool>, ProbeError> {
+        check_bins(bins)?;
+        let over = Instant::now() + PROBE_PATIENCE;
+        loop {
+            // Dropped at the end of the round: a question whose asker has left is not waited for.
+            let (_question, waits) = match self.ask(bins, since)? {
+                Step::Known(answer) => return Ok(answer),
+                Step::Wait(question, waits) => (question, waits),
+            };
+            for mut open in waits {
+                // Ends with an error when the question is answered, or given up.
+                let wait = async { while open.changed().await.is_ok() {} };
+                tokio::time::timeout_at(over, wait).await.map_err(|_| ProbeError::Timeout)?;
+            }
+        }
+    }
+
+    fn ask(&self, bins: &[String], since: Option<Instant>) -> Result<Step<'_>, ProbeError> {
+        let mut state = self.state();
+        let fresh = |known: &&Known| since.is_none_or(|since| known.at >= since);
+        let known = |bin: &String| state.known.get(bin).filter(fresh).map(|known| (bin.clone(), known.there));
+        let mut unknown: Vec<String> = bins.iter().filter(|bin| known(bin).is_none()).cloned().collect();
+        if unknown.is_empty() {
+            return Ok(Step::Known(bins.iter().filter_map(known).collect()));
+        }
+        if !self.can_probe {
+            return Err(ProbeError::Unsupported);
+        }
+        if state.closed {
+            return Err(ProbeError::Gone);
+        }
+        let mut waits = Vec::new();
+        for asked in state.asked.values() {
+            let before = unknown.len();
+            unknown.retain(|bin| !asked.bins.contains(bin));
+            if unknown.len() < before {
+                waits.push(asked.open.subscribe());
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(Step::Wait(None, waits));
+        }
+        if state.asked.len() == MAX_ASKED {
+            return Err(ProbeError::Busy);
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        state.questions += 1;
+        let number = state.questions;
+        let mut frame = String::new();
+        node::encode_bin_probe(&mut frame, &BinProbe { probe_id: number.to_string().into(), bins: unknown.clone() });
+        let open = watch::Sender::new(());
+        waits.push(open.subscribe());
+        self.outbox.send(frame).map_err(|_| ProbeError::Gone)?;
+        state.asked.insert(number, Asked { bins: unknown, open });
+        Ok(Step::Wait(Some(Question { host: self, number }), waits))
+    }
+
+    /// Takes the node's answer; `false` when it had not been asked, or has answered already.
+    pub(crate) fn answered(&self, answer: &BinProbeResult<'_>) -> bool {
+        let mut state = self.state();
+        let Some(asked) = answer.probe_id.parse().ok().and_then(|number: u64| state.asked.remove(&number)) else {
+            return false;
+        };
+        let at = Instant::now();
+        // What it was not asked about is not believed, and what it says nothing of is not there.
+        for bin in asked.bins {
+            let there = answer.bins.get(&bin).copied().unwrap_or(false);
+            state.known.insert(bin, Known { there, at });
+        }
+        while state.known.len() > MAX_KNOWN {
+            let oldest = state.known.iter().min_by_key(|(_, known)| known.at).map(|(bin, _)| bin.clone());
+            oldest.and_then(|bin| state.known.remove(&bin));
+        }
+        state.updated_at_ms = Some(clock::now_ms());
+        true
+    }
+
+    /// Takes what the node says outside of its calls, or says by which rule it is dropped.
+    pub(crate) fn event(&self, frame: &NodeEvent<'_>) -> Result<Arc<ProviderEvent>, &'static str> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let refill = now.duration_since(state.allowed_at).as_secs_f64() * EVENTS_PER_SECOND;
+        state.allowance = (state.allowance + refill).min(EVENT_BURST);
+        state.allowed_at = now;
+        if state.allowance < 1.0 {
+            return Err("event_flood");
+        }
+        state.allowance -= 1.0;
+        let data = frame.data.unwrap_or("null");
+        if data.len() > MAX_EVENT_BYTES {
+            return Err("event_too_large");
+        }
+        // Whoever watches has to be able to read it: text such as `1e999` is well-formed, and no number.
+        let readable = RawJson::parse(data).ok().filter(|data| data.to_value().is_ok());
+        let (Ok(()), Some(data)) = (validate_capability(&frame.event), readable) else { return Err("bad_event") };
+        // A node may be late, and its clock may be wrong; nothing happens in the future.
+        let now_ms = clock::now_ms();
+        let at_ms = frame.at_ms.filter(|at| (0..=now_ms).contains(at)).unwrap_or(now_ms);
+        let event = ProviderEvent { provider: self.id.clone(), event: frame.event.to_string(), data, at_ms };
+        if state.recent.len() == MAX_RECENT {
+            state.recent.pop_front();
+        }
+        let event = Arc::new(event);
+        let kept = match event.data.len() {
+            0..=MAX_RECENT_BYTES => Arc::clone(&event),
+            _ => Arc::new(ProviderEvent { data: RawJson::null(), ..ProviderEvent::clone(&event) }),
+        };
+        state.recent.push_back(kept);
+        Ok(event)
+    }
+
+    /// The connection has ended: nobody answers any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.asked.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Step<'a> {
+    Known(BTreeMap<String, bool>),
+    Wait(Option<Question<'a>>, Vec<watch::Receiver<()>>),
+}
+
+/// Takes the question back when its asker leaves.
+struct Question<'a> {
+    host: &'a Host,
+    number: u64,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        self.host.state().asked.remove(&self.number);
+    }
+}

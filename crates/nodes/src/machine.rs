@@ -1,0 +1,76 @@
+//! What a node says of its machine: its role, its system, the keys of its environment.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+/// Keys of the environment that are kept, and the longest.
+const MAX_ENV: usize = 512;
+const MAX_ENV_KEY: usize = 128;
+/// The longest name of a system.
+const MAX_OS: usize = 32;
+/// What a node may say of its machine beside that.
+const MAX_MORE: usize = 16 * 1024;
+
+/// The `host` of a hello, in the form in which it is shown: `role` as the node says it, `os`, `env` with keys alone, and
+/// whatever else there is, if it is not too much.
+pub(crate) fn shown(host: Option<&str>) -> Value {
+    let Some(Value::Object(mut host)) = host.and_then(|host| serde_json::from_str(host).ok()) else {
+        return Value::Null;
+    };
+    let role = host.remove("role").filter(|role| role.as_str().is_some_and(|role| role.len() <= MAX_OS));
+    let os = host.remove("os").and_then(|os| Some(os.as_str()?.to_lowercase())).filter(|os| {
+        (1..=MAX_OS).contains(&os.len())
+            && os.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    });
+    let env = host.remove("env").map(|env| keys(&env));
+    let mut shown = if Value::Object(host.clone()).to_string().len() > MAX_MORE { Map::new() } else { host };
+    for (name, value) in [("role", role), ("os", os.map(Value::from)), ("env", env.map(|env| json!(env)))] {
+        shown.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    Value::Object(shown)
+}
+
+/// The keys of an environment, in whatever form it comes. A value is a secret until shown otherwise, so that nothing is
+/// kept that follows a `=`, or that cannot be a key.
+fn keys(env: &Value) -> BTreeSet<String> {
+    let names: Vec<&str> = match env {
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+        Value::Object(fields) => fields.keys().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let key = |name: &str| {
+        let key = name.split('=').next().unwrap_or_default();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.()".contains(&byte);
+        ((1..=MAX_ENV_KEY).contains(&key.len()) && key.bytes().all(plain)).then(|| key.to_owned())
+    };
+    names.into_iter().filter_map(key).take(MAX_ENV).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(host: &str, expected: Value) {
+        assert_eq!(shown(Some(host)), expected, "{host}");
+    }
+
+    #[test]
+    fn an_environment_is_its_keys() {
+        check(r#"{"env":["B","A=secret","A"]}"#, json!({ "env": ["A", "B"] }));
+        check(r#"{"env":{"LANG":"C","TOKEN":"secret"}}"#, json!({ "env": ["LANG", "TOKEN"] }));
+        check(r#"{"env":["=x","a b","\u001b[1m","","ProgramFiles(x86)",7]}"#, json!({ "env": ["ProgramFiles(x86)"] }));
+        check(r#"{"env":"A=1"}"#, json!({ "env": [] }));
+    }
+
+    #[test]
+    fn what_is_odd_is_left_out() {
+        check(r#"{"role":"execution","os":"Linux","cpu":8}"#, json!({ "role": "execution", "os": "linux", "cpu": 8 }));
+        check(r#"{"role":7,"os":"a\u001b"}"#, json!({}));
+        check(&json!({ "os": "linux", "more": "x".repeat(20_000) }).to_string(), json!({ "os": "linux" }));
+        assert_eq!(shown(Some("{\"a\":1e999}")), Value::Null);
+        let many: Vec<String> = (0..2_000).map(|n| format!("K{n}")).collect();
+        assert_eq!(shown(Some(&json!({ "env": many }).to_string()))["env"].as_array().map(Vec::len), Some(MAX_ENV));
+    }
+}

@@ -1,0 +1,327 @@
+//! Skills: folders with a `SKILL.md`, whose front matter says what a host must have to follow it.
+//!
+//! They are read anew each time, because people edit them, and nothing in them is trusted: what cannot be read is listed
+//! with the reason, and never hides another skill.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::hosts::Requirements;
+
+/// Skills that one directory may have.
+const MAX_SKILLS: usize = 256;
+/// Entries of a directory that are looked at to find them.
+const MAX_ENTRIES: usize = 4_096;
+/// How far the front matter may reach.
+const MAX_FRONT_MATTER: usize = 64 * 1024;
+const MAX_NAME: usize = 64;
+const MAX_DESCRIPTION: usize = 1_024;
+
+/// Where other programs keep the same requirements, below `metadata`.
+const NAMESPACES: [&str; 5] = ["switchboard", "openclaw", "gsv", "clawdbot", "clawdis"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skill {
+    /// The front matter's, or that of the folder when there is none to be read.
+    pub name: String,
+    pub description: String,
+    pub path: PathBuf,
+    pub requires: Requirements,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+}
+
+/// What the directories hold.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By name.
+    pub skills: Vec<Skill>,
+    /// What is wrong with the directories themselves.
+    pub problems: Vec<String>,
+}
+
+/// Reads the skills of these directories. Of two with one name the first directory's counts.
+pub fn read(dirs: &[PathBuf]) -> Found {
+    let mut found = Found::default();
+    for dir in dirs {
+        match folders(dir) {
+            Ok((folders, more)) => {
+                if more {
+                    let dir = dir.display();
+                    found.problems.push(format!("{dir} holds more than {MAX_SKILLS} skills; the others are left out"));
+                }
+                for folder in folders {
+                    let mut skill = read_skill(dir, &folder);
+                    if found.skills.iter().any(|other| other.name == skill.name && other.problem.is_none()) {
+                        skill.problem.get_or_insert_with(|| "another skill has the same name, and comes first".into());
+                    }
+                    found.skills.push(skill);
+                }
+            }
+            // Nobody has to have skills.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => found.problems.push(format!("{} cannot be read: {error}", dir.display())),
+        }
+    }
+    found.skills.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// The folders with a `SKILL.md`, by name, and whether there are more than are looked at.
+fn folders(dir: &Path) -> io::Result<(Vec<String>, bool)> {
+    let mut entries = fs::read_dir(dir)?;
+    let mut folders = Vec::new();
+    for entry in entries.by_ref().take(MAX_ENTRIES) {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        // Not `exists`: a link that leads nowhere is somebody's mistake, and is to be shown.
+        if !name.starts_with('.') && dir.join(&name).join("SKILL.md").symlink_metadata().is_ok() {
+            folders.push(name);
+        }
+    }
+    folders.sort_unstable();
+    let more = folders.len() > MAX_SKILLS || entries.next().is_some();
+    folders.truncate(MAX_SKILLS);
+    Ok((folders, more))
+}
+
+fn read_skill(dir: &Path, folder: &str) -> Skill {
+    let path = dir.join(folder).join("SKILL.md");
+    let skill = Skill {
+        name: folder.to_owned(),
+        description: String::new(),
+        path: path.clone(),
+        requires: Requirements::default(),
+        problem: None,
+    };
+    match beginning(dir, &path).map_err(|error| error.to_string()).and_then(|text| parse(&text)) {
+        Ok(matter) => Skill {
+            problem: matter.problem.map(|problem| format!("{folder}/SKILL.md: {problem}")),
+            name: matter.name.unwrap_or(skill.name),
+            description: matter.description,
+            requires: matter.requires,
+            path,
+        },
+        Err(problem) => Skill { problem: Some(format!("{folder}/SKILL.md: {problem}")), ..skill },
+    }
+}
+
+/// The beginning of a file that lies in the directory, wherever links lead.
+fn beginning(dir: &Path, path: &Path) -> io::Result<String> {
+    let (dir, real) = (dir.canonicalize()?, path.canonicalize()?);
+    if !real.starts_with(&dir) {
+        return Err(io::Error::other("a link leads out of the directory of skills; copy the folder there instead"));
+    }
+    // Without waiting: a pipe in the place of a file would never be opened.
+    let file =
+        rustix::fs::open(&real, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file = fs::File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FRONT_MATTER as u64 + 8).read_to_end(&mut bytes)?;
+    // Cut in the middle of a character, maybe; what comes before it is whole.
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(error) if error.utf8_error().error_len().is_none() => {
+            let whole = error.utf8_error().valid_up_to();
+            let mut bytes = error.into_bytes();
+            bytes.truncate(whole);
+            String::from_utf8(bytes).map_err(io::Error::other)
+        }
+        Err(_) => Err(io::Error::other("it is not UTF-8 text")),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Matter {
+    name: Option<String>,
+    description: String,
+    requires: Requirements,
+    problem: Option<String>,
+}
+
+/// What is looked at in a front matter; other keys are other programs'.
+#[derive(Debug, Deserialize)]
+struct Written {
+    name: Option<String>,
+    description: Option<String>,
+    requires: Option<Requirements>,
+    metadata: Option<Value>,
+}
+
+fn parse(text: &str) -> Result<Matter, String> {
+    let yaml = front_matter(text)?;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_events: 20_000, max_aliases: 64, max_anchors: 64, max_depth: 32 },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
+        with_snippet: false,
+    };
+    let written: Written = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| located(yaml, &error))?;
+    let mut matter =
+        Matter { name: written.name, description: written.description.unwrap_or_default(), ..Matter::default() };
+    matter.requires = match written.requires {
+        Some(requires) => requires,
+        None => written.metadata.as_ref().map(elsewhere).transpose()?.flatten().unwrap_or_default(),
+    };
+    matter.problem = complaint(&matter);
+    if matter.name.as_ref().is_some_and(|name| !usable(name)) {
+        matter.name = None;
+    }
+    if matter.description.len() > MAX_DESCRIPTION {
+        matter.description.truncate(matter.description.floor_char_boundary(MAX_DESCRIPTION));
+    }
+    Ok(matter)
+}
+
+fn usable(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '/')
+}
+
+fn complaint(matter: &Matter) -> Option<String> {
+    match &matter.name {
+        None => return Some("the key \"name\" is missing".into()),
+        Some(name) if !usable(name) => {
+            return Some(format!("the key \"name\" must be one word of 1 to {MAX_NAME} bytes, such as deploy-site"));
+        }
+        Some(_) => {}
+    }
+    if matter.description.trim().is_empty() {
+        return Some("the key \"description\" is missing".into());
+    }
+    if matter.description.len() > MAX_DESCRIPTION {
+        return Some(format!("the key \"description\" has more than {MAX_DESCRIPTION} bytes"));
+    }
+    matter.requires.check().err().map(|error| format!("the key \"requires\": {error}"))
+}
+
+/// What stands between the first two lines of three dashes.
+fn front_matter(text: &str) -> Result<&str, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if first.trim_end() != "---" {
+        return Err("line 1: it must begin with a line of three dashes, the front matter, and another such line".into());
+    }
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return Ok(&rest[..at]);
+        }
+        at += line.len();
+    }
+    if text.len() > MAX_FRONT_MATTER {
+        return Err(format!("the front matter is larger than {MAX_FRONT_MATTER} bytes"));
+    }
+    Err("the front matter does not end: a line of three dashes is missing".into())
+}
+
+/// The requirements that another program's metadata has, if it has any. Keys that are not ours are its own business.
+fn elsewhere(metadata: &Value) -> Result<Option<Requirements>, String> {
+    for namespace in NAMESPACES {
+        let Some(theirs) = metadata.get(namespace).filter(|theirs| theirs.is_object()) else { continue };
+        let mut known = serde_json::Map::new();
+        for key in ["capabilities", "bins", "any_bins", "anyBins", "env", "os"] {
+            let value = theirs.get("requires").and_then(|requires| requires.get(key));
+            // Some keep the system beside the requirements.
+            let value = value.or_else(|| theirs.get(key).filter(|_| key == "os"));
+            known.extend(value.map(|value| (key.to_owned(), value.clone())));
+        }
+        let read = serde_json::from_value(Value::Object(known));
+        return read.map(Some).map_err(|error| format!("the key \"metadata.{namespace}.requires\": {error}"));
+    }
+    Ok(None)
+}
+
+/// An error with its line in the file, and the key that stands there.
+fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
+    let message = error.without_snippet().to_string();
+    let message = message.lines().next().unwrap_or_default().trim();
+    let Some(location) = error.location() else { return message.to_owned() };
+    let line = location.line() as usize;
+    let key = yaml.lines().nth(line.saturating_sub(1)).and_then(|text| text.split_once(':'));
+    let key = key.map(|(key, _)| key.trim().trim_matches(['"', '\''])).filter(|key| usable(key));
+    // The line of dashes comes before the first one.
+    let place = format!("line {}", line + 1);
+    match key {
+        Some(key) => format!("{place}, at the key \"{key}\": {message}"),
+        None => format!("{place}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn requires(yaml: &str) -> Requirements {
+        let matter = parse(&format!("---\nname: a\ndescription: b\n{yaml}\n---\ntext")).unwrap();
+        assert_eq!(matter.problem, None, "{yaml}");
+        matter.requires
+    }
+
+    #[track_caller]
+    fn problem(text: &str, words: &[&str]) {
+        let problem = match parse(text) {
+            Ok(matter) => matter.problem.expect("it is fine"),
+            Err(problem) => problem,
+        };
+        assert!(words.iter().all(|word| problem.contains(word)), "{problem}");
+    }
+
+    #[test]
+    fn requirements_in_their_own_key_or_in_another_programs() {
+        let git = Requirements { bins: vec!["git".into()], os: vec!["linux".into()], ..Requirements::default() };
+        assert_eq!(requires("requires:\n  bins: [git]\n  os: linux"), git);
+        assert_eq!(requires("requires: {\"bins\": [\"git\"], \"os\": [\"linux\"]}"), git);
+        assert_eq!(requires("metadata:\n  gsv:\n    requires: { bins: [git], os: [linux] }"), git);
+        assert_eq!(
+            requires(
+                "metadata: {\"openclaw\": {\"os\": [\"linux\"], \"requires\": {\"bins\": [\"git\"], \"config\": [\"x\"]}}}"
+            ),
+            git
+        );
+        assert_eq!(requires("license: MIT\nmetadata:\n  author: me\nallowed-tools: Bash"), Requirements::default());
+        let any = Requirements { any_bins: vec!["npm".into(), "bun".into()], ..Requirements::default() };
+        assert_eq!(requires("requires:\n  any_bins:\n    - npm\n    - bun"), any);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line_and_key() {
+        problem("name: a", &["line 1"]);
+        problem("---\nname: a\n", &["three dashes"]);
+        problem("---\nname: a\ndescription: b\nrequires:\n  bin: [git]\n---\n", &["line 5", "bin"]);
+        problem("---\nname: a\ndescription: b\nrequires:\n  bins: {a: 1}\n---\n", &["line 5", "bins"]);
+        problem("---\nname: [a]\ndescription: b\n---\n", &["line 2", "name"]);
+        problem("---\nname: a\nname: b\n---\n", &["line 3", "name"]);
+        problem("---\nname: a\n  bad: [\n---\n", &["line"]);
+        problem("---\ndescription: b\n---\n", &["name"]);
+        problem("---\nname: a b\ndescription: b\n---\n", &["name"]);
+        problem("---\nname: a\n---\n", &["description"]);
+        problem("---\nname: a\ndescription: b\nrequires: {bins: [a/b]}\n---\n", &["requires", "bins"]);
+    }
+
+    #[test]
+    fn a_bomb_of_aliases_is_refused() {
+        let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..20 {
+            let again = vec![format!("*a{}", n - 1); 9].join(", ");
+            yaml.push_str(&format!("a{n}: &a{n} [{again}]\n"));
+        }
+        assert!(parse(&format!("---\nname: a\ndescription: b\nmetadata:\n  x: 1\n{yaml}---\n")).is_err());
+        let deep = "[".repeat(5_000);
+        assert!(parse(&format!("---\nname: a\ndescription: b\nmetadata: {deep}\n---\n")).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_is_written_breaks_the_reader(text in "(---\n)?[ -~\n]{0,200}(---\n)?", yaml in "[a-z:\\[\\]{}&*\n \"'|>-]{0,80}") {
+            let _ = parse(&text);
+            let _ = parse(&format!("---\nname: a\n{yaml}\n---\n"));
+        }
+    }
+}
