@@ -16,7 +16,7 @@ use super::args::Args;
 use super::pattern::Pattern;
 use super::walk::{Search, Walk, check_base};
 use super::watch::{Watch, watched};
-use super::{Files, escaped_len, room, trouble};
+use super::{Files, escaped_len, room};
 
 pub(super) struct Glob(pub(super) Arc<Files>);
 
@@ -35,11 +35,12 @@ impl NodeTool for Glob {
             let base = if pattern.is_absolute() { pattern.start(Path::new("/")) } else { files.place.resolve(path.as_deref()) };
             check_base(&files, &base)?;
             let start = pattern.start(&base);
-            let found = match files.place.open_directory(&start) {
-                Ok(_) => find(&files, pattern, &start, watch),
+            let found = if matches!(files.place.open_directory(&start), Err(Errno::NOENT | Errno::NOTDIR)) {
                 // Nothing can be where the pattern begins.
-                Err(Errno::NOENT | Errno::NOTDIR) => Found::default(),
-                Err(errno) => return Err(trouble::explain(&files.place, &start, errno)),
+                Found::default()
+            } else {
+                check_base(&files, &start)?;
+                find(&files, pattern, &start, watch)
             };
             Ok(found.into_result(&text, &base, room))
         })

@@ -11,6 +11,7 @@ use globset::GlobSet;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 use ignore::DirEntry;
+use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
 
@@ -123,19 +124,20 @@ fn find(
     let found = Arc::new(Found::default());
     let named = Arc::new(Named { include, found: Arc::clone(&found) });
     let walk = Walk::new(files, base, watch);
-    if let Err(error) = check_base(files, base) {
+    if matches!(files.place.open_directory(base), Err(Errno::NOTDIR)) {
         // One file is as good as a directory.
-        let (file, _) = files.place.open_file(base).map_err(|_| error)?;
+        let (file, _) = files.place.open_file(base)?;
         if named.matches(Path::new(base.file_name().unwrap_or_default())) {
             Lines::new(&matcher).search(base, &file, &walk, &found);
         }
     } else {
+        check_base(files, base)?;
         walk.run(&named, None, || {
             let mut lines = Lines::new(&matcher);
             let (walk, found) = (Arc::clone(&walk), Arc::clone(&found));
             move |path: &Path| match walk.files.place.open_candidate(path, &walk.hidden) {
                 Ok(file) => lines.search(path, &file, &walk, &found),
-                Err(rustix::io::Errno::ACCESS) => walk.count_unreadable(),
+                Err(Errno::ACCESS) => walk.count_unreadable(),
                 // Gone, or none of ours.
                 Err(_) => {}
             }

@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder, WalkState};
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
 
-use super::hidden::HiddenNow;
+use super::hidden::{HiddenNow, real_path};
 use super::watch::Watch;
 use super::{Files, mounts, trouble};
 
@@ -146,11 +146,12 @@ impl Walk {
 
 /// Checks that a directory can be searched.
 pub(super) fn check_base(files: &Files, base: &Path) -> Result<(), ToolError> {
-    let opened = files.place.open_directory(base);
-    opened.map(drop).map_err(|errno| match errno {
-        Errno::NOTDIR if base.parent().is_some_and(|parent| files.place.open_directory(parent).is_ok()) => {
-            ToolError::Failed(format!("{} is no directory", base.display()))
-        }
+    let directory = files.place.open_directory(base).map_err(|errno| match errno {
+        Errno::NOTDIR if base.is_file() => ToolError::Failed(format!("{} is a file, not a directory", base.display())),
         errno => trouble::explain(&files.place, base, errno),
-    })
+    })?;
+    if real_path(&directory).is_some_and(|real| files.place.hidden().covers(&real)) {
+        return Err(trouble::secret(base));
+    }
+    Ok(())
 }

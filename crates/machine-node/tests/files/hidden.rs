@@ -43,6 +43,11 @@ async fn no_search_finds_it() {
     let found = place.ok("Grep", json!({ "pattern": "s3cret" })).await;
     assert_eq!(found["count"], 1, "{found}");
     place.fails("Grep", json!({ "pattern": "s3cret", "path": "token" }), NotAllowed).await;
+    for path in ["private", "dir-link"] {
+        place.fails("Glob", json!({ "pattern": "*", "path": path }), NotAllowed).await;
+        place.fails("Glob", json!({ "pattern": format!("{path}/*") }), NotAllowed).await;
+        place.fails("Grep", json!({ "pattern": "s", "path": path }), NotAllowed).await;
+    }
     let message = place.fails("Read", json!({ "path": "tokem" }), ErrorKind::NotFound).await;
     assert!(!message.contains("token"), "{message}");
 }

@@ -67,7 +67,8 @@ async fn only_regular_files_are_written() {
     place.fails("Write", json!({ "path": "dir", "content": "x" }), ErrorKind::Failed).await;
     place.fails("Write", json!({ "path": "pipe", "content": "x" }), ErrorKind::Failed).await;
     place.fails("Write", json!({ "path": "/dev/null", "content": "x" }), ErrorKind::Failed).await;
-    place.fails("Write", json!({ "path": "/", "content": "x" }), ErrorKind::Failed).await;
+    place.fails("Write", json!({ "path": "/", "content": "x" }), ErrorKind::InvalidArgs).await;
+    place.fails("Write", json!({ "path": "/.", "content": "x" }), ErrorKind::Failed).await;
     place.fails("Write", json!({ "path": "new/", "content": "x" }), ErrorKind::InvalidArgs).await;
     place.fails("Write", json!({ "path": "new" }), ErrorKind::InvalidArgs).await;
     place.file("file", "x");
