@@ -64,8 +64,11 @@ impl Machine {
         for root in &mut options.allow_roots {
             *root = directory("the allowed root", root)?;
         }
-        let files = files::Files::open(&options)
-            .map_err(|(path, error)| StartError::Directory { what: "the allowed root", path, error })?;
+        let files = files::Files::open(&options).map_err(|(path, error)| StartError::Directory {
+            what: "the allowed root",
+            path,
+            error,
+        })?;
         Ok(Self { inner: Arc::new(Inner { options, files, events: NodeEvents::new() }) })
     }
 

@@ -29,7 +29,8 @@ impl NodeTool for Edit {
     async fn call(&self, _: ToolContext, args: Value) -> ToolResult {
         let mut args = Args::new(args, &["path", "oldString", "newString", "replaceAll"])?;
         let path = args.path("path")?;
-        let change = Change { old: args.text("oldString")?, new: args.text("newString")?, all: args.flag("replaceAll")? };
+        let change =
+            Change { old: args.text("oldString")?, new: args.text("newString")?, all: args.flag("replaceAll")? };
         if change.old.is_empty() {
             return Err(invalid("`oldString` is empty; give the text to replace, or use Write for a new file".into()));
         }
@@ -116,12 +117,14 @@ impl Files {
             }
             let text = std::str::from_utf8(&before).map_err(|error| {
                 let at = error.valid_up_to();
-                ToolError::Failed(format!("{} is not UTF-8 text (the first wrong byte is at {at}); nothing was changed", path.display()))
+                ToolError::Failed(format!(
+                    "{} is not UTF-8 text (the first wrong byte is at {at}); nothing was changed",
+                    path.display()
+                ))
             })?;
             let (after, replacements) = change.apply(text, path)?;
-            let unchanged = || {
-                content(target, path).is_ok_and(|(now, new)| identity(&new) == identity(&stat) && now == before)
-            };
+            let unchanged =
+                || content(target, path).is_ok_and(|(now, new)| identity(&new) == identity(&stat) && now == before);
             if replace(target, Some(&stat), after.as_bytes(), unchanged).map_err(explain)? == Replaced::Yes {
                 return Ok(replacements);
             }
@@ -139,7 +142,11 @@ impl Change {
         let found = text.matches(&self.old).count();
         if found == 0 {
             let windows = text.contains(&self.old.replace('\n', "\r\n"));
-            let hint = if windows { "its lines end with \\r\\n: write them so" } else { "read it anew and copy the text exactly" };
+            let hint = if windows {
+                "its lines end with \\r\\n: write them so"
+            } else {
+                "read it anew and copy the text exactly"
+            };
             return Err(ToolError::Failed(format!("`oldString` was not found in {shown}; {hint}")));
         }
         if found > 1 && !self.all {
@@ -150,7 +157,9 @@ impl Change {
         }
         let size = self.new.len().saturating_mul(found).saturating_add(text.len() - self.old.len() * found);
         if size > MAX_BYTES {
-            return Err(ToolError::Failed(format!("{shown} would have {size} bytes; files up to {MAX_BYTES} can be edited")));
+            return Err(ToolError::Failed(format!(
+                "{shown} would have {size} bytes; files up to {MAX_BYTES} can be edited"
+            )));
         }
         Ok((text.replace(&self.old, &self.new), found))
     }

@@ -13,6 +13,7 @@ use sa_node_sdk::{NodeTool, ToolContext, ToolResult};
 use serde_json::{Value, json};
 
 use super::args::Args;
+use super::near::Near;
 use super::pattern::Pattern;
 use super::walk::{Search, Walk, check_base};
 use super::watch::{Watch, watched};
@@ -32,7 +33,11 @@ impl NodeTool for Glob {
         let files = Arc::clone(&self.0);
         let room = room(&ctx);
         watched(&ctx, move |watch| {
-            let base = if pattern.is_absolute() { pattern.start(Path::new("/")) } else { files.place.resolve(path.as_deref()) };
+            let base = if pattern.is_absolute() {
+                pattern.start(Path::new("/"))
+            } else {
+                files.place.resolve(path.as_deref())
+            };
             check_base(&files, &base)?;
             let start = pattern.start(&base);
             let found = if matches!(files.place.open_directory(&start), Err(Errno::NOENT | Errno::NOTDIR)) {
@@ -134,9 +139,9 @@ fn find(files: &Arc<Files>, pattern: Pattern, start: &Path, watch: Arc<Watch>) -
     let (all, count) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     walk.run(&search, depth, || {
         let mut mine = Mine { files: Vec::new(), all: &all };
-        let (walk, count) = (Arc::clone(&walk), &count);
+        let (walk, count, mut near) = (Arc::clone(&walk), &count, Near::default());
         move |path: &Path| {
-            let Ok(stat) = walk.files.place.look_at(path) else { return };
+            let Ok(stat) = near.look_at(&walk.files, path) else { return };
             let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
             if regular && !walk.hidden.is(&stat) && !walk.hidden.covers(path) {
                 count.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
 
 use super::args::{Args, invalid};
+use super::near::Near;
 use super::pattern::compile;
 use super::walk::{Search, Walk, check_base};
 use super::watch::{Watch, Watched, watched};
@@ -33,10 +34,13 @@ const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 impl NodeTool for Grep {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
         let mut args = Args::new(args, &["pattern", "path", "include"])?;
-        let (pattern, path, include) = (args.text("pattern")?, args.optional_path("path")?, args.optional_path("include")?);
+        let (pattern, path, include) =
+            (args.text("pattern")?, args.optional_path("path")?, args.optional_path("include")?);
         let matcher = matcher(&pattern)?;
         if let Some(include) = include.as_ref().filter(|include| include.contains('/')) {
-            return Err(invalid(format!("`include` is matched against names only, and {include} has a `/` in it; use `path` for the directory")));
+            return Err(invalid(format!(
+                "`include` is matched against names only, and {include} has a `/` in it; use `path` for the directory"
+            )));
         }
         let include = include.as_deref().map(compile).transpose()?;
         let files = Arc::clone(&self.0);
@@ -133,9 +137,9 @@ fn find(
     } else {
         check_base(files, base)?;
         walk.run(&named, None, || {
-            let mut lines = Lines::new(&matcher);
+            let (mut lines, mut near) = (Lines::new(&matcher), Near::default());
             let (walk, found) = (Arc::clone(&walk), Arc::clone(&found));
-            move |path: &Path| match walk.files.place.open_candidate(path, &walk.hidden) {
+            move |path: &Path| match near.open(&walk.files, path, &walk.hidden) {
                 Ok(file) => lines.search(path, &file, &walk, &found),
                 Err(Errno::ACCESS) => walk.count_unreadable(),
                 // Gone, or none of ours.

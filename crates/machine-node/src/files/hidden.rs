@@ -71,8 +71,7 @@ impl HiddenNow {
         }
         // Nearly all files of processes say that they are empty, or larger than any disk; no other file need be asked.
         let may_be_of_a_process = stat.st_size == 0 || stat.st_size > 1 << 40;
-        let of_a_process =
-            may_be_of_a_process && fstatfs(&file).is_ok_and(|system| system.f_type as i64 == PROC_SUPER_MAGIC);
+        let of_a_process = may_be_of_a_process && fstatfs(&file).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC);
         if !of_a_process && !self.directories {
             return false;
         }

@@ -8,6 +8,7 @@ mod hidden;
 mod lines;
 mod locks;
 mod mounts;
+mod near;
 mod pattern;
 mod place;
 mod read;

@@ -6,8 +6,20 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 const PSEUDO: [&str; 14] = [
-    "proc", "sysfs", "debugfs", "tracefs", "cgroup", "cgroup2", "securityfs", "bpf", "configfs", "devpts", "fusectl",
-    "pstore", "binfmt_misc", "mqueue",
+    "proc",
+    "sysfs",
+    "debugfs",
+    "tracefs",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "bpf",
+    "configfs",
+    "devpts",
+    "fusectl",
+    "pstore",
+    "binfmt_misc",
+    "mqueue",
 ];
 
 /// Where such file systems are mounted.

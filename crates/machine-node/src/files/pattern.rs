@@ -23,14 +23,18 @@ impl Pattern {
         let segments = segments(pattern);
         let (last, leading) = segments.split_last().ok_or_else(|| invalid("`pattern` is empty".into()))?;
         if matches!(*last, "" | "." | "..") {
-            return Err(invalid(format!("`pattern` names a directory: {pattern}; add `*` or `**` for the files in it")));
+            return Err(invalid(format!(
+                "`pattern` names a directory: {pattern}; add `*` or `**` for the files in it"
+            )));
         }
         let plain = leading.iter().take_while(|segment| !has_wildcard(segment)).count();
         let mut prefix = PathBuf::from(if pattern.starts_with('/') { "/" } else { "" });
         prefix.extend(&segments[..plain]);
         let rest: Vec<_> = segments[plain..].iter().copied().filter(|segment| !matches!(*segment, "" | ".")).collect();
         if rest.contains(&"..") {
-            return Err(invalid(format!("`pattern` has a `..` behind a wildcard: {pattern}; begin with it, or use `path`")));
+            return Err(invalid(format!(
+                "`pattern` has a `..` behind a wildcard: {pattern}; begin with it, or use `path`"
+            )));
         }
         // A segment with a slash in it has one inside of braces, and any number of names can match it.
         let named = rest.iter().take_while(|segment| **segment != "**" && !segment.contains('/')).count();
@@ -75,10 +79,7 @@ fn segments(pattern: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth, mut escaped) = (Vec::new(), 0, 0_usize, false);
     for (at, character) in pattern.char_indices() {
         match character {
-            _ if escaped => {
-                escaped = false;
-                continue;
-            }
+            _ if escaped => escaped = false,
             '\\' => escaped = true,
             '{' | '[' => depth += 1,
             '}' | ']' => depth = depth.saturating_sub(1),

@@ -40,7 +40,7 @@ pub(super) struct Target {
 }
 
 /// A pipe that nobody writes to must not keep the reader waiting, and a terminal must not become ours.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const LOOK_DIRECTORY: OFlags = LOOK.union(OFlags::DIRECTORY);
 
@@ -97,12 +97,7 @@ impl Place {
 
     /// A regular file that a walk came by, if it is one and may be read.
     pub(super) fn open_candidate(&self, path: &Path, hidden: &HiddenNow) -> Result<File, Errno> {
-        let file = self.open_at(path, READ)?;
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || hidden.forbids(&file, &stat) {
-            return Err(Errno::PERM);
-        }
-        Ok(File::from(file))
+        regular(self.open_at(path, READ)?, hidden)
     }
 
     /// What a walk came by, seen from inside.
@@ -187,9 +182,19 @@ impl Place {
     }
 }
 
-/// Checks that an open file is a regular one that is not hidden.
+/// An open file, if it is a regular one that is not hidden.
+pub(super) fn regular(file: OwnedFd, hidden: &HiddenNow) -> Result<File, Errno> {
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || hidden.forbids(&file, &stat) {
+        return Err(Errno::PERM);
+    }
+    Ok(File::from(file))
+}
+
+/// As [`regular`], with words for the caller.
 fn allow(path: &Path, file: impl AsFd, hidden: &HiddenNow) -> Result<Stat, ToolError> {
-    let stat = fstat(&file).map_err(|errno| ToolError::Failed(format!("cannot look at {}: {errno}", path.display())))?;
+    let stat =
+        fstat(&file).map_err(|errno| ToolError::Failed(format!("cannot look at {}: {errno}", path.display())))?;
     trouble::regular(path, &stat)?;
     if hidden.forbids(file, &stat) {
         return Err(trouble::secret(path));

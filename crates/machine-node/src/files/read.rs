@@ -144,7 +144,8 @@ impl Reading<'_> {
             End::Limit => {}
             End::Text(total) if total < wanted.offset => {
                 result["totalLines"] = json!(total);
-                result["note"] = json!(format!("the file has {total} lines, so there are none at offset {}", wanted.offset));
+                result["note"] =
+                    json!(format!("the file has {total} lines, so there are none at offset {}", wanted.offset));
             }
             End::Text(_) => {}
             End::Room | End::InsideLine => {
@@ -174,7 +175,8 @@ impl Reading<'_> {
             return Ok(Err(ToolError::Failed(message)));
         }
         let too_large = |size, limit| {
-            let message = format!("Image file: {name} ({mime}, {size} bytes) is larger than {limit}; make a smaller one of it");
+            let message =
+                format!("Image file: {name} ({mime}, {size} bytes) is larger than {limit}; make a smaller one of it");
             Ok(Err(ToolError::Failed(message)))
         };
         let limit = "the 10 MB (10485760 bytes) that an image may have";

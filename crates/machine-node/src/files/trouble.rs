@@ -22,13 +22,17 @@ pub(super) fn explain(place: &Place, path: &Path, errno: Errno) -> ToolError {
             "{shown} is outside of what this node may touch; use a path below {}",
             place.roots()
         )),
-        Errno::LOOP => ToolError::NotAllowed(format!("{shown} leads through a link that is not followed, or in circles")),
+        Errno::LOOP => {
+            ToolError::NotAllowed(format!("{shown} leads through a link that is not followed, or in circles"))
+        }
         Errno::ACCESS | Errno::PERM => {
             ToolError::NotAllowed(format!("{shown}: permission denied for the user that the node runs as"))
         }
         Errno::ROFS => ToolError::NotAllowed(format!("{shown} is on a file system that is mounted read-only")),
         Errno::ISDIR => directory(path),
-        Errno::NOSPC | Errno::DQUOT => ToolError::Failed(format!("{shown} cannot be written: the disk is full ({errno})")),
+        Errno::NOSPC | Errno::DQUOT => {
+            ToolError::Failed(format!("{shown} cannot be written: the disk is full ({errno})"))
+        }
         Errno::NAMETOOLONG => ToolError::InvalidArgs(format!("`path` has a name in it that is too long: {shown}")),
         Errno::AGAIN => ToolError::Failed(format!("{shown} has nothing to read now, and reading it would wait")),
         errno => ToolError::Failed(format!("{shown}: {errno}")),

@@ -33,7 +33,8 @@ async fn what_is_inside_works() {
     symlink("../a.txt", place.path("open/sub/up")).unwrap();
     symlink(place.path("open/sub"), place.path("open/absolute")).unwrap();
     symlink(place.path("open2"), place.path("open/other-root")).unwrap();
-    for path in ["a.txt", "sub/b.txt", "sub/../a.txt", "sub/up", "absolute/b.txt", "other-root/c.txt", "../open2/c.txt"] {
+    for path in ["a.txt", "sub/b.txt", "sub/../a.txt", "sub/up", "absolute/b.txt", "other-root/c.txt", "../open2/c.txt"]
+    {
         assert_eq!(place.ok("Read", json!({ "path": path })).await["content"], "1\tinside", "{path}");
     }
     for path in ["new/deep/x.txt", "absolute/y.txt", "sub/up", "../open2/z.txt"] {
@@ -43,7 +44,8 @@ async fn what_is_inside_works() {
     assert_eq!(place.text("open/a.txt"), "edited");
     assert_eq!(place.text("open/sub/y.txt"), "edited");
     let found = place.ok("Grep", json!({ "pattern": "edited" })).await;
-    let paths: Vec<_> = found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
+    let paths: Vec<_> =
+        found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
     assert!(paths.contains(&&*place.shown("open/absolute/y.txt")), "{paths:?}");
     assert!(paths.contains(&&*place.shown("open/other-root/z.txt")), "{paths:?}");
 }
@@ -56,7 +58,15 @@ async fn what_is_outside_is_refused_with_the_roots() {
     symlink(place.path("outside/secret.txt"), place.path("open/absolute")).unwrap();
     symlink("../outside/new.txt", place.path("open/dangling")).unwrap();
     let direct = place.shown("outside/secret.txt");
-    for path in ["link", "absolute", "dir/secret.txt", "../outside/secret.txt", &direct, "/etc/passwd", "sub/../../outside/secret.txt"] {
+    for path in [
+        "link",
+        "absolute",
+        "dir/secret.txt",
+        "../outside/secret.txt",
+        &direct,
+        "/etc/passwd",
+        "sub/../../outside/secret.txt",
+    ] {
         let message = place.fails("Read", json!({ "path": path }), NotAllowed).await;
         assert!(message.contains(&place.shown("open")), "{message}");
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;

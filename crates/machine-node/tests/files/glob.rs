@@ -11,7 +11,9 @@ use crate::Place;
 
 fn tree() -> Place {
     let place = Place::new();
-    for (age, name) in ["src/main.rs", "src/deep/er/lib.rs", "README.md", ".hidden/x.rs", "target/y.rs"].iter().enumerate() {
+    for (age, name) in
+        ["src/main.rs", "src/deep/er/lib.rs", "README.md", ".hidden/x.rs", "target/y.rs"].iter().enumerate()
+    {
         let path = place.file(name, "x");
         let time = UNIX_EPOCH + Duration::from_secs(1_000_000 - age as u64);
         File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
@@ -30,7 +32,12 @@ async fn check(place: &Place, args: Value, expected: &[&str]) {
 #[tokio::test]
 async fn files_are_found_newest_first() {
     let place = tree();
-    check(&place, json!({ "pattern": "**/*.rs" }), &["src/main.rs", "src/deep/er/lib.rs", ".hidden/x.rs", "target/y.rs"]).await;
+    check(
+        &place,
+        json!({ "pattern": "**/*.rs" }),
+        &["src/main.rs", "src/deep/er/lib.rs", ".hidden/x.rs", "target/y.rs"],
+    )
+    .await;
     check(&place, json!({ "pattern": "src/**/*.rs" }), &["src/main.rs", "src/deep/er/lib.rs"]).await;
     check(&place, json!({ "pattern": "*.md" }), &["README.md"]).await;
     check(&place, json!({ "pattern": "*/*.rs" }), &["src/main.rs", ".hidden/x.rs", "target/y.rs"]).await;

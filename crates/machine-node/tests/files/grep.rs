@@ -23,13 +23,18 @@ async fn lines_are_found_in_the_order_of_their_paths() {
     place.file("target/ignored.md", "fn one\n");
     place.file(".gitignore", "target\n");
     check(&place, json!({ "pattern": "fn two" }), &[("b.rs", 2, "fn two() {}")]).await;
-    check(&place, json!({ "pattern": r"\bone\b", "include": "*.{rs,ts}" }), &[
-        (".hidden/z.rs", 1, "fn one"),
-        ("a/x.ts", 1, "function one() {}"),
-        ("b.rs", 1, "fn one() {}"),
-    ])
+    check(
+        &place,
+        json!({ "pattern": r"\bone\b", "include": "*.{rs,ts}" }),
+        &[(".hidden/z.rs", 1, "fn one"), ("a/x.ts", 1, "function one() {}"), ("b.rs", 1, "fn one() {}")],
+    )
     .await;
-    check(&place, json!({ "pattern": "^fn", "path": "b.rs" }), &[("b.rs", 1, "fn one() {}"), ("b.rs", 2, "fn two() {}")]).await;
+    check(
+        &place,
+        json!({ "pattern": "^fn", "path": "b.rs" }),
+        &[("b.rs", 1, "fn one() {}"), ("b.rs", 2, "fn two() {}")],
+    )
+    .await;
     check(&place, json!({ "pattern": "one", "path": "target" }), &[("target/ignored.md", 1, "fn one")]).await;
     check(&place, json!({ "pattern": "one", "include": "x.*" }), &[("a/x.ts", 1, "function one() {}")]).await;
     check(&place, json!({ "pattern": "three" }), &[]).await;

@@ -80,6 +80,7 @@ async fn the_nodes_environment_and_memory_are_not_readable() {
     }
     let found = place.ok("Grep", json!({ "pattern": "PATH" })).await;
     assert_eq!(found["count"], 0, "{found}");
-    let found = place.ok("Grep", json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" })).await;
+    let found =
+        place.ok("Grep", json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" })).await;
     assert_eq!(found["count"], 0, "{found}");
 }

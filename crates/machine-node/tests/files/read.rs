@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::Place;
 
 /// The smallest PNG there is: one pixel.
-pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+pub(crate) const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 async fn check(content: &[u8], mut args: Value, expected: &str, lines: u64) {
     let place = Place::new();
@@ -58,8 +59,8 @@ async fn paths_are_relative_to_the_workspace_or_absolute() {
 #[tokio::test]
 async fn what_does_not_fit_is_read_on() {
     let place = Place::new();
-    let text: String = (0..200_000).map(|line| format!("line \"{line}\" of a long text\n")).collect();
-    place.file("long.txt", &text);
+    let lines: Vec<_> = (0..200_000).map(|line| format!("line \"{line}\" of a long text")).collect();
+    place.file("long.txt", lines.join("\n"));
     let (mut offset, mut lines) = (json!(0), 0);
     loop {
         let page = place.ok("Read", json!({ "path": "long.txt", "offset": offset })).await;

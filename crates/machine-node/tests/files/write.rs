@@ -82,7 +82,8 @@ async fn a_full_disk_leaves_the_old_file_and_nothing_else() {
     let disk = place.path("disk");
     std::fs::create_dir(&disk).unwrap();
     // A file system of its own, which is gone with the program that made it.
-    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(&disk).output();
+    let mounted =
+        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(&disk).output();
     if !mounted.is_ok_and(|done| done.status.success()) {
         eprintln!("skipped: a small disk can only be mounted by root");
         return;
@@ -92,7 +93,9 @@ async fn a_full_disk_leaves_the_old_file_and_nothing_else() {
     let content = "x".repeat(1024 * 1024);
     place.fails("Write", json!({ "path": "disk/a.txt", "content": content }), ErrorKind::Failed).await;
     place.fails("Write", json!({ "path": "disk/b.txt", "content": content }), ErrorKind::Failed).await;
-    place.fails("Edit", json!({ "path": "disk/a.txt", "oldString": "old", "newString": content }), ErrorKind::Failed).await;
+    place
+        .fails("Edit", json!({ "path": "disk/a.txt", "oldString": "old", "newString": content }), ErrorKind::Failed)
+        .await;
     assert_eq!(place.text("disk/a.txt"), "old");
     assert_eq!(place.names("disk"), ["a.txt"]);
     place.ok("Write", json!({ "path": "disk/a.txt", "content": "new" })).await;
