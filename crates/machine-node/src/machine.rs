@@ -53,6 +53,7 @@ pub struct Machine {
 
 struct Inner {
     options: Options,
+    files: Arc<files::Files>,
     events: NodeEvents,
 }
 
@@ -63,7 +64,12 @@ impl Machine {
         for root in &mut options.allow_roots {
             *root = directory("the allowed root", root)?;
         }
-        Ok(Self { inner: Arc::new(Inner { options, events: NodeEvents::new() }) })
+        let files = files::Files::open(&options).map_err(|(path, error)| StartError::Directory {
+            what: "the allowed root",
+            path,
+            error,
+        })?;
+        Ok(Self { inner: Arc::new(Inner { options, files, events: NodeEvents::new() }) })
     }
 
     /// Adds the tools.
@@ -75,6 +81,10 @@ impl Machine {
     /// What becomes of the processes that the machine runs in the background, for the client that connects it.
     pub fn events(&self) -> &NodeEvents {
         &self.inner.events
+    }
+
+    pub(crate) fn files(&self) -> &Arc<files::Files> {
+        &self.inner.files
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -75,6 +75,10 @@ impl CallState {
         &self.request_id
     }
 
+    pub(crate) fn max_frame(&self) -> usize {
+        self.shared.max_frame
+    }
+
     pub(crate) fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }

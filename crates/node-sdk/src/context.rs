@@ -83,6 +83,12 @@ impl ToolContext {
         }
     }
 
+    /// How large the response may be, with everything around the result. A larger result is cut, and then has lost its
+    /// form; a tool that can give a part of its own choice had better do that.
+    pub fn max_response_bytes(&self) -> usize {
+        self.call.as_ref().map_or(sa_protocol::MAX_TOOL_RESPONSE_BYTES, |call| call.max_frame())
+    }
+
     /// The trace the call belongs to, as W3C Trace Context writes it.
     pub fn traceparent(&self) -> Option<&str> {
         self.call.as_ref()?.traceparent()

@@ -24,6 +24,7 @@ mod eligibility;
 mod half_open;
 mod hosts;
 mod limits;
+mod machine_files;
 mod mcp;
 mod node_events;
 mod node_names;

@@ -1,7 +1,77 @@
 //! Read, Write, Edit, Glob and Grep.
 
-use sa_node_sdk::ToolRegistry;
+mod args;
+mod edit;
+mod glob;
+mod grep;
+mod hidden;
+mod lines;
+mod locks;
+mod mounts;
+mod near;
+mod pattern;
+mod place;
+mod read;
+mod replace;
+mod trouble;
+mod walk;
+mod watch;
+mod write;
 
-use crate::Machine;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-pub(crate) fn register(_machine: &Machine, _tools: &mut ToolRegistry) {}
+use sa_node_sdk::{ToolContext, ToolError, ToolRegistry};
+
+use self::locks::Locks;
+use self::place::Place;
+use crate::{Machine, Options};
+
+/// What the file tools share.
+pub(crate) struct Files {
+    place: Place,
+    locks: Locks,
+}
+
+impl Files {
+    /// Opens the roots that the options allow. The error names the one that cannot be used.
+    pub(crate) fn open(options: &Options) -> Result<Arc<Self>, (PathBuf, io::Error)> {
+        let place = Place::open(&options.workspace, &options.allow_roots, &options.hidden)?;
+        Ok(Arc::new(Self { place, locks: Locks::default() }))
+    }
+}
+
+pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
+    let files = || Arc::clone(machine.files());
+    tools.register_host_tool("Read", read::Read(files()));
+    tools.register_host_tool("Glob", glob::Glob(files()));
+    tools.register_host_tool("Grep", grep::Grep(files()));
+    if !machine.options().read_only {
+        tools.register_host_tool("Write", write::Write(files()));
+        tools.register_host_tool("Edit", edit::Edit(files()));
+    }
+}
+
+/// Runs what waits for the disk where it keeps nobody else waiting.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    tokio::task::spawn_blocking(work).await?
+}
+
+/// How many bytes of JSON a result may have, with room for what the SDK puts around it.
+fn room(ctx: &ToolContext) -> usize {
+    const ENVELOPE: usize = 2048;
+    ctx.max_response_bytes().saturating_sub(ENVELOPE + 2 * ctx.request_id.len())
+}
+
+/// How many bytes a text takes inside of a JSON string.
+fn escaped_len(text: &str) -> usize {
+    let extra = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(extra).sum::<usize>()
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sa_node::host::{self, Role};
 use sa_node::{Machine, Options};
-use sa_node_sdk::{NodeClientBuilder, ToolRegistry};
+use sa_node_sdk::{MAX_TOOL_RESPONSE_BYTES, NodeClientBuilder, ToolRegistry};
 
 use super::output::Failure;
 
@@ -71,6 +71,9 @@ pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
         .events(machine.events())
         .version(crate::VERSION)
         .gateway_ws_url(&args.gateway)
+        // Images and files are larger than what most tools take and give.
+        .max_request_bytes(MAX_TOOL_RESPONSE_BYTES)
+        .max_response_bytes(MAX_TOOL_RESPONSE_BYTES)
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()
         .map_err(|error| Failure::usage(error.to_string()))?;

@@ -1,0 +1,164 @@
+//! Arguments, as agents write them.
+
+use std::path::{Component, Path, PathBuf};
+
+use sa_node_sdk::ToolError;
+use serde_json::{Map, Value};
+
+/// No system takes longer paths, and none of the other texts that are not the content of a file need be longer.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// The largest whole number that JSON carries without loss everywhere.
+const MAX_NUMBER: f64 = 9_007_199_254_740_991.0;
+
+pub(super) struct Args(Map<String, Value>);
+
+impl Args {
+    /// The arguments of a tool that knows these names.
+    pub(super) fn new(args: Value, known: &[&str]) -> Result<Self, ToolError> {
+        let args = match args {
+            Value::Object(args) => args,
+            Value::Null => Map::new(),
+            other => return Err(invalid(format!("the arguments must be an object, and are {}", kind(&other)))),
+        };
+        if let Some(name) = args.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(invalid(format!("there is no argument `{name}`; there are {}", known.join(", "))));
+        }
+        Ok(Self(args))
+    }
+
+    pub(super) fn optional_text(&mut self, name: &str) -> Result<Option<String>, ToolError> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(invalid(format!("`{name}` must be a string, and is {}", kind(&other)))),
+        }
+    }
+
+    pub(super) fn text(&mut self, name: &str) -> Result<String, ToolError> {
+        self.optional_text(name)?.ok_or_else(|| invalid(format!("`{name}` is missing")))
+    }
+
+    /// A text that names files: not empty, not endless, without zero bytes.
+    pub(super) fn optional_path(&mut self, name: &str) -> Result<Option<String>, ToolError> {
+        let Some(path) = self.optional_text(name)? else { return Ok(None) };
+        if path.is_empty() {
+            return Err(invalid(format!("`{name}` is empty")));
+        }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(invalid(format!("`{name}` is longer than {MAX_PATH_BYTES} bytes")));
+        }
+        if path.contains('\0') {
+            return Err(invalid(format!("`{name}` has a zero byte in it")));
+        }
+        Ok(Some(path))
+    }
+
+    pub(super) fn path(&mut self, name: &str) -> Result<String, ToolError> {
+        self.optional_path(name)?.ok_or_else(|| invalid(format!("`{name}` is missing")))
+    }
+
+    /// A whole number from zero up, written as 3 or as 3.0.
+    pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, ToolError> {
+        let number = match self.0.remove(name) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Number(number)) => number,
+            Some(other) => return Err(invalid(format!("`{name}` must be a number, and is {}", kind(&other)))),
+        };
+        let value = number.as_f64().unwrap_or(f64::NAN);
+        if value.fract() == 0.0 && (0.0..=MAX_NUMBER).contains(&value) {
+            return Ok(Some(value as u64));
+        }
+        Err(invalid(format!("`{name}` must be a whole number from 0 up, and is {number}")))
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ToolError> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(other) => Err(invalid(format!("`{name}` must be true or false, and is {}", kind(&other)))),
+        }
+    }
+}
+
+pub(super) fn invalid(why: String) -> ToolError {
+    ToolError::InvalidArgs(why)
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The path seen from `base`, absolute, with `.` and `..` taken as text: `a/../b` is `b`, whatever `a` is.
+pub(super) fn absolute(base: &Path, path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for component in base.join(path).components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check_count(value: Value, expected: Result<Option<u64>, ()>) {
+        let mut args = Args::new(json!({ "limit": value }), &["limit"]).unwrap();
+        let count = args.count("limit");
+        if let Err(error) = &count {
+            assert!(matches!(error, ToolError::InvalidArgs(why) if why.contains("limit")), "{error}");
+        }
+        assert_eq!(count.map_err(drop), expected, "{value}");
+    }
+
+    #[test]
+    fn counts_are_whole_and_not_negative() {
+        check_count(json!(3), Ok(Some(3)));
+        check_count(json!(3.0), Ok(Some(3)));
+        check_count(json!(0), Ok(Some(0)));
+        check_count(Value::Null, Ok(None));
+        for bad in [json!(-1), json!(3.5), json!(1e300), json!(u64::MAX), json!("3"), json!([3]), json!(true)] {
+            check_count(bad, Err(()));
+        }
+    }
+
+    #[test]
+    fn arguments_have_names_and_types() {
+        assert!(Args::new(json!({ "pth": "x" }), &["path"]).is_err());
+        assert!(Args::new(json!(["x"]), &["path"]).is_err());
+        assert!(Args::new(Value::Null, &["path"]).unwrap().path("path").is_err());
+        for bad in [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1)] {
+            assert!(Args::new(json!({ "path": bad }), &["path"]).unwrap().path("path").is_err());
+        }
+        assert!(Args::new(json!({ "all": "yes" }), &["all"]).unwrap().flag("all").is_err());
+    }
+
+    #[track_caller]
+    fn check_absolute(path: &str, expected: &str) {
+        assert_eq!(absolute(Path::new("/work/space"), Path::new(path)), Path::new(expected));
+    }
+
+    #[test]
+    fn paths_are_taken_as_text() {
+        check_absolute("a/b", "/work/space/a/b");
+        check_absolute("./a//b/.", "/work/space/a/b");
+        check_absolute("../a", "/work/a");
+        check_absolute("/etc/../../x", "/x");
+        check_absolute(".", "/work/space");
+    }
+}

@@ -1,0 +1,227 @@
+//! `Edit`: one piece of a text for another.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
+use rustix::io::Errno;
+use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use serde_json::{Value, json};
+
+use super::args::{Args, invalid};
+use super::hidden::identity;
+use super::place::Target;
+use super::replace::{Replaced, current, errno, replace};
+use super::{Files, blocking, trouble};
+
+pub(super) struct Edit(pub(super) Arc<Files>);
+
+/// The whole file is in memory while it is edited.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// How often an edit begins anew because somebody else writes the file.
+const MAX_TRIES: usize = 5;
+
+#[async_trait::async_trait]
+impl NodeTool for Edit {
+    async fn call(&self, _: ToolContext, args: Value) -> ToolResult {
+        let mut args = Args::new(args, &["path", "oldString", "newString", "replaceAll"])?;
+        let path = args.path("path")?;
+        let change =
+            Change { old: args.text("oldString")?, new: args.text("newString")?, all: args.flag("replaceAll")? };
+        if change.old.is_empty() {
+            return Err(invalid("`oldString` is empty; give the text to replace, or use Write for a new file".into()));
+        }
+        if change.old == change.new {
+            return Err(invalid("`oldString` and `newString` are the same, so there is nothing to change".into()));
+        }
+        let files = Arc::clone(&self.0);
+        blocking(move || files.edit(&path, &change)).await
+    }
+
+    fn title(&self) -> Option<String> {
+        Some("Edit a file".into())
+    }
+
+    fn description(&self) -> Option<String> {
+        Some(
+            "Replaces text in a file of this machine. `oldString` must be in it exactly as given (without the line \
+             numbers that Read shows), and once only unless `replaceAll` is true."
+                .into(),
+        )
+    }
+
+    fn input_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": {
+                "path": { "type": "string", "minLength": 1, "maxLength": 4096,
+                    "description": "Path to the file. Relative paths resolve against the node workspace." },
+                "oldString": { "type": "string", "minLength": 1, "description": "Exact text to find and replace." },
+                "newString": { "type": "string", "description": "Replacement text." },
+                "replaceAll": { "type": "boolean", "default": false,
+                    "description": "Replace all occurrences. When false, there must be exactly one match." },
+            },
+            "required": ["path", "oldString", "newString"],
+            "additionalProperties": false,
+        }))
+    }
+
+    fn output_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": {
+                "path": { "type": "string", "description": "The resolved absolute path." },
+                "replacements": { "type": "integer", "description": "How many replacements were made." },
+            },
+            "required": ["path", "replacements"],
+        }))
+    }
+
+    fn annotations(&self) -> Option<Value> {
+        Some(json!({ "title": "Edit a file", "readOnlyHint": false, "destructiveHint": true,
+            "idempotentHint": false, "openWorldHint": false }))
+    }
+
+    fn capabilities(&self) -> Vec<String> {
+        vec!["filesystem.edit".into()]
+    }
+}
+
+struct Change {
+    old: String,
+    new: String,
+    all: bool,
+}
+
+impl Files {
+    fn edit(&self, path: &str, change: &Change) -> ToolResult {
+        let path = self.place.resolve(Some(path));
+        let explain = |errno| trouble::explain(&self.place, &path, errno);
+        let target = self.place.target(&path, false).map_err(explain)?;
+        let replacements = self.locks.with(&target, || self.edit_alone(&path, &target, change)).map_err(explain)??;
+        Ok(json!({ "path": path.to_string_lossy(), "replacements": replacements }))
+    }
+
+    fn edit_alone(&self, path: &Path, target: &Target, change: &Change) -> Result<usize, ToolError> {
+        let explain = |errno| trouble::explain(&self.place, path, errno);
+        for _ in 0..MAX_TRIES {
+            if current(&self.place, path, target)?.is_none() {
+                return Err(explain(Errno::NOENT));
+            }
+            let (before, stat) = content(target, path).map_err(|trouble| trouble.unwrap_or_else(explain))?;
+            if self.place.hidden().is(&stat) {
+                return Err(trouble::secret(path));
+            }
+            let text = std::str::from_utf8(&before).map_err(|error| {
+                let at = error.valid_up_to();
+                ToolError::Failed(format!(
+                    "{} is not UTF-8 text (the first wrong byte is at {at}); nothing was changed",
+                    path.display()
+                ))
+            })?;
+            let (after, replacements) = change.apply(text, path)?;
+            let unchanged =
+                || content(target, path).is_ok_and(|(now, new)| identity(&new) == identity(&stat) && now == before);
+            if replace(target, Some(&stat), after.as_bytes(), unchanged).map_err(explain)? == Replaced::Yes {
+                return Ok(replacements);
+            }
+        }
+        Err(ToolError::Failed(format!(
+            "{} was changed meanwhile by somebody else, again and again; nothing was changed: read it and try again",
+            path.display()
+        )))
+    }
+}
+
+impl Change {
+    fn apply(&self, text: &str, path: &Path) -> Result<(String, usize), ToolError> {
+        let shown = path.display();
+        let found = text.matches(&self.old).count();
+        if found == 0 {
+            let windows = text.contains(&self.old.replace('\n', "\r\n"));
+            let hint = if windows {
+                "its lines end with \\r\\n: write them so"
+            } else {
+                "read it anew and copy the text exactly"
+            };
+            return Err(ToolError::Failed(format!("`oldString` was not found in {shown}; {hint}")));
+        }
+        if found > 1 && !self.all {
+            return Err(ToolError::Failed(format!(
+                "`oldString` was found {found} times in {shown}; use replaceAll: true to replace them all, or give more of \
+                 the text around the one that is meant"
+            )));
+        }
+        let size = self.new.len().saturating_mul(found).saturating_add(text.len() - self.old.len() * found);
+        if size > MAX_BYTES {
+            return Err(ToolError::Failed(format!(
+                "{shown} would have {size} bytes; files up to {MAX_BYTES} can be edited"
+            )));
+        }
+        Ok((text.replace(&self.old, &self.new), found))
+    }
+}
+
+/// The whole file. The error is a word for the caller, or what the system says.
+fn content(target: &Target, path: &Path) -> Result<(Vec<u8>, Stat), Trouble> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(&target.directory, &target.name, flags, Mode::empty())?);
+    let stat = fstat(&file)?;
+    trouble::regular(path, &stat).map_err(Trouble::Said)?;
+    let mut content = Vec::new();
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).map_err(|error| errno(&error))?;
+    if content.len() > MAX_BYTES {
+        let message = format!("{} is larger than the {MAX_BYTES} bytes that can be edited; use Bash", path.display());
+        return Err(Trouble::Said(ToolError::Failed(message)));
+    }
+    Ok((content, stat))
+}
+
+enum Trouble {
+    Said(ToolError),
+    System(Errno),
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+impl Trouble {
+    fn unwrap_or_else(self, explain: impl FnOnce(Errno) -> ToolError) -> ToolError {
+        match self {
+            Self::Said(error) => error,
+            Self::System(errno) => explain(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_edit_is_what_a_naive_one_would_be(text in "[ab\r\né]{0,20}", old in "[ab\né]{1,3}", new in "[ab\né]{0,3}", all: bool) {
+            let count = text.matches(&old).count();
+            let change = Change { old: old.clone(), new: new.clone(), all };
+            let applied = change.apply(&text, Path::new("x")).ok();
+            let expected = match (count, all) {
+                (0, _) | (2.., false) => None,
+                _ => Some((text.split(&old).collect::<Vec<_>>().join(&new), count)),
+            };
+            prop_assert_eq!(applied, expected);
+        }
+    }
+
+    #[test]
+    fn a_replacement_has_a_bound() {
+        let change = Change { old: "a".into(), new: "b".repeat(MAX_BYTES / 1000), all: true };
+        assert!(change.apply(&"a".repeat(2000), Path::new("x")).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! `Grep`: the lines that match.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use globset::GlobSet;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
+use ignore::DirEntry;
+use rustix::io::Errno;
+use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use serde_json::{Value, json};
+
+use super::args::{Args, invalid};
+use super::near::Near;
+use super::pattern::compile;
+use super::walk::{Search, Walk, check_base};
+use super::watch::{Watch, Watched, watched};
+use super::{Files, escaped_len, room};
+
+pub(super) struct Grep(pub(super) Arc<Files>);
+
+const MAX_MATCHES: usize = 100;
+const MAX_CHARACTERS: usize = 200;
+
+/// A line must fit into memory to be matched; a file with a longer one is not searched.
+const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
+
+#[async_trait::async_trait]
+impl NodeTool for Grep {
+    async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
+        let mut args = Args::new(args, &["pattern", "path", "include"])?;
+        let (pattern, path, include) =
+            (args.text("pattern")?, args.optional_path("path")?, args.optional_path("include")?);
+        let matcher = matcher(&pattern)?;
+        if let Some(include) = include.as_ref().filter(|include| include.contains('/')) {
+            return Err(invalid(format!(
+                "`include` is matched against names only, and {include} has a `/` in it; use `path` for the directory"
+            )));
+        }
+        let include = include.as_deref().map(compile).transpose()?;
+        let files = Arc::clone(&self.0);
+        let room = room(&ctx);
+        watched(&ctx, move |watch| {
+            let base = files.place.resolve(path.as_deref());
+            let (found, unreadable) = find(&files, &base, matcher, include, watch)?;
+            Ok(found.into_result(&pattern, &base, unreadable, room))
+        })
+        .await
+    }
+
+    fn title(&self) -> Option<String> {
+        Some("Search in files".into())
+    }
+
+    fn description(&self) -> Option<String> {
+        Some(
+            "Searches the lines of files of this machine for a regular expression (Rust syntax, one line at a time). Hidden \
+             and ignored files are searched as well, links are followed, binary files are not searched. Returns the first \
+             100 matching lines in the order of their paths, and `truncated` if there are more."
+                .into(),
+        )
+    }
+
+    fn input_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": {
+                "pattern": { "type": "string", "description": "Regex pattern to search for (Rust `regex` crate syntax)." },
+                "path": { "type": "string", "minLength": 1, "maxLength": 4096,
+                    "description": "Directory to search in, or one file. Relative paths resolve against the node workspace, which is also the default." },
+                "include": { "type": "string", "minLength": 1, "maxLength": 4096,
+                    "description": "File name glob pattern to filter files (e.g. \"*.md\", \"*.{rs,ts}\"). Matched against file name only, not full path." },
+            },
+            "required": ["pattern"],
+            "additionalProperties": false,
+        }))
+    }
+
+    fn output_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": {
+                "pattern": { "type": "string" },
+                "basePath": { "type": "string", "description": "The resolved search directory." },
+                "matches": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string" },
+                        "line": { "type": "integer", "description": "The line's number, from 1." },
+                        "content": { "type": "string", "description": "The line, or its first 200 characters." },
+                    },
+                    "required": ["path", "line", "content"],
+                } },
+                "count": { "type": "integer", "description": "How many lines match." },
+                "truncated": { "const": true, "description": "There are more; instead of `count`." },
+                "unreadable": { "type": "integer", "description": "How many files and directories could not be read." },
+            },
+            "required": ["pattern", "basePath", "matches"],
+        }))
+    }
+
+    fn annotations(&self) -> Option<Value> {
+        Some(json!({ "title": "Search in files", "readOnlyHint": true, "openWorldHint": false }))
+    }
+
+    fn capabilities(&self) -> Vec<String> {
+        vec!["text.search".into()]
+    }
+}
+
+fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
+    let built = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).build(pattern);
+    built.map_err(|error| invalid(format!("`pattern` is no regular expression for single lines: {error}")))
+}
+
+fn find(
+    files: &Arc<Files>,
+    base: &Path,
+    matcher: RegexMatcher,
+    include: Option<GlobSet>,
+    watch: Arc<Watch>,
+) -> Result<(Found, u64), ToolError> {
+    let found = Arc::new(Found::default());
+    let named = Arc::new(Named { include, found: Arc::clone(&found) });
+    let walk = Walk::new(files, base, watch);
+    if matches!(files.place.open_directory(base), Err(Errno::NOTDIR)) {
+        // One file is as good as a directory.
+        let (file, _) = files.place.open_file(base)?;
+        if named.matches(Path::new(base.file_name().unwrap_or_default())) {
+            Lines::new(&matcher).search(base, &file, &walk, &found);
+        }
+    } else {
+        check_base(files, base)?;
+        walk.run(&named, None, || {
+            let (mut lines, mut near) = (Lines::new(&matcher), Near::default());
+            let (walk, found) = (Arc::clone(&walk), Arc::clone(&found));
+            move |path: &Path| match near.open(&walk.files, path, &walk.hidden) {
+                Ok(file) => lines.search(path, &file, &walk, &found),
+                Err(Errno::ACCESS) => walk.count_unreadable(),
+                // Gone, or none of ours.
+                Err(_) => {}
+            }
+        });
+    }
+    drop(named);
+    let unreadable = walk.unreadable();
+    drop(walk);
+    Ok((Arc::into_inner(found).unwrap_or_default(), unreadable))
+}
+
+/// Files by their names, as long as they can still be among the first.
+struct Named {
+    include: Option<GlobSet>,
+    found: Arc<Found>,
+}
+
+impl Named {
+    fn matches(&self, name: &Path) -> bool {
+        self.include.as_ref().is_none_or(|include| include.is_match(name))
+    }
+}
+
+impl Search for Named {
+    fn enters(&self, directory: &DirEntry) -> bool {
+        !self.found.is_past(directory.path())
+    }
+
+    fn wants(&self, file: &DirEntry) -> bool {
+        self.matches(Path::new(file.file_name())) && !self.found.is_past(file.path())
+    }
+}
+
+struct Line {
+    number: u64,
+    content: String,
+}
+
+/// The first matches in the order of their paths, whoever finds them when: two searches of the same tree give the same.
+///
+/// As soon as there are enough of them, whatever comes after the last one in that order need not be searched any more.
+#[derive(Default)]
+struct Found {
+    first: Mutex<First>,
+    enough: AtomicBool,
+}
+
+#[derive(Default)]
+struct First {
+    files: BTreeMap<PathBuf, Vec<Line>>,
+    lines: usize,
+}
+
+impl Found {
+    fn add(&self, path: &Path, lines: Vec<Line>) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.lines += lines.len();
+        first.files.insert(path.to_owned(), lines);
+        while let Some(last) = first.files.last_entry().map(|last| last.get().len())
+            && first.lines - last > MAX_MATCHES
+        {
+            first.files.pop_last();
+            first.lines -= last;
+        }
+        if first.lines > MAX_MATCHES {
+            self.enough.store(true, Ordering::Release);
+        }
+    }
+
+    fn is_past(&self, path: &Path) -> bool {
+        self.enough.load(Ordering::Acquire) && {
+            let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            first.files.last_key_value().is_some_and(|(last, _)| path > last.as_path())
+        }
+    }
+
+    fn into_result(self, pattern: &str, base: &Path, unreadable: u64, room: usize) -> Value {
+        let first = self.first.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let base = base.to_string_lossy();
+        let mut left = room.saturating_sub(escaped_len(pattern) + escaped_len(&base));
+        let mut matches = Vec::new();
+        let lines = first.files.iter().flat_map(|(path, lines)| lines.iter().map(move |line| (path, line)));
+        for (path, line) in lines.take(MAX_MATCHES) {
+            let path = path.to_string_lossy();
+            let Some(rest) = left.checked_sub(escaped_len(&path) + escaped_len(&line.content) + 64) else { break };
+            left = rest;
+            matches.push(json!({ "path": path, "line": line.number, "content": line.content }));
+        }
+        let truncated = matches.len() < first.lines;
+        let mut result = json!({ "pattern": pattern, "basePath": base, "matches": matches });
+        if truncated {
+            result["truncated"] = json!(true);
+        } else {
+            result["count"] = json!(first.lines);
+        }
+        if unreadable > 0 {
+            result["unreadable"] = json!(unreadable);
+        }
+        result
+    }
+}
+
+/// What one thread searches with.
+struct Lines {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+}
+
+impl Lines {
+    fn new(matcher: &RegexMatcher) -> Self {
+        let searcher = SearcherBuilder::new()
+            .line_number(true)
+            .bom_sniffing(false)
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(MAX_LINE_BYTES))
+            .build();
+        Self { matcher: matcher.clone(), searcher }
+    }
+
+    fn search(&mut self, path: &Path, file: &File, walk: &Walk, found: &Found) {
+        let mut hits = Hits::default();
+        let reader = Watched { file, watch: &walk.watch };
+        if self.searcher.search_reader(&self.matcher, reader, &mut hits).is_err() {
+            // A line too long, a file of a process that cannot be read now.
+            return walk.count_unreadable();
+        }
+        if !hits.binary && !hits.lines.is_empty() && is_text(file, &walk.watch).unwrap_or(false) {
+            found.add(path, hits.lines);
+        }
+    }
+}
+
+/// Whether all of a file is UTF-8, without zero bytes. Only files with matches are asked: it means reading them twice.
+fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
+    file.rewind()?;
+    let mut reader = Watched { file, watch };
+    let mut buffer = vec![0; 64 * 1024];
+    let mut kept = 0;
+    loop {
+        let read = reader.read(&mut buffer[kept..])?;
+        if read == 0 {
+            return Ok(kept == 0);
+        }
+        let filled = kept + read;
+        if buffer[kept..filled].contains(&0) {
+            return Ok(false);
+        }
+        match std::str::from_utf8(&buffer[..filled]) {
+            Ok(_) => kept = 0,
+            // A character that goes on in the next block.
+            Err(error) if error.error_len().is_none() => {
+                let whole = error.valid_up_to();
+                buffer.copy_within(whole..filled, 0);
+                kept = filled - whole;
+            }
+            Err(_) => return Ok(false),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Hits {
+    lines: Vec<Line>,
+    binary: bool,
+}
+
+impl Sink for Hits {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let line = found.bytes();
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let Ok(line) = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)) else {
+            self.binary = true;
+            return Ok(false);
+        };
+        let content = line.chars().take(MAX_CHARACTERS).collect();
+        self.lines.push(Line { number: found.line_number().unwrap_or(0), content });
+        Ok(self.lines.len() <= MAX_MATCHES)
+    }
+
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
+        self.binary |= finish.binary_byte_offset().is_some();
+        Ok(())
+    }
+}

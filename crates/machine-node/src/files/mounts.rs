@@ -1,0 +1,72 @@
+//! File systems that are no storage, such as `/proc`: endless, full of links to everywhere, with files that wait when
+//! they are read.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+const PSEUDO: [&str; 14] = [
+    "proc",
+    "sysfs",
+    "debugfs",
+    "tracefs",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "bpf",
+    "configfs",
+    "devpts",
+    "fusectl",
+    "pstore",
+    "binfmt_misc",
+    "mqueue",
+];
+
+/// Where such file systems are mounted.
+pub(super) fn pseudo() -> Vec<PathBuf> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|byte| *byte == b'\n').filter_map(mount_point).collect()
+}
+
+/// The mount point of a line of the table, if it is one of such a file system.
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let text = String::from_utf8_lossy(line);
+    let (_, system) = text.split_once(" - ")?;
+    if !PSEUDO.contains(&system.split(' ').next()?) {
+        return None;
+    }
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    Some(PathBuf::from(OsString::from_vec(unescape(field))))
+}
+
+/// Spaces and the like are written as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let code = (*first == b'\\' && tail.len() >= 3)
+            .then(|| u8::from_str_radix(std::str::from_utf8(&tail[..3]).ok()?, 8).ok())
+            .flatten();
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Option<&str>) {
+        assert_eq!(mount_point(line.as_bytes()), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn lines_of_the_table() {
+        check("22 1 0:21 / /proc rw,nosuid shared:12 - proc proc rw", Some("/proc"));
+        check("22 1 0:21 / /a\\040b\\134 rw - sysfs sysfs rw", Some("/a b\\"));
+        check("22 1 0:21 / /home rw - ext4 /dev/sda rw", None);
+        check("", None);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a glob pattern says about where to look.
+
+use std::path::{Component, Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use sa_node_sdk::ToolError;
+
+use super::args::invalid;
+
+pub(super) struct Pattern {
+    /// The directories that the pattern begins with, without any wildcard. Absolute if the pattern is.
+    pub(super) prefix: PathBuf,
+    /// How deep below the prefix a match can be, if that is known.
+    pub(super) depth: Option<usize>,
+    /// The rest, seen from the prefix.
+    rest: GlobSet,
+    /// What the first directories below the prefix must be called.
+    directories: Vec<GlobSet>,
+}
+
+impl Pattern {
+    pub(super) fn parse(pattern: &str) -> Result<Self, ToolError> {
+        let segments = segments(pattern);
+        let (last, leading) = segments.split_last().ok_or_else(|| invalid("`pattern` is empty".into()))?;
+        if matches!(*last, "" | "." | "..") {
+            return Err(invalid(format!(
+                "`pattern` names a directory: {pattern}; add `*` or `**` for the files in it"
+            )));
+        }
+        let plain = leading.iter().take_while(|segment| !has_wildcard(segment)).count();
+        let mut prefix = PathBuf::from(if pattern.starts_with('/') { "/" } else { "" });
+        prefix.extend(&segments[..plain]);
+        let rest: Vec<_> = segments[plain..].iter().copied().filter(|segment| !matches!(*segment, "" | ".")).collect();
+        if rest.contains(&"..") {
+            return Err(invalid(format!(
+                "`pattern` has a `..` behind a wildcard: {pattern}; begin with it, or use `path`"
+            )));
+        }
+        // A segment with a slash in it has one inside of braces, and any number of names can match it.
+        let named = rest.iter().take_while(|segment| **segment != "**" && !segment.contains('/')).count();
+        let depth = (named == rest.len()).then_some(named);
+        let directories = rest[..named.min(rest.len() - 1)].iter().map(|segment| compile(segment));
+        Ok(Self { prefix, depth, directories: directories.collect::<Result<_, _>>()?, rest: compile(&rest.join("/"))? })
+    }
+
+    /// Whether a file matches, by its path below the prefix.
+    pub(super) fn matches(&self, below: &Path) -> bool {
+        self.rest.is_match(below)
+    }
+
+    /// Whether a match can be below the directory of this name, which is this deep below the prefix (from 1).
+    pub(super) fn enters(&self, name: &Path, depth: usize) -> bool {
+        depth.checked_sub(1).and_then(|at| self.directories.get(at)).is_none_or(|glob| glob.is_match(name))
+    }
+
+    /// The directory that the prefix means, seen from here.
+    pub(super) fn start(&self, base: &Path) -> PathBuf {
+        super::args::absolute(base, &self.prefix)
+    }
+
+    pub(super) fn is_absolute(&self) -> bool {
+        self.prefix.components().next() == Some(Component::RootDir)
+    }
+}
+
+/// A glob in which `*` stays inside of a name and `**` does not.
+pub(super) fn compile(glob: &str) -> Result<GlobSet, ToolError> {
+    let built = GlobBuilder::new(glob).literal_separator(true).build();
+    let set = built.and_then(|glob| GlobSetBuilder::new().add(glob).build());
+    set.map_err(|error| invalid(format!("the glob `{glob}` cannot be read: {}", error.kind())))
+}
+
+fn has_wildcard(segment: &str) -> bool {
+    segment.contains(['*', '?', '[', ']', '{', '}', '\\'])
+}
+
+/// The parts between slashes. Slashes inside of braces and brackets part nothing.
+fn segments(pattern: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut depth, mut escaped) = (Vec::new(), 0, 0_usize, false);
+    for (at, character) in pattern.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            '/' if depth == 0 => {
+                parts.push(&pattern[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&pattern[begin..]);
+    // The one before a leading slash.
+    if pattern.starts_with('/') {
+        parts.remove(0);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, prefix: &str, depth: Option<usize>, matching: &[&str], other: &[&str]) {
+        let parsed = Pattern::parse(pattern).unwrap();
+        assert_eq!((parsed.prefix.to_str().unwrap(), parsed.depth), (prefix, depth), "{pattern}");
+        for path in matching.iter().chain(other) {
+            assert_eq!(parsed.matches(Path::new(path)), matching.contains(path), "{pattern} on {path}");
+        }
+        // A directory on the way to a match is never left out.
+        for path in matching {
+            for (at, name) in Path::new(path).parent().unwrap().iter().enumerate() {
+                assert!(parsed.enters(Path::new(name), at + 1), "{pattern} enters {name:?} of {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        check("*.md", "", Some(1), &["a.md", ".a.md"], &["a/b.md", "a.mdx"]);
+        check("**/*.md", "", None, &["a.md", "x/y/a.md"], &["a.rs"]);
+        check("src/**/*.rs", "src", None, &["a.rs", "x/y/a.rs"], &["a.md"]);
+        check("src/main.rs", "src", Some(1), &["main.rs"], &["x/main.rs"]);
+        check("/etc/*/x.{a,b}", "/etc", Some(2), &["q/x.a", "q/x.b"], &["x.a", "q/x.c"]);
+        check("{src,lib/x}/*.rs", "", None, &["src/a.rs", "lib/x/a.rs"], &["lib/a.rs"]);
+        check("../a/*", "../a", Some(1), &["b"], &["b/c"]);
+        check("a/*/c/**/d", "a", None, &["b/c/d", "b/c/x/y/d"], &["b/x/d"]);
+        check("[ab]/?", "", Some(2), &["a/x", "b/y"], &["c/x", "a/xy"]);
+        check("./x//y.txt", "./x/", Some(1), &["y.txt"], &[]);
+        check("a\\*b/c", "", Some(2), &["a*b/c"], &["axb/c"]);
+    }
+
+    #[test]
+    fn directories_that_cannot_match_are_not_entered() {
+        let pattern = Pattern::parse("a/x*/b/**").unwrap();
+        assert!(pattern.enters(Path::new("x1"), 1) && !pattern.enters(Path::new("y"), 1));
+        assert!(pattern.enters(Path::new("b"), 2) && !pattern.enters(Path::new("c"), 2));
+        assert!(pattern.enters(Path::new("anything"), 3));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        for bad in ["", "a/", "/", "**/../x", "a[", "{a", "a/.."] {
+            assert!(matches!(Pattern::parse(bad), Err(ToolError::InvalidArgs(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `Read`: the lines of a text, or an image as an image.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rustix::io::Errno;
+use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::args::Args;
+use super::lines::{End, NoPage, Page, Wanted, page, skip_lines};
+use super::{Files, blocking, escaped_len, room, trouble};
+
+pub(super) struct Read(pub(super) Arc<Files>);
+
+const MAX_IMAGE_BYTES: u64 = 10 * 1024 * 1024;
+
+/// Larger files are not read to their end only to say how many lines they have.
+const MAX_COUNTED_BYTES: i64 = 64 * 1024 * 1024;
+
+/// What is looked at to tell text from other things, before anything else.
+const FIRST_BLOCK: usize = 64 * 1024;
+
+#[async_trait::async_trait]
+impl NodeTool for Read {
+    async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
+        let mut args = Args::new(args, &["path", "offset", "limit"])?;
+        let path = args.path("path")?;
+        let (offset, limit) = (args.count("offset")?.unwrap_or(0), args.count("limit")?.unwrap_or(u64::MAX));
+        let files = Arc::clone(&self.0);
+        blocking(move || {
+            let path = files.place.resolve(Some(&path));
+            let (file, stat) = files.place.open_file(&path)?;
+            let room = room(&ctx).saturating_sub(escaped_len(&path.to_string_lossy()));
+            let reading = Reading { path: &path, size: stat.st_size, room };
+            let wanted = Wanted { offset, limit, room };
+            reading.read(file, &wanted, &ctx.cancel).map_err(|error| match error {
+                NoPage::Io(error) if error.kind() == io::ErrorKind::TimedOut => cancelled(),
+                NoPage::Io(error) => {
+                    trouble::explain(&files.place, &path, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                }
+                NoPage::NotText => ToolError::Failed(format!("{} changed while it was read", path.display())),
+            })?
+        })
+        .await
+    }
+
+    fn title(&self) -> Option<String> {
+        Some("Read a file".into())
+    }
+
+    fn description(&self) -> Option<String> {
+        Some(
+            "Reads a file of this machine. Text comes as lines, each with its number and a tab before it; `offset` and \
+             `limit` choose a part. Images (up to 10 MB) come as images. What does not fit is left out, and \
+             `truncated` and `nextOffset` say so."
+                .into(),
+        )
+    }
+
+    fn input_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": {
+                "path": { "type": "string", "minLength": 1, "maxLength": 4096,
+                    "description": "Path to the file. Relative paths resolve against the node workspace." },
+                "offset": { "type": "number", "minimum": 0, "default": 0,
+                    "description": "Line number to start reading from (0-based). Ignored for image files." },
+                "limit": { "type": "number", "minimum": 0,
+                    "description": "Maximum number of lines to read. All of them unless told. Ignored for image files." },
+            },
+            "required": ["path"],
+            "additionalProperties": false,
+        }))
+    }
+
+    fn output_schema(&self) -> Option<Value> {
+        let text = json!({
+            "properties": {
+                "path": { "type": "string", "description": "The resolved absolute path." },
+                "content": { "type": "string", "description": "The lines, each as `number<tab>line`." },
+                "lines": { "type": "integer", "description": "How many lines are returned." },
+                "truncated": { "const": true, "description": "Not all lines that were asked for fitted." },
+                "nextOffset": { "type": "integer", "description": "The offset to go on from." },
+                "totalLines": { "type": "integer", "description": "How many lines the file has, where that is known." },
+                "note": { "type": "string" },
+            },
+            "required": ["path", "content", "lines"],
+        });
+        let image = json!({
+            "properties": { "content": { "type": "array", "items": { "type": "object" } } },
+            "required": ["content"],
+        });
+        Some(json!({ "type": "object", "anyOf": [text, image] }))
+    }
+
+    fn annotations(&self) -> Option<Value> {
+        Some(json!({ "title": "Read a file", "readOnlyHint": true, "openWorldHint": false }))
+    }
+
+    fn capabilities(&self) -> Vec<String> {
+        vec!["filesystem.read".into()]
+    }
+}
+
+/// A file that is being read.
+struct Reading<'a> {
+    path: &'a Path,
+    /// As the system says; files of processes say 0.
+    size: i64,
+    room: usize,
+}
+
+impl Reading<'_> {
+    /// An outer error is one of reading, an inner one is about what was read.
+    fn read(&self, file: File, wanted: &Wanted, cancel: &CancellationToken) -> Result<ToolResult, NoPage> {
+        let mut text = BufReader::with_capacity(FIRST_BLOCK, Watched { file, cancel });
+        let first = text.fill_buf()?.to_vec();
+        let page = if is_text_so_far(&first) { page(&mut text, wanted) } else { Err(NoPage::NotText) };
+        match page {
+            Ok(page) => Ok(Ok(self.lines(page, wanted, &mut text)?)),
+            Err(NoPage::NotText) => {
+                let mut file = text.into_inner().file;
+                file.rewind()?;
+                Ok(self.no_text(&file, &first)?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lines(&self, page: Page, wanted: &Wanted, text: &mut BufReader<Watched<'_>>) -> io::Result<Value> {
+        let mut result = json!({
+            "path": self.path.to_string_lossy(),
+            "content": page.content,
+            "lines": page.lines,
+        });
+        let next = wanted.offset + page.lines;
+        match page.end {
+            End::Limit => {}
+            End::Text(total) if total < wanted.offset => {
+                result["totalLines"] = json!(total);
+                result["note"] =
+                    json!(format!("the file has {total} lines, so there are none at offset {}", wanted.offset));
+            }
+            End::Text(_) => {}
+            End::Room | End::InsideLine => {
+                result["truncated"] = json!(true);
+                result["nextOffset"] = json!(next);
+                if self.size <= MAX_COUNTED_BYTES {
+                    // The line that did not fit is behind us already.
+                    let consumed = next + u64::from(page.end == End::Room);
+                    result["totalLines"] = json!(consumed + skip_lines(text, u64::MAX)?);
+                }
+                result["note"] = json!(if page.end == End::Room {
+                    format!("not all lines fit into one result; read on with offset {next}")
+                } else {
+                    format!("line {next} is longer than a result may be, and is cut; the next one is at offset {next}")
+                });
+            }
+        }
+        Ok(result)
+    }
+
+    fn no_text(&self, file: &File, first: &[u8]) -> io::Result<ToolResult> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let mime = infer::get(first).map_or("application/octet-stream", |found| found.mime_type());
+        let mut size = self.size.max(first.len() as i64) as u64;
+        if !mime.starts_with("image/") {
+            let message = format!("Binary file: {name} ({mime}, {size} bytes) — not a text or image file");
+            return Ok(Err(ToolError::Failed(message)));
+        }
+        let too_large = |size, limit| {
+            let message =
+                format!("Image file: {name} ({mime}, {size} bytes) is larger than {limit}; make a smaller one of it");
+            Ok(Err(ToolError::Failed(message)))
+        };
+        let limit = "the 10 MB (10485760 bytes) that an image may have";
+        if size > MAX_IMAGE_BYTES {
+            return too_large(size, limit);
+        }
+        let mut bytes = Vec::with_capacity(size as usize);
+        file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut bytes)?;
+        size = bytes.len() as u64;
+        if size > MAX_IMAGE_BYTES {
+            return too_large(size, limit);
+        }
+        let data = BASE64_STANDARD.encode(&bytes);
+        if data.len() + name.len() > self.room {
+            return too_large(size, "what one response of this node can carry");
+        }
+        Ok(Ok(json!({ "content": [
+            { "type": "text", "text": format!("Image file: {name} ({mime}, {size} bytes)") },
+            { "type": "image", "data": data, "mimeType": mime },
+        ] })))
+    }
+}
+
+/// Whether a beginning can be that of a UTF-8 text. Its last character may be cut.
+fn is_text_so_far(first: &[u8]) -> bool {
+    std::str::from_utf8(first).map_or_else(|error| error.error_len().is_none(), |_| true)
+}
+
+/// A file whose reading ends when nobody waits any more.
+struct Watched<'a> {
+    file: File,
+    cancel: &'a CancellationToken,
+}
+
+impl io::Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.file.read(buffer)
+    }
+}
+
+fn cancelled() -> ToolError {
+    ToolError::Cancelled("nobody waits for the file any more".into())
+}

@@ -1,0 +1,222 @@
+//! Writing a file so that there is always the old one or the new one, and nothing in between.
+//!
+//! The new content goes into a file without a name in the same directory, then to the disk, and only then does it get
+//! the name. Whoever is killed before leaves nothing behind. Where the file system has no files without names, a hidden
+//! name is used, and taken away again when something goes wrong.
+
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
+use rustix::fs::{
+    Access, AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr,
+    fstat, fsync, linkat, openat, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use sa_node_sdk::ToolError;
+
+use super::hidden::real_path;
+use super::place::{Place, Target};
+use super::trouble;
+
+/// The file that is to be replaced, if there is one: a regular file that may be written and is not hidden.
+pub(super) fn current(place: &Place, path: &Path, target: &Target) -> Result<Option<Stat>, ToolError> {
+    let hidden = place.hidden();
+    if real_path(&target.directory).is_none_or(|directory| hidden.covers(&directory.join(&target.name))) {
+        return Err(trouble::secret(path));
+    }
+    let explain = |errno| trouble::explain(place, path, errno);
+    let stat = match statat(&target.directory, &target.name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        stat => stat.map_err(explain)?,
+    };
+    trouble::regular(path, &stat)?;
+    if hidden.is(&stat) {
+        return Err(trouble::secret(path));
+    }
+    // A new file could take the place of one that may not be written; whoever protected it did not mean that.
+    accessat(&target.directory, &target.name, Access::WRITE_OK, AtFlags::EACCESS).map_err(explain)?;
+    Ok(Some(stat))
+}
+
+/// Puts a file with this content in the target's place, with the mode, the owner and the attributes of the old one.
+/// `unchanged` has the last word, when everything else is done.
+pub(super) fn replace(
+    target: &Target,
+    old: Option<&Stat>,
+    content: &[u8],
+    unchanged: impl FnOnce() -> bool,
+) -> Result<Replaced, Errno> {
+    let mut new = New::create(target, old.is_some())?;
+    new.file.write_all(content).map_err(|error| errno(&error))?;
+    if let Some(old) = old {
+        keep(target, old, &new.file);
+    }
+    fsync(&new.file)?;
+    if !unchanged() {
+        return Ok(Replaced::NotAnyMore);
+    }
+    new.take_place(old.is_some())?;
+    // A directory that may be written but not read cannot be synced; the file is in it all the same.
+    if let Ok(directory) = openat(&target.directory, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        fsync(directory)?;
+    }
+    Ok(Replaced::Yes)
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Replaced {
+    Yes,
+    /// Somebody else changed the file in the meantime.
+    NotAnyMore,
+}
+
+/// A file on its way into a directory. Dropped before it has arrived, it leaves nothing there.
+struct New<'a> {
+    target: &'a Target,
+    file: File,
+    /// The name it has in the meantime.
+    name: Option<OsString>,
+}
+
+impl<'a> New<'a> {
+    fn create(target: &'a Target, private: bool) -> Result<Self, Errno> {
+        // What becomes a copy of an old file must not be open to others for the moment until it has the old mode.
+        let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
+        let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(&target.directory, ".", nameless, mode) {
+            Ok(file) => return Ok(Self { target, file: file.into(), name: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {}
+            Err(errno) => return Err(errno),
+        }
+        let name = passing_name();
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&target.directory, &name, flags, mode)?;
+        Ok(Self { target, file: file.into(), name: Some(name) })
+    }
+
+    fn take_place(&mut self, replaces: bool) -> Result<(), Errno> {
+        let directory = &self.target.directory;
+        if self.name.is_none() && !replaces {
+            match self.link(&self.target.name) {
+                // Somebody made one just now.
+                Err(Errno::EXIST) => {}
+                linked => return linked,
+            }
+        }
+        if self.name.is_none() {
+            let name = passing_name();
+            self.link(&name)?;
+            self.name = Some(name);
+        }
+        if let Some(name) = &self.name {
+            renameat(directory, name, directory, &self.target.name)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        linkat(CWD, file, &self.target.directory, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl Drop for New<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            let _ = unlinkat(&self.target.directory, name, AtFlags::empty());
+        }
+    }
+}
+
+fn passing_name() -> OsString {
+    format!(".switchboard-{}.tmp", uuid::Uuid::new_v4().simple()).into()
+}
+
+/// Gives a new file what the old one had. What this user may not give is left as it is.
+fn keep(target: &Target, old: &Stat, new: &File) {
+    let mut mode = old.st_mode & 0o7777;
+    let stat = fstat(new);
+    if stat.is_ok_and(|stat| (stat.st_uid, stat.st_gid) != (old.st_uid, old.st_gid)) {
+        let (owner, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+        let given = fchown(new, Some(owner), Some(group)).or_else(|_| fchown(new, None, Some(group)));
+        if given.is_err() || fstat(new).is_ok_and(|stat| stat.st_uid != old.st_uid) {
+            // A file that runs as its owner must not come to run as another one.
+            mode &= 0o1777;
+        }
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if let Ok(old) = openat(&target.directory, &target.name, flags, Mode::empty()) {
+        copy_attributes(&old.into(), new);
+    }
+    // Last, because a change of the owner takes some of it away. A file system without modes has nothing to keep.
+    let _ = fchmod(new, Mode::from_raw_mode(mode));
+}
+
+fn copy_attributes(old: &File, new: &File) {
+    let mut names = [0; 4096];
+    let Ok(length) = flistxattr(old, &mut names[..]) else { return };
+    let mut value = vec![0; 64 * 1024];
+    for name in names[..length].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        // What a program may do beyond its user was given to the old content, not to the new.
+        if name == c"security.capability" {
+            continue;
+        }
+        if let Ok(length) = fgetxattr(old, name, &mut value[..]) {
+            let _ = fsetxattr(new, name, &value[..length], rustix::fs::XattrFlags::empty());
+        }
+    }
+}
+
+pub(super) fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(directory: &Path) -> Target {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Target { directory: openat(CWD, directory, flags, Mode::empty()).unwrap(), name: "a".into() }
+    }
+
+    #[test]
+    fn a_file_that_was_changed_meanwhile_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "old").unwrap();
+        let target = target(dir.path());
+        let stat = statat(&target.directory, "a", AtFlags::empty()).unwrap();
+        let changed_by_others = || {
+            std::fs::write(&path, "theirs").unwrap();
+            false
+        };
+        assert_eq!(replace(&target, Some(&stat), b"ours", changed_by_others), Ok(Replaced::NotAnyMore));
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_somebody_made_meanwhile_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let made_by_others = || std::fs::write(&path, "theirs").is_ok();
+        assert_eq!(replace(&target(dir.path()), None, b"ours", made_by_others), Ok(Replaced::Yes));
+        assert_eq!(std::fs::read(&path).unwrap(), b"ours");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_for_the_meantime_goes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = target(dir.path());
+        let file = File::create(dir.path().join("passing")).unwrap();
+        drop(New { target: &target, file, name: Some("passing".into()) });
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

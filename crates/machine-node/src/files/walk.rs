@@ -1,0 +1,157 @@
+//! Walking a tree: all of it, hidden and ignored files as well, links included, nothing twice because of a loop.
+//!
+//! The walk itself goes by names, because ripgrep's walker does. That is why it only ever proposes: with allowed roots,
+//! what is reported or read is opened again from the root's handle, so that a name which came to lead outside is not.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ignore::{DirEntry, WalkBuilder, WalkState};
+use rustix::io::Errno;
+use sa_node_sdk::ToolError;
+
+use super::hidden::{HiddenNow, real_path};
+use super::watch::Watch;
+use super::{Files, mounts, trouble};
+
+pub(super) struct Walk {
+    pub(super) files: Arc<Files>,
+    pub(super) hidden: HiddenNow,
+    pub(super) watch: Arc<Watch>,
+    /// Where the walk begins, as it was named, and where that really is.
+    base: PathBuf,
+    real_base: PathBuf,
+    /// Where file systems are mounted that are no storage, and what they are called on this walk.
+    pseudo: Vec<PathBuf>,
+    closed: RwLock<HashSet<PathBuf>>,
+    unreadable: AtomicU64,
+}
+
+/// What a walk is for.
+pub(super) trait Search: Send + Sync + 'static {
+    /// Whether anything below this directory is of interest.
+    fn enters(&self, directory: &DirEntry) -> bool;
+
+    /// Whether this file is of interest, by its name.
+    fn wants(&self, file: &DirEntry) -> bool;
+}
+
+impl Walk {
+    /// `base` must be a directory.
+    pub(super) fn new(files: &Arc<Files>, base: &Path, watch: Arc<Watch>) -> Arc<Self> {
+        let real_base = base.canonicalize().unwrap_or_else(|_| base.to_owned());
+        let walk = Self {
+            files: Arc::clone(files),
+            hidden: files.place.hidden(),
+            watch,
+            base: base.to_owned(),
+            pseudo: mounts::pseudo(),
+            closed: RwLock::default(),
+            unreadable: AtomicU64::new(0),
+            real_base,
+        };
+        walk.close_pseudo(&walk.base, &walk.real_base);
+        Arc::new(walk)
+    }
+
+    /// Calls the visitor of each thread with the files that the search wants.
+    pub(super) fn run<V: FnMut(&Path) + Send>(
+        self: &Arc<Self>,
+        search: &Arc<impl Search>,
+        max_depth: Option<usize>,
+        visitor: impl Fn() -> V,
+    ) {
+        // Links among the files of processes lead everywhere, and look different each time.
+        let follow = !self.pseudo.iter().any(|mount| self.real_base.starts_with(mount));
+        let mut builder = WalkBuilder::new(&self.base);
+        builder.standard_filters(false).follow_links(follow).max_depth(max_depth);
+        let (walk, searching) = (Arc::clone(self), Arc::clone(search));
+        builder.filter_entry(move |entry| match entry.file_type() {
+            Some(kind) if kind.is_dir() => searching.enters(entry) && walk.may_enter(entry),
+            Some(kind) if kind.is_file() => {
+                walk.watch.count_file();
+                searching.wants(entry)
+            }
+            _ => false,
+        });
+        builder.build_parallel().run(|| {
+            let mut visit = visitor();
+            Box::new(move |entry| {
+                if self.watch.is_stopped() {
+                    return WalkState::Quit;
+                }
+                match entry {
+                    Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => visit(entry.path()),
+                    Ok(_) => {}
+                    Err(error) => self.count_error(&error),
+                }
+                WalkState::Continue
+            })
+        });
+    }
+
+    /// Counts a file or a directory that could not be looked into.
+    pub(super) fn count_unreadable(&self) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn unreadable(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// Links that lead nowhere, or in circles, are no trouble; what may not be read is.
+    fn count_error(&self, error: &ignore::Error) {
+        if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            self.count_unreadable();
+        }
+    }
+
+    fn may_enter(&self, directory: &DirEntry) -> bool {
+        let path = directory.path();
+        if self.watch.is_stopped() || self.hidden.covers(path) {
+            return false;
+        }
+        if directory.path_is_symlink() && !self.may_follow(path) {
+            return false;
+        }
+        !self.closed.read().unwrap_or_else(PoisonError::into_inner).contains(path)
+    }
+
+    /// A link to a directory is followed, unless that leads outside, into a file system that is no storage, or back to
+    /// above where the walk began: then all of it would be found again.
+    fn may_follow(&self, link: &Path) -> bool {
+        let Ok(real) = link.canonicalize() else { return false };
+        if self.real_base.starts_with(&real) || self.pseudo.iter().any(|mount| real.starts_with(mount)) {
+            return false;
+        }
+        if self.hidden.covers(&real) || self.files.place.open_directory(link).is_err() {
+            return false;
+        }
+        self.close_pseudo(link, &real);
+        true
+    }
+
+    /// Keeps the walk out of what is mounted below a directory and is no storage.
+    fn close_pseudo(&self, name: &Path, real: &Path) {
+        let below: Vec<_> = self.pseudo.iter().filter_map(|mount| mount.strip_prefix(real).ok()).collect();
+        if !below.is_empty() {
+            let mut closed = self.closed.write().unwrap_or_else(PoisonError::into_inner);
+            closed.extend(below.into_iter().map(|below| name.join(below)));
+        }
+    }
+}
+
+/// Checks that a directory can be searched.
+pub(super) fn check_base(files: &Files, base: &Path) -> Result<(), ToolError> {
+    let directory = files.place.open_directory(base).map_err(|errno| match errno {
+        Errno::NOTDIR if base.is_file() => ToolError::Failed(format!("{} is a file, not a directory", base.display())),
+        errno => trouble::explain(&files.place, base, errno),
+    })?;
+    if real_path(&directory).is_some_and(|real| files.place.hidden().covers(&real)) {
+        return Err(trouble::secret(base));
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The node's own token and configuration are out of reach, whatever leads there.
+
+use std::os::unix::fs::symlink;
+
+use sa_node_sdk::ErrorKind::{self, NotAllowed};
+use serde_json::json;
+
+use crate::Place;
+
+fn place() -> Place {
+    let place = Place::with(|options, dir| {
+        std::fs::write(dir.join("token"), "s3cret").unwrap();
+        std::fs::create_dir(dir.join("private")).unwrap();
+        std::fs::write(dir.join("private/key"), "s3cret").unwrap();
+        options.hidden = vec![dir.join("token"), "private".into(), dir.join("not-there-yet")];
+    });
+    symlink("token", place.path("link")).unwrap();
+    symlink("private", place.path("dir-link")).unwrap();
+    std::fs::hard_link(place.path("token"), place.path("hard")).unwrap();
+    place
+}
+
+#[tokio::test]
+async fn no_name_reads_or_writes_it() {
+    let place = place();
+    let by_process = format!("/proc/self/cwd/../../../../../../../../..{}", place.shown("token"));
+    for path in ["token", "link", "hard", "private/key", "dir-link/key", &by_process] {
+        place.fails("Read", json!({ "path": path }), NotAllowed).await;
+        place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
+        place.fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed).await;
+    }
+    place.fails("Write", json!({ "path": "not-there-yet", "content": "x" }), NotAllowed).await;
+    place.fails("Write", json!({ "path": "private/new", "content": "x" }), NotAllowed).await;
+    assert_eq!(place.text("token"), "s3cret");
+}
+
+#[tokio::test]
+async fn no_search_finds_it() {
+    let place = place();
+    place.file("open", "s3cret");
+    let found = place.ok("Glob", json!({ "pattern": "**" })).await;
+    assert_eq!(found["matches"], json!([place.shown("open")]));
+    let found = place.ok("Grep", json!({ "pattern": "s3cret" })).await;
+    assert_eq!(found["count"], 1, "{found}");
+    place.fails("Grep", json!({ "pattern": "s3cret", "path": "token" }), NotAllowed).await;
+    for path in ["private", "dir-link"] {
+        place.fails("Glob", json!({ "pattern": "*", "path": path }), NotAllowed).await;
+        place.fails("Glob", json!({ "pattern": format!("{path}/*") }), NotAllowed).await;
+        place.fails("Grep", json!({ "pattern": "s", "path": path }), NotAllowed).await;
+    }
+    let message = place.fails("Read", json!({ "path": "tokem" }), ErrorKind::NotFound).await;
+    assert!(!message.contains("token"), "{message}");
+}
+
+#[tokio::test]
+async fn a_new_file_of_the_name_is_hidden_as_well() {
+    let place = place();
+    std::fs::write(place.path("other"), "s4cret").unwrap();
+    std::fs::rename(place.path("other"), place.path("token")).unwrap();
+    std::fs::hard_link(place.path("token"), place.path("harder")).unwrap();
+    place.fails("Read", json!({ "path": "harder" }), NotAllowed).await;
+}
+
+#[tokio::test]
+async fn the_nodes_environment_and_memory_are_not_readable() {
+    let place = Place::new();
+    let own = std::process::id();
+    symlink("/proc/self/environ", place.path("link")).unwrap();
+    for path in [
+        "/proc/self/environ".to_owned(),
+        "/proc/thread-self/environ".to_owned(),
+        format!("/proc/{own}/environ"),
+        format!("/proc/{own}/task/{own}/environ"),
+        format!("/proc/{own}/mem"),
+        format!("/proc/{own}/maps"),
+        "/proc/1/environ".to_owned(),
+        "link".to_owned(),
+    ] {
+        place.fails("Read", json!({ "path": path }), NotAllowed).await;
+    }
+    let found = place.ok("Grep", json!({ "pattern": "PATH" })).await;
+    assert_eq!(found["count"], 0, "{found}");
+    let found =
+        place.ok("Grep", json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" })).await;
+    assert_eq!(found["count"], 0, "{found}");
+}
