@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::json::RawJson;
-use crate::outcome::Attachment;
+use crate::outcome::{Attachment, CallError, CallErrorKind};
 use crate::principal::{Principal, View};
 use crate::provider::ProviderId;
 
@@ -233,6 +234,23 @@ pub enum Update {
 /// `send` never waits: a surface has a bounded queue, and says so when it is full.
 pub trait UpdateSink: Send + Sync + 'static {
     fn send(&self, update: Update) -> Result<(), Overrun>;
+
+    /// Puts a provider's question to whoever made the call, if the surface has a way to.
+    fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
+        Box::pin(std::future::ready(Err(unanswerable(&question.what))))
+    }
+}
+
+/// What a provider wants to know from whoever made the call: something typed by a person, say, or a word of their model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// What kind of question it is, in the words of the protocol that it came by, such as `elicitation/create`.
+    pub what: String,
+    pub params: RawJson,
+}
+
+fn unanswerable(what: &str) -> CallError {
+    CallError::new(CallErrorKind::Failed, format!("whoever made the call cannot be asked ({what})"))
 }
 
 /// The reader of the updates does not keep up. Its call ends, so that nobody else has to wait for it.
@@ -262,6 +280,19 @@ impl Updates {
         {
             self.life.cancel.fire(CancelReason::ReaderTooSlow);
         }
+    }
+}
+
+impl Updates {
+    /// Asks whoever made the call, and waits for the answer. A question is a sign of life, and so is its answer.
+    pub async fn ask(&self, question: Question) -> Result<RawJson, CallError> {
+        self.life.deadline.extend();
+        let Some(sink) = self.sink.as_ref().filter(|_| !self.life.unread.load(Ordering::Acquire)) else {
+            return Err(unanswerable(&question.what));
+        };
+        let answer = sink.ask(question).await;
+        self.life.deadline.extend();
+        answer
     }
 }
 

@@ -27,10 +27,10 @@ pub mod store;
 pub mod tool;
 
 pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
-pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, TraceContext, Update, UpdateSink, Updates};
+pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update, UpdateSink, Updates};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
 pub use json::RawJson;
-pub use notice::{Notice, NoticeBody, Notices};
+pub use notice::{Notice, NoticeBody, Notices, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};
 pub use principal::{Principal, Role, Scope, View};

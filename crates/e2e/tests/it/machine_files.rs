@@ -37,8 +37,10 @@ async fn connect(gateway: &Gateway, dir: &TempDir, flags: &[&str]) -> Started {
         .args(flags)
         .start();
     let agent = gateway.operator();
-    eventually("the machine's tools", || async { agent.tool_names().await.contains(&"box__Read".to_owned()).then_some(()) })
-        .await;
+    eventually("the machine's tools", || async {
+        agent.tool_names().await.contains(&"box__Read".to_owned()).then_some(())
+    })
+    .await;
     node
 }
 

@@ -43,8 +43,9 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
                     Err(RecvError::Closed) => return,
                 },
                 notice = notices.recv() => match notice {
-                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => match notice.body {
+                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => match &notice.body {
                         NoticeBody::ToolsChanged { revision } => event("tools_changed", &format!("{{\"revision\":{revision}}}")),
+                        NoticeBody::Session { data, .. } => event("session", data.as_str()),
                     },
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
