@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_protocol::{MAX_TOOL_RESPONSE_BYTES, NodeInfo, ReconnectBackoff};
+use sa_protocol::{NodeInfo, ReconnectBackoff};
 use serde_json::Value;
 use url::Url;
 
@@ -158,8 +158,9 @@ impl NodeClientBuilder {
         self
     }
 
-    /// The largest response. 1 MB unless told, and never more than
-    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES). A larger result is cut, and says so.
+    /// The largest response. 1 MB unless told, and never more than the gateway says it takes, which is
+    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES) for one that does not say. A larger result is cut, and
+    /// says so.
     #[must_use]
     pub fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
@@ -208,7 +209,6 @@ impl NodeClientBuilder {
         if self.config.host.as_ref().is_some_and(|host| !host.starts_with('{')) {
             return invalid("host is not a JSON object");
         }
-        self.config.max_response_bytes = self.config.max_response_bytes.min(MAX_TOOL_RESPONSE_BYTES);
         Ok(NodeClient::new(self.config))
     }
 }

@@ -23,6 +23,8 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 pub(crate) struct Welcomed {
     pub(crate) socket: Socket,
     pub(crate) features: Features,
+    /// The largest frame that the gateway takes.
+    pub(crate) max_frame: usize,
 }
 
 /// Opening the connection and the welcome may take this long each.
@@ -32,11 +34,11 @@ pub(crate) async fn open(config: &Config, registry: &ToolRegistry) -> Result<Wel
     let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(config))
         .await
         .unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))?;
-    let features = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
+    let (features, max_frame) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
         .await
         .unwrap_or_else(|_| Err(NodeSdkError::Handshake("no gateway_welcome within 10 seconds".to_owned())))?;
     tracing::info!(url = shown(&config.url), node = config.node.id, "connected to the gateway");
-    Ok(Welcomed { socket, features })
+    Ok(Welcomed { socket, features, max_frame })
 }
 
 async fn upgrade(config: &Config) -> Result<Socket, NodeSdkError> {
@@ -75,7 +77,11 @@ fn use_some_crypto() {
     }
 }
 
-async fn handshake(socket: &mut Socket, config: &Config, registry: &ToolRegistry) -> Result<Features, NodeSdkError> {
+async fn handshake(
+    socket: &mut Socket,
+    config: &Config,
+    registry: &ToolRegistry,
+) -> Result<(Features, usize), NodeSdkError> {
     let lost = |error: Error| NodeSdkError::Handshake(config.token.redact(&error.to_string()));
     socket.send(Message::text(hello(config, registry))).await.map_err(lost)?;
     while let Some(message) = socket.next().await {
@@ -91,7 +97,8 @@ async fn handshake(socket: &mut Socket, config: &Config, registry: &ToolRegistry
         };
         match Incoming::decode(&text) {
             Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
-                return Ok(welcome.features);
+                let stated = welcome.max_frame_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+                return Ok((welcome.features, stated.unwrap_or(MAX_TOOL_RESPONSE_BYTES)));
             }
             Ok(Incoming::Welcome(welcome)) => {
                 let reason = format!("it answered with version {}", welcome.protocol_version);

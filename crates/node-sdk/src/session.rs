@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
                 permits,
                 outgoing: sender,
                 features: welcomed.features,
-                max_frame: config.max_response_bytes,
+                max_frame: config.max_response_bytes.min(welcomed.max_frame),
                 grace: config.cancel_grace,
             }),
             outgoing,

@@ -30,6 +30,8 @@ pub struct NodeOptions {
     pub liveness: Liveness,
     /// Calls that one node may be given at once.
     pub max_pending: usize,
+    /// The largest frame that the sockets take; nodes are told.
+    pub max_frame_bytes: usize,
     /// Bytes that may wait for a node that reads slowly.
     pub max_outbox_bytes: usize,
     /// Tools and prefixes that one node may offer.

@@ -169,7 +169,9 @@ fn welcome(nodes: &Nodes) -> String {
     let mut frame = String::new();
     let features = Features::ALL;
     let gateway_version = nodes.options.gateway_version.into();
-    node::encode_welcome(&mut frame, &Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features });
+    let max_frame_bytes = Some(nodes.options.max_frame_bytes as u64);
+    let welcome = Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features, max_frame_bytes };
+    node::encode_welcome(&mut frame, &welcome);
     frame
 }
 

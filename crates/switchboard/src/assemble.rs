@@ -89,6 +89,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             hello_patience: millis(settings.nodes.hello_timeout_ms),
             liveness: liveness(&config),
             max_pending: settings.limits.pending_per_node,
+            max_frame_bytes: settings.limits.max_frame_bytes,
             max_outbox_bytes: settings.limits.max_outbox_bytes,
             max_tools: settings.nodes.max_tools,
             primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),

@@ -72,6 +72,21 @@ async fn an_image_arrives_as_an_image() {
 }
 
 #[tokio::test]
+async fn an_image_of_ten_megabytes_still_arrives() {
+    let gateway = Setup::new().start().await;
+    let machine = machine(&gateway, &[]).await;
+    let mut bytes = BASE64_STANDARD.decode(PNG).unwrap();
+    bytes.resize(10 * 1024 * 1024, 7);
+    machine.file("large.png", &bytes);
+    let reply = machine.agent.call("box__Read", json!({ "path": "large.png" })).await;
+    assert_eq!(reply.body["blocks"][1]["data"].as_str().map(str::len), Some(BASE64_STANDARD.encode(&bytes).len()));
+    machine.file("larger.png", [bytes, vec![7]].concat());
+    let reply = machine.agent.call("box__Read", json!({ "path": "larger.png" })).await;
+    reply.assert_problem(502, "failed");
+    assert!(reply.detail().contains("10 MB"), "{}", reply.text);
+}
+
+#[tokio::test]
 async fn a_large_file_is_read_and_written_in_one_call() {
     let gateway = Setup::new().start().await;
     let machine = machine(&gateway, &[]).await;

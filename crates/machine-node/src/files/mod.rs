@@ -61,7 +61,13 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// How many bytes of JSON a result may have, with room for what the SDK puts around it.
+///
+/// A gateway may take more, which images need; but nobody reads that much text.
 fn room(ctx: &ToolContext) -> usize {
+    room_for_images(ctx).min(MAX_TOOL_RESPONSE_BYTES)
+}
+
+fn room_for_images(ctx: &ToolContext) -> usize {
     const ENVELOPE: usize = 2048;
     ctx.max_response_bytes().saturating_sub(ENVELOPE + 2 * ctx.request_id.len())
 }

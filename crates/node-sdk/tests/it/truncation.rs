@@ -37,6 +37,24 @@ async fn the_protocols_limit_holds_whatever_the_node_allows() {
 }
 
 #[tokio::test]
+async fn a_gateway_says_how_much_it_takes() {
+    let result = json!("x".repeat(MAX_TOOL_RESPONSE_BYTES + 5));
+    for (limit, cut) in [(MAX_TOOL_RESPONSE_BYTES * 2, false), (100_000, true)] {
+        let gateway = Gateway::start().await;
+        let answer = result.clone();
+        let registry = registry("t.big", move |_, _| std::future::ready(Ok(answer.clone())));
+        let node = Node::start(gateway.builder().max_response_bytes(usize::MAX), registry);
+        let mut peer = gateway.accept_hello().await;
+        peer.send(json!({ "type": "gateway_welcome", "max_frame_bytes": limit })).await;
+        peer.request("r", "t.big", Value::Null).await;
+        let text = peer.recv_text().await;
+        let frame: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((frame["result"] == result, text.len() <= limit), (!cut, true));
+        node.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn a_result_that_fits_is_left_alone() {
     let (_, frame) = cut(1000, json!("é".repeat(400))).await;
     assert_eq!(frame["result"], "é".repeat(400));

@@ -87,6 +87,7 @@ pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
         .plain("protocol_version", frame.protocol_version)
         .text("gateway_version", &frame.gateway_version)
         .list("features", &frame.features.names())
+        .opt_plain("max_frame_bytes", frame.max_frame_bytes)
         .end();
 }
 

@@ -81,6 +81,9 @@ pub struct NodeFrame<'a> {
     /// Of `node_hello` and `gateway_welcome`.
     #[serde(borrow, default)]
     pub features: Option<&'a RawValue>,
+    /// Of `gateway_welcome`.
+    #[serde(borrow, default)]
+    pub max_frame_bytes: Option<&'a RawValue>,
     /// Of `node_hello`.
     #[serde(borrow, default)]
     pub host: Option<&'a RawValue>,

@@ -94,6 +94,9 @@ pub struct Welcome<'a> {
     pub gateway_version: Cow<'a, str>,
     /// The extensions it understands.
     pub features: Features,
+    /// The largest frame it takes. One that does not say takes what
+    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES) says.
+    pub max_frame_bytes: Option<u64>,
 }
 
 /// `tool_request`: run a tool.

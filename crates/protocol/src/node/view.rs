@@ -56,6 +56,7 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
             gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
             features: features(frame.features)?,
+            max_frame_bytes: field(frame.max_frame_bytes, "max_frame_bytes")?,
         }),
         "bin_probe" => Incoming::BinProbe(BinProbe {
             probe_id: required(text_field(frame.probe_id, "probe_id")?, "probe_id")?,

@@ -129,7 +129,7 @@ impl Default for Limits {
             max_call_ms: 3_600_000,
             queue_wait_ms: 2_000,
             reconnect_wait_ms: 10_000,
-            max_frame_bytes: 8 * 1024 * 1024,
+            max_frame_bytes: 16 * 1024 * 1024,
             max_body_bytes: 4 * 1024 * 1024,
             max_outbox_bytes: 16 * 1024 * 1024,
         }
