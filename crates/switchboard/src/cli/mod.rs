@@ -92,6 +92,10 @@ enum Command {
 
 /// Runs the command line. Failures have been printed when this returns.
 pub fn main() -> ExitCode {
+    // Commands of a node are kept by this program, too.
+    if let Some(code) = sa_node::keeper::run_if_asked() {
+        return code;
+    }
     let cli = Cli::parse_from(typed(std::env::args_os()));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sa_node::{Machine, Options};
+use sa_node::{Machine, Options, Sandbox};
 use sa_node_sdk::{NodeClientBuilder, ToolRegistry};
 
 use super::output::Failure;
@@ -24,12 +24,21 @@ pub(crate) struct NodeArgs {
     /// Write nothing.
     #[arg(long)]
     read_only: bool,
+    /// Hold commands back: they read the system's files and the workspace, write to the workspace and to a directory of
+    /// their own, see no other variables than harmless ones, and have no powers of root.
+    #[arg(long)]
+    sandbox: bool,
+    /// Give commands no network at all.
+    #[arg(long, requires = "sandbox")]
+    no_network: bool,
 }
 
 pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
     let mut options = Options::new(args.workspace);
     options.allow_roots = args.allow_root;
     options.read_only = args.read_only;
+    options.sandbox = args.sandbox.then_some(Sandbox { network: !args.no_network });
+    sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
     let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
@@ -45,6 +54,8 @@ pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let stop = super::run::stop_on_signals()?;
-        client.run(tools, stop).await.map_err(|error| Failure::other(error.to_string()))
+        let ran = client.run(tools, stop).await;
+        machine.shut_down().await;
+        ran.map_err(|error| Failure::other(error.to_string()))
     })
 }
