@@ -22,6 +22,7 @@ mod docs;
 mod door;
 mod half_open;
 mod limits;
+mod machine_shell;
 mod mcp;
 mod node_names;
 mod node_ownership;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use sa_node_sdk::ToolError;
@@ -60,8 +61,8 @@ pub(super) struct Launched {
 /// The node's end of a keeper.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// Held so that the runtime takes its end in, whenever that is.
-    _process: Child,
+    /// Held also so that the runtime takes its end in, whenever that is.
+    process: Child,
     said: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
 }
@@ -76,6 +77,10 @@ impl Keeper {
     /// Has it end the command: `term`, which gives it a moment, or `kill`. One that is gone has done so already.
     pub(super) fn order(&self, order: &str) {
         let _ = self.orders.try_write(order.as_bytes());
+        // A command can stop its keeper, which then would not hear it.
+        if let Some(keeper) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(keeper, Signal::CONT);
+        }
     }
 }
 
@@ -115,7 +120,7 @@ fn start_keeper(shell: &Shell, plan: &Plan, launch: &Launch, ends: &Ends) -> io:
     wire::send(&ours, &[files.as_fd(), ends.their_input.as_fd(), ends.their_output.as_fd()])?;
     ours.set_nonblocking(true)?;
     let (said, orders) = UnixStream::from_std(ours)?.into_split();
-    Ok(Keeper { _process: process, said: BufReader::new(said).lines(), orders })
+    Ok(Keeper { process, said: BufReader::new(said).lines(), orders })
 }
 
 /// Both ends of what a command reads and writes.
@@ -169,9 +174,13 @@ pub(super) fn probe(keeper: &Path, policy: &Policy) -> Result<(), String> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(failed)?;
-    let written =
-        process.stdin.take().map(|mut stdin| stdin.write_all(&serde_json::to_vec(policy).unwrap_or_default()));
-    written.transpose().map_err(failed)?;
+    let policy = serde_json::to_vec(policy).map_err(|error| failed(error.into()))?;
+    // One that reads none of it says so by how it ends.
+    let _ = process.stdin.take().map(|mut stdin| stdin.write_all(&policy));
     let output = process.wait_with_output().map_err(failed)?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stdout).into_owned()) }
+    match (output.status.success(), output.stdout.as_slice()) {
+        (true, _) => Ok(()),
+        (false, b"") => Err(format!("{} ended with {}", keeper.display(), output.status)),
+        (false, why) => Err(String::from_utf8_lossy(why).into_owned()),
+    }
 }

@@ -78,15 +78,17 @@ impl Shell {
         let keeper_is_self = options.keeper.is_none();
         let keeper = options.keeper.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let given = options.environment.0.clone();
-        let program =
-            environment::login_shell(given.iter().rfind(|(name, _)| name == "SHELL").map(|(_, path)| &**path));
+        let variable = |wanted: &str| given.iter().rfind(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let program = environment::login_shell(variable("SHELL").as_deref());
+        let home = variable("HOME").map(PathBuf::from);
         let (sandbox, environment) = match options.sandbox {
             None => (None, environment::of_the_user(given)),
             Some(wanted) => {
                 let private = PrivateDir::new()?;
                 let environment = environment::of_a_sandbox(given, private.path());
-                let (workspace, read_only) = (&options.workspace, options.read_only);
-                let policy = Policy::new(workspace, read_only, private.path(), &options.hidden, wanted.network);
+                let policy = Policy::new(&options.workspace, options.read_only, private.path(), wanted.network)
+                    .hiding(&options.hidden)
+                    .hiding_home(home.as_deref());
                 check(&keeper, keeper_is_self, &policy)?;
                 (Some(Confinement { policy, _private: private }), environment)
             }

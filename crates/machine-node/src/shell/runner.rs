@@ -21,6 +21,9 @@ use super::{Shell, now_ms, orphans};
 /// left to the keeper, which goes on trying.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How long a keeper may take to carry out an order before it counts as lost.
+const OBEDIENCE: Duration = Duration::from_secs(10);
+
 const BUFFER: usize = 128 * 1024;
 
 /// More cannot be left in a pipe once nobody writes to it.
@@ -67,25 +70,22 @@ impl Runner {
                     Some(Said::Started { .. } | Said::Failed { .. }) => {}
                     Some(Said::Gone) | None => break,
                 },
-                Some(order) = orders.recv() => self.keeper.order(match order {
-                    Order::Terminate => "term",
-                    Order::Kill => "kill",
-                }),
+                Some(order) = orders.recv() => self.order(order, &mut patience),
                 () = at(deadline), if end.is_none() && !timed_out => {
                     timed_out = true;
-                    self.keeper.order("term");
+                    self.order(Order::Terminate, &mut patience);
                 }
                 () = at(patience) => break,
                 () = self.shell.stop.cancelled(), if !stopping => {
                     stopping = true;
-                    self.keeper.order("kill");
+                    self.order(Order::Kill, &mut patience);
                 }
             }
         }
         let end = if let Some(end) = end {
             end
         } else {
-            // The keeper was killed. Its shell went with it; the rest is found by its mark.
+            // The keeper was killed, or does not obey. Its shell goes with it; the rest is found by its mark.
             let id = self.session.id.clone();
             let _ = tokio::task::spawn_blocking(move || orphans::kill(&id)).await;
             self.ended(None, Some("SIGKILL".to_owned()), timed_out)
@@ -96,6 +96,14 @@ impl Runner {
             self.shell.sessions.finished(&self.session);
         }
         self.session.stdin.close().await;
+    }
+
+    fn order(&self, order: Order, patience: &mut Option<Instant>) {
+        self.keeper.order(match order {
+            Order::Terminate => "term",
+            Order::Kill => "kill",
+        });
+        *patience = patience.or_else(|| Instant::now().checked_add(OBEDIENCE));
     }
 
     fn ended(&self, code: Option<i32>, signal: Option<String>, timed_out: bool) -> End {

@@ -64,8 +64,8 @@ const MAX_DESCRIPTORS: u64 = 4_096;
 const MAX_THREADS: u64 = 8_192;
 
 impl Policy {
-    /// The system's directories readable, these writable, or not.
-    pub(crate) fn new(workspace: &Path, read_only: bool, private: &Path, hidden: &[PathBuf], network: bool) -> Self {
+    /// The system's directories readable, the workspace and the private directory writable, or not.
+    pub(crate) fn new(workspace: &Path, read_only: bool, private: &Path, network: bool) -> Self {
         let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         // Often a link to a file of the resolver's, which lives among the daemons' sockets.
         readable.extend(Path::new("/etc/resolv.conf").canonicalize());
@@ -76,8 +76,24 @@ impl Policy {
         } else {
             writable.push(workspace);
         }
-        let hidden = hidden.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
-        Self { readable, writable, hidden, network }
+        Self { readable, writable, hidden: Vec::new(), network }
+    }
+
+    /// Takes these out of what is readable.
+    #[must_use]
+    pub(crate) fn hiding(mut self, files: &[PathBuf]) -> Self {
+        self.hidden.extend(files.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())));
+        self
+    }
+
+    /// Takes a home out of it that lies among the system's directories. The workspace may lie in it.
+    #[must_use]
+    pub(crate) fn hiding_home(mut self, home: Option<&Path>) -> Self {
+        let among = |home: &PathBuf| SYSTEM.iter().any(|root| home.starts_with(root) && home != Path::new(root));
+        let outside = |home: &PathBuf| !self.writable.iter().any(|root| home.starts_with(root));
+        let home = home.and_then(|home| home.canonicalize().ok()).filter(among).filter(outside);
+        self.hidden.extend(home);
+        self
     }
 
     /// A secret in a directory where everything can be read.

@@ -21,9 +21,10 @@ const SHORT: usize = 200;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: String,
-    pub(super) command: String,
-    pub(super) workdir: PathBuf,
-    pub(super) pid: i32,
+    command: String,
+    /// For people and models; the path itself may be anything but text.
+    workdir: String,
+    pid: i32,
     pub(super) started_ms: i64,
     started: Instant,
     state: Mutex<State>,
@@ -88,7 +89,7 @@ impl Session {
         let session = Self {
             id: who.id,
             command: who.command,
-            workdir: who.workdir,
+            workdir: who.workdir.to_string_lossy().into_owned(),
             pid: who.pid,
             started_ms: now_ms(),
             started: Instant::now(),
@@ -200,7 +201,7 @@ impl Session {
     /// A line of what `Process` answers to `list`.
     pub(super) fn listed(&self) -> Value {
         let mut listed = self.polled();
-        listed["command"] = self.command.as_str().into();
+        listed["command"] = self.short_command().into();
         listed
     }
 
@@ -227,11 +228,15 @@ impl Session {
         })
     }
 
+    fn short_command(&self) -> String {
+        self.command.chars().take(SHORT).collect()
+    }
+
     fn event_data(&self, end: Option<&End>) -> Value {
         let mut data = json!({
             "sessionId": self.id,
             "pid": self.pid,
-            "command": self.command.chars().take(SHORT).collect::<String>(),
+            "command": self.short_command(),
             "workdir": self.workdir,
             "startedAt": self.started_ms,
         });

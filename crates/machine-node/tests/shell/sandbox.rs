@@ -160,6 +160,16 @@ async fn a_secret_in_reach_is_refused_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_cannot_be_had_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new(dir.path());
+    options.sandbox = Some(Sandbox { network: true });
+    options.keeper = Some("/bin/false".into());
+    let error = Machine::new(options).unwrap_err();
+    assert!(error.to_string().contains("cannot be held in a sandbox: /bin/false ended with"), "{error}");
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_keep_commands_does_not_start_a_sandbox() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::new(dir.path());

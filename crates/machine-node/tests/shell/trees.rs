@@ -85,6 +85,16 @@ async fn a_keeper_that_is_killed_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_keeper_that_is_stopped_still_hears() {
+    let rig = Rig::new();
+    let session = rig.background("echo $$ > pids; kill -STOP $PPID; echo stopped; sleep 1000").await;
+    rig.says(&session, "stopped").await;
+    let killed = rig.process("kill", &session).await;
+    assert_eq!(killed["running"], false);
+    assert_all_gone(&rig.pids("pids", 1).await).await;
+}
+
+#[tokio::test]
 async fn a_fork_bomb_is_outrun() {
     let rig = Rig::new();
     // Two children for each process, up to a depth that a machine survives even when the test fails.

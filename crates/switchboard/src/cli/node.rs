@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sa_node::{Machine, Options, Sandbox};
-use sa_node_sdk::{NodeClientBuilder, ToolRegistry};
+use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
 
 use super::output::Failure;
 
@@ -56,6 +56,10 @@ pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
         let stop = super::run::stop_on_signals()?;
         let ran = client.run(tools, stop).await;
         machine.shut_down().await;
-        ran.map_err(|error| Failure::other(error.to_string()))
+        match ran {
+            // As it was asked to.
+            Ok(()) | Err(NodeSdkError::Shutdown) => Ok(()),
+            Err(error) => Err(Failure::other(error.to_string())),
+        }
     })
 }
