@@ -84,7 +84,9 @@ async fn all_gone(pids: Vec<i32>) {
     for pid in pids {
         let waiting = tokio::task::spawn_blocking(move || {
             let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { return };
-            poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+            let patience = sa_testkit::PATIENCE.try_into().unwrap();
+            let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).unwrap();
+            assert_eq!(ended, 1, "process {pid} lives on");
         });
         soon(waiting).await.unwrap();
     }

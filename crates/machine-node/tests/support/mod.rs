@@ -126,7 +126,9 @@ pub(crate) async fn pids(file: &Path, count: usize) -> Vec<i32> {
 pub(crate) async fn gone(pid: i32) {
     let waiting = tokio::task::spawn_blocking(move || {
         let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { return };
-        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        let patience = PATIENCE.try_into().unwrap();
+        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).unwrap();
+        assert_eq!(ended, 1, "process {pid} lives on");
     });
     soon(waiting).await.unwrap();
 }
