@@ -8,6 +8,10 @@
 //! use sa_node_sdk::ToolRegistry;
 //!
 //! # fn main() -> Result<(), sa_node::StartError> {
+//! // First thing in main: this program is also what keeps its commands.
+//! if sa_node::keeper::run_if_asked().is_some() {
+//!     return Ok(());
+//! }
 //! let machine = Machine::new(Options::new("/srv/project"))?;
 //! let mut tools = ToolRegistry::new();
 //! machine.register(&mut tools);
@@ -20,4 +24,16 @@ pub mod host;
 mod machine;
 mod shell;
 
-pub use machine::{Machine, Options, StartError};
+pub use machine::{Environment, Machine, Options, Sandbox, StartError};
+
+/// Keeps the user's other programs, the commands that the machine runs among them, from reading this process's memory
+/// and environment through `/proc` (its token is in there). Root reads everything nevertheless.
+pub fn hide_memory() -> std::io::Result<()> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// The process that stands between the node and a command, so that nothing of the command outlives it.
+pub mod keeper {
+    pub use crate::shell::keeper::run_if_asked;
+}

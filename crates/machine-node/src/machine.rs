@@ -1,11 +1,13 @@
 //! A machine and what may be done on it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sa_node_sdk::{NodeEvents, ToolRegistry};
 
+use crate::shell::Shell;
 use crate::{files, shell};
 
 /// What may be done on a machine, and where.
@@ -20,12 +22,43 @@ pub struct Options {
     pub read_only: bool,
     /// Files that no tool may read: the node's own token and configuration.
     pub hidden: Vec<PathBuf>,
+    /// What holds commands back. None: they may do what the user may.
+    pub sandbox: Option<Sandbox>,
+    /// What commands find in their environment, less what is the node's own.
+    pub environment: Environment,
+    /// The program that keeps commands, when it is another than this one: see [`keeper`](crate::keeper).
+    pub keeper: Option<PathBuf>,
+}
+
+/// Names and values of variables. Its `Debug` shows the names.
+#[derive(Clone, Default)]
+pub struct Environment(pub Vec<(OsString, OsString)>);
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// What a command in a sandbox may do beyond reading the system's files and writing to the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Whether it may use the network.
+    pub network: bool,
 }
 
 impl Options {
     /// A machine on which the tools may do what its user may.
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
-        Self { workspace: workspace.into(), allow_roots: Vec::new(), read_only: false, hidden: Vec::new() }
+        Self {
+            workspace: workspace.into(),
+            allow_roots: Vec::new(),
+            read_only: false,
+            hidden: Vec::new(),
+            sandbox: None,
+            environment: Environment(std::env::vars_os().collect()),
+            keeper: None,
+        }
     }
 }
 
@@ -43,6 +76,12 @@ pub enum StartError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// The sandbox that was asked for cannot be had; without it nothing is offered.
+    #[error("commands cannot be held in a sandbox: {why}")]
+    Sandbox {
+        /// What is missing.
+        why: String,
+    },
 }
 
 /// A machine whose shell and files are offered as tools.
@@ -55,6 +94,7 @@ struct Inner {
     options: Options,
     files: Arc<files::Files>,
     events: NodeEvents,
+    shell: Option<Arc<Shell>>,
 }
 
 impl Machine {
@@ -69,7 +109,9 @@ impl Machine {
             path,
             error,
         })?;
-        Ok(Self { inner: Arc::new(Inner { options, files, events: NodeEvents::new() }) })
+        let events = NodeEvents::new();
+        let shell = Shell::new(&options, events.clone())?;
+        Ok(Self { inner: Arc::new(Inner { options, files, events, shell }) })
     }
 
     /// Adds the tools.
@@ -83,8 +125,19 @@ impl Machine {
         &self.inner.events
     }
 
+    /// Ends every command that still runs, and waits until all of them are gone.
+    pub async fn shut_down(&self) {
+        if let Some(shell) = self.shell() {
+            shell.shut_down().await;
+        }
+    }
+
     pub(crate) fn files(&self) -> &Arc<files::Files> {
         &self.inner.files
+    }
+
+    pub(crate) fn shell(&self) -> Option<&Arc<Shell>> {
+        self.inner.shell.as_ref()
     }
 
     pub(crate) fn options(&self) -> &Options {

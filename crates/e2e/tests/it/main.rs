@@ -25,6 +25,7 @@ mod half_open;
 mod hosts;
 mod limits;
 mod machine_files;
+mod machine_shell;
 mod mcp;
 mod node_events;
 mod node_names;

@@ -22,7 +22,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sa_node_sdk::{ToolContext, ToolError, ToolRegistry};
+use sa_node_sdk::{MAX_TOOL_RESPONSE_BYTES, ToolContext, ToolError, ToolRegistry};
 
 use self::locks::Locks;
 use self::place::Place;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::Args;
 use super::lines::{End, NoPage, Page, Wanted, page, skip_lines};
-use super::{Files, blocking, escaped_len, room, trouble};
+use super::{Files, blocking, escaped_len, room, room_for_images, trouble};
 
 pub(super) struct Read(pub(super) Arc<Files>);
 
@@ -37,7 +37,7 @@ impl NodeTool for Read {
             let path = files.place.resolve(Some(&path));
             let (file, stat) = files.place.open_file(&path)?;
             let room = room(&ctx).saturating_sub(escaped_len(&path.to_string_lossy()));
-            let reading = Reading { path: &path, size: stat.st_size, room };
+            let reading = Reading { path: &path, size: stat.st_size, room: room_for_images(&ctx) };
             let wanted = Wanted { offset, limit, room };
             reading.read(file, &wanted, &ctx.cancel).map_err(|error| match error {
                 NoPage::Io(error) if error.kind() == io::ErrorKind::TimedOut => cancelled(),

@@ -44,7 +44,8 @@ async fn a_gateway_says_how_much_it_takes() {
         let answer = result.clone();
         let registry = registry("t.big", move |_, _| std::future::ready(Ok(answer.clone())));
         let node = Node::start(gateway.builder().max_response_bytes(usize::MAX), registry);
-        let mut peer = gateway.accept_hello().await;
+        let mut peer = gateway.upgrade().await;
+        assert_eq!(peer.recv().await["type"], "node_hello");
         peer.send(json!({ "type": "gateway_welcome", "max_frame_bytes": limit })).await;
         peer.request("r", "t.big", Value::Null).await;
         let text = peer.recv_text().await;

@@ -97,6 +97,10 @@ enum Command {
 
 /// Runs the command line. Failures have been printed when this returns.
 pub fn main() -> ExitCode {
+    // Commands of a node are kept by this program, too.
+    if let Some(code) = sa_node::keeper::run_if_asked() {
+        return code;
+    }
     let cli = Cli::parse_from(typed(std::env::args_os()));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -132,7 +136,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         },
         Command::Eligibility(args) => block_on(skills::eligibility(global, args)),
         Command::Skills => block_on(skills::skills(global)),
-        Command::Node(args) => node::run(args),
+        Command::Node(args) => node::run(global, args),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),

@@ -1,21 +1,30 @@
 //! `node`: this machine's shell and files, offered through a gateway.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sa_node::host::{self, Role};
-use sa_node::{Machine, Options};
-use sa_node_sdk::{MAX_TOOL_RESPONSE_BYTES, NodeClientBuilder, ToolRegistry};
+use sa_node::{Machine, Options, Sandbox};
+use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
 
 use super::output::Failure;
+use super::{Global, run::layers};
+use crate::config::Config;
+use crate::{redact::printable, telemetry};
+
+/// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
+const MAX_FRAME: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// The gateway's node socket.
+    /// The gateway: its address, or its node socket.
     #[arg(long, value_name = "URL", env = "SA_GATEWAY_WS_URL", default_value = "ws://127.0.0.1:3210/v1/nodes/ws")]
     gateway: String,
-    /// What the machine is called in the names of its tools, such as laptop__Bash.
+    /// What the machine is called in the names of its tools, such as laptop__Bash; its host name when absent.
     #[arg(long, value_name = "ID", env = "SA_NODE_ID")]
-    id: String,
+    id: Option<String>,
+    /// A file with the node's token, which its tools cannot read. Else the token is taken from SA_NODE_TOKEN.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// A name for people; the id when absent.
     #[arg(long, value_name = "NAME", env = "SA_NODE_NAME")]
     name: Option<String>,
@@ -34,6 +43,13 @@ pub(crate) struct NodeArgs {
     /// Write nothing.
     #[arg(long)]
     read_only: bool,
+    /// Hold commands back: they read the system's files and the workspace, write to the workspace and to a directory of
+    /// their own, see no other variables than harmless ones, and have no powers of root.
+    #[arg(long)]
+    sandbox: bool,
+    /// Give commands no network at all.
+    #[arg(long, requires = "sandbox")]
+    no_network: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -53,34 +69,136 @@ impl From<HostRole> for Role {
     }
 }
 
-pub(super) fn run(args: NodeArgs) -> Result<(), Failure> {
-    let mut options = Options::new(args.workspace);
-    options.allow_roots = args.allow_root;
+pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
+    let config = Config::resolve(&layers(global, &[])?)?;
+    telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
+    let id = args.id.clone().unwrap_or_else(host_name);
+    let token = match &args.token_file {
+        Some(file) => read_token(file)?,
+        None => std::env::var("SA_NODE_TOKEN").unwrap_or_default(),
+    };
+    let gateway = node_socket(&args.gateway);
+
+    let mut options = Options::new(&args.workspace);
+    options.allow_roots.clone_from(&args.allow_root);
     options.read_only = args.read_only;
+    options.sandbox = args.sandbox.then_some(Sandbox { network: !args.no_network });
+    // A gateway on the same machine has its tokens and its store there.
+    let data_dir = Some(config.data_dir.clone()).filter(|dir| dir.exists());
+    options.hidden = [args.token_file.clone(), global.config.clone(), data_dir].into_iter().flatten().collect();
     let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
+    eprint!("{}", printable_lines(&introduction(&id, &gateway, &args, &tools.tool_names())));
     tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
-        .node_id(&args.id)
-        .name(args.name.as_ref().unwrap_or(&args.id))
+        .node_id(&id)
+        .name(args.name.as_ref().unwrap_or(&id))
         .tags(args.tag)
         .node_type("machine")
         .host(host::describe(args.role.into()))
         .bin_probe(host::has_program)
         .events(machine.events())
         .version(crate::VERSION)
-        .gateway_ws_url(&args.gateway)
-        // Images and files are larger than what most tools take and give.
-        .max_request_bytes(MAX_TOOL_RESPONSE_BYTES)
-        .max_response_bytes(MAX_TOOL_RESPONSE_BYTES)
-        .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
+        .gateway_ws_url(&gateway)
+        .max_request_bytes(MAX_FRAME)
+        .max_response_bytes(MAX_FRAME)
+        .token(token)
         .build()
         .map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let stop = super::run::stop_on_signals()?;
-        client.run(tools, stop).await.map_err(|error| Failure::other(error.to_string()))
+        let ran = client.run(tools, stop).await;
+        machine.shut_down().await;
+        match ran {
+            // As it was asked to.
+            Ok(()) | Err(NodeSdkError::Shutdown) => Ok(()),
+            Err(error) => Err(Failure::other(error.to_string())),
+        }
     })
+}
+
+/// What this machine now lets others do, so that nobody offers more than they meant to.
+fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> Vec<String> {
+    let user = std::env::var("USER").unwrap_or_else(|_| "this user".into());
+    let roots: Vec<_> = args.allow_root.iter().map(|root| root.display().to_string()).collect();
+    let commands = match (tools.iter().any(|tool| tool == "Bash"), args.sandbox, args.no_network) {
+        (false, ..) => "none; --sandbox would let them run where they can write nothing".to_owned(),
+        (_, false, _) => format!("with all that {user} may do; --sandbox holds them back"),
+        (_, true, false) => "in a sandbox, with the network".to_owned(),
+        (_, true, true) => "in a sandbox, without a network".to_owned(),
+    };
+    let files =
+        if roots.is_empty() { format!("all that {user} may touch") } else { format!("in {}", roots.join(", ")) };
+    let held = match (roots.is_empty(), args.read_only) {
+        (true, false) => "; --allow-root DIR confines them, --read-only writes none",
+        (false, false) => "; --read-only writes none",
+        (_, true) => ", to read",
+    };
+    vec![
+        format!("{id} offers {} to {}", tools.join(", "), without_query(gateway)),
+        format!("  workspace  {}", args.workspace.canonicalize().unwrap_or_else(|_| args.workspace.clone()).display()),
+        format!("  commands   {commands}"),
+        format!("  files      {files}{held}"),
+    ]
+}
+
+fn printable_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{}\n", printable(line))).collect()
+}
+
+/// The node socket of a gateway, whose address people know by its port.
+fn node_socket(gateway: &str) -> String {
+    let (scheme, rest) = match gateway.split_once("://") {
+        Some(("http", rest)) => ("ws", rest),
+        Some(("https", rest)) => ("wss", rest),
+        Some((scheme, rest)) => (scheme, rest),
+        None => ("ws", gateway),
+    };
+    let path = if rest.trim_end_matches('/').contains(['/', '?']) { "" } else { "/v1/nodes/ws" };
+    format!("{scheme}://{}{path}", if path.is_empty() { rest } else { rest.trim_end_matches('/') })
+}
+
+/// A query may have a token in it.
+fn without_query(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
+}
+
+fn read_token(file: &Path) -> Result<String, Failure> {
+    let token = std::fs::read_to_string(file).map_err(|error| {
+        Failure::usage(format!("cannot read the token in {}: {error}", file.display()))
+            .hint("make one with: switchboard token create NAME --role node")
+    })?;
+    Ok(token.trim().to_owned())
+}
+
+/// What the machine is called, as far as tools can have it in their names.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let first = name.split('.').next().unwrap_or_default();
+    let plain: String = first.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    if plain.is_empty() { "machine".into() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_socket(gateway: &str, expected: &str) {
+        assert_eq!(node_socket(gateway), expected);
+    }
+
+    #[test]
+    fn a_gateway_is_found_by_any_of_its_addresses() {
+        check_socket("ws://127.0.0.1:3210/v1/nodes/ws", "ws://127.0.0.1:3210/v1/nodes/ws");
+        check_socket("http://127.0.0.1:3210", "ws://127.0.0.1:3210/v1/nodes/ws");
+        check_socket("https://gw.example.com/", "wss://gw.example.com/v1/nodes/ws");
+        check_socket("localhost:3210", "ws://localhost:3210/v1/nodes/ws");
+        check_socket("wss://gw.example.com/behind/a/proxy", "wss://gw.example.com/behind/a/proxy");
+        check_socket("ws://h:1?token=x", "ws://h:1?token=x");
+    }
 }

@@ -1,0 +1,226 @@
+//! A machine's shell through a gateway: output comes while it is written, every way to end a command reaches all of it,
+//! and nothing outlives the node, however it ends.
+
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use sa_testkit::{Cli, Gateway, Setup, Started, eventually, soon};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::SWITCHBOARD;
+
+/// Children that would get away: in the background, in a session of its own, and as a daemon that is deaf to SIGTERM.
+const FAMILY: &str = r#"
+sleep 1000 & echo $! >> pids
+setsid sh -c 'echo $$ >> pids; exec sleep 1000' &
+(setsid sh -c 'trap "" TERM HUP; (sh -c "echo \$\$ >> pids; exec sleep 1000" </dev/null >/dev/null 2>&1 &)' &)
+echo $$ >> pids; sleep 1000"#;
+
+struct Laptop {
+    gateway: Gateway,
+    node: Started,
+    workspace: PathBuf,
+    _dir: TempDir,
+}
+
+impl Laptop {
+    async fn new(flags: &[&str]) -> Self {
+        let gateway = Setup::new().env("SA_NODE_TOKEN", "geheim").spawn(SWITCHBOARD).await;
+        let dir = tempfile::tempdir().unwrap();
+        let (workspace, home) = (dir.path().join("workspace"), dir.path().join("home"));
+        std::fs::create_dir(&workspace).unwrap();
+        std::fs::create_dir(&home).unwrap();
+        let url = gateway.nodes_url();
+        let node = Cli::new(SWITCHBOARD)
+            .args(&["node", "--gateway", &url, "--id", "laptop", "--workspace", workspace.to_str().unwrap()])
+            .args(flags)
+            .env("SA_NODE_TOKEN", "geheim")
+            .env("SHELL", "/bin/bash")
+            .env("HOME", home.to_str().unwrap())
+            .start();
+        let laptop = Self { gateway, node, workspace, _dir: dir };
+        laptop.connected().await;
+        laptop
+    }
+
+    async fn connected(&self) {
+        eventually("the tools", || async {
+            let names = self.gateway.operator().tool_names().await;
+            names.contains(&"laptop__Bash".to_owned()).then_some(())
+        })
+        .await;
+    }
+
+    async fn bash(&self, command: &str) -> Value {
+        self.gateway.operator().call("laptop__Bash", json!({ "command": command })).await.result()
+    }
+
+    async fn background(&self, command: &str) -> String {
+        let args = json!({ "command": command, "background": true });
+        let result = self.gateway.operator().call("laptop__Bash", args).await.result();
+        result["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    async fn process(&self, action: &str, session: &str) -> Value {
+        let args = json!({ "action": action, "sessionId": session });
+        self.gateway.operator().call("laptop__Process", args).await.result()
+    }
+
+    /// Waits until so many processes have written their numbers down.
+    async fn pids(&self, count: usize) -> Vec<i32> {
+        eventually("the processes", || async {
+            let text = std::fs::read_to_string(self.workspace.join("pids")).unwrap_or_default();
+            let pids: Vec<i32> =
+                text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect();
+            (pids.len() >= count).then_some(pids)
+        })
+        .await
+    }
+}
+
+async fn all_gone(pids: Vec<i32>) {
+    for pid in pids {
+        let waiting = tokio::task::spawn_blocking(move || {
+            let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { return };
+            let patience = sa_testkit::PATIENCE.try_into().unwrap();
+            let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).unwrap();
+            assert_eq!(ended, 1, "process {pid} lives on");
+        });
+        soon(waiting).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn output_comes_while_it_is_written() {
+    let laptop = Laptop::new(&[]).await;
+    let body = json!({ "args": { "command": "echo first; until [ -e go ]; do sleep 0.01; done; echo second" } });
+    let mut events = laptop.gateway.operator().stream("laptop__Bash", body).await;
+    assert_eq!(events.wait_for("chunk").await["content"], "first\n");
+    std::fs::write(laptop.workspace.join("go"), "").unwrap();
+    assert_eq!(events.wait_for("chunk").await["content"], "second\n");
+    let done = events.wait_for("done").await;
+    assert_eq!(
+        (&done["result"]["output"], &done["result"]["status"]),
+        (&json!("first\nsecond\n"), &json!("completed"))
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_is_silent_says_that_it_lives_and_ends_with_its_caller() {
+    let laptop = Laptop::new(&[]).await;
+    let body = json!({ "args": { "command": FAMILY } });
+    let mut events = laptop.gateway.operator().stream("laptop__Bash", body).await;
+    let progress = events.wait_for("progress").await;
+    assert!(progress["message"].as_str().unwrap().starts_with("running for "), "{progress}");
+    let pids = laptop.pids(4).await;
+    drop(events);
+    all_gone(pids).await;
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_all() {
+    let laptop = Laptop::new(&[]).await;
+    let operator = laptop.gateway.operator();
+    let mut events = operator.stream("laptop__Bash", json!({ "args": { "command": FAMILY } })).await;
+    let pids = laptop.pids(4).await;
+    operator.delete(&format!("/v1/calls/{}", events.call_id())).await;
+    assert_eq!(events.wait_for("error").await["kind"], "cancelled");
+    all_gone(pids).await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_killed_leaves_nothing() {
+    let laptop = Laptop::new(&[]).await;
+    laptop.background(FAMILY).await;
+    let pids = laptop.pids(4).await;
+    laptop.node.signal(Signal::KILL);
+    all_gone(pids).await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_to_go_leaves_nothing() {
+    let laptop = Laptop::new(&["--sandbox"]).await;
+    laptop.background(FAMILY).await;
+    let home = laptop.bash("echo $HOME").await["output"].as_str().unwrap().trim().to_owned();
+    let pids = laptop.pids(4).await;
+    laptop.node.signal(Signal::TERM);
+    laptop.node.end().await.assert_code(0);
+    let alive =
+        |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    assert_eq!(pids.iter().filter(|pid| alive(pid)).count(), 0, "they are gone before the node is");
+    assert!(!std::path::Path::new(&home).exists());
+}
+
+#[tokio::test]
+async fn the_background_outlives_the_gateway_and_the_foreground_does_not() {
+    let mut laptop = Laptop::new(&[]).await;
+    let session = laptop.background("read line; echo $line").await;
+    let call = laptop.gateway.operator().call_later("laptop__Bash", json!({ "args": { "command": FAMILY } }));
+    let pids = laptop.pids(4).await;
+    let address = laptop.gateway.address().to_owned();
+    laptop.gateway.kill().await;
+    call.abort();
+    all_gone(pids).await;
+    let again = Setup::new().env("SA_NODE_TOKEN", "geheim").on(&laptop.gateway).at(&address);
+    laptop.gateway = again.spawn(SWITCHBOARD).await;
+    laptop.connected().await;
+    let args = json!({ "action": "submit", "sessionId": session, "data": "still here" });
+    laptop.gateway.operator().call("laptop__Process", args).await.result();
+    eventually("its end", || async {
+        let poll = laptop.process("poll", &session).await;
+        (poll["running"] == false).then(|| assert_eq!(poll["tail"], "still here\n"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flood_of_output_holds_nobody() {
+    let laptop = Laptop::new(&[]).await;
+    let flood = "head -c 67108864 /dev/zero | tr '\\0' y; printf END; touch done";
+    // Nobody reads this stream.
+    let unread = laptop.gateway.operator().stream("laptop__Bash", json!({ "args": { "command": flood } })).await;
+    eventually("the command's end", || async { laptop.workspace.join("done").exists().then_some(()) }).await;
+    drop(unread);
+    let mut events = laptop.gateway.operator().stream("laptop__Bash", json!({ "args": { "command": flood } })).await;
+    let mut shown = 0;
+    let done = loop {
+        let (name, data) = events.next().await.unwrap();
+        match name.as_str() {
+            "chunk" => shown += data["content"].as_str().unwrap().len(),
+            "done" => break data,
+            _ => {}
+        }
+    };
+    assert!(done["result"]["output"].as_str().unwrap().ends_with("yEND"));
+    assert_eq!(done["result"]["truncated"], true);
+    assert!(shown < 32 << 20, "{shown} bytes were streamed");
+}
+
+#[tokio::test]
+async fn the_token_is_in_no_command() {
+    let laptop = Laptop::new(&[]).await;
+    let look = "env; for up in $$ $PPID; do tr '\\0' '\\n' < /proc/$up/environ; tr '\\0' ' ' < /proc/$up/cmdline; done";
+    let result = laptop.bash(look).await;
+    assert!(result["output"].as_str().unwrap().contains("SHELL=/bin/bash"), "{result}");
+    assert!(!result.to_string().contains("geheim"), "{result}");
+}
+
+#[tokio::test]
+async fn the_sandbox_is_what_the_flags_say() {
+    let laptop = Laptop::new(&["--sandbox", "--no-network", "--read-only"]).await;
+    let tcp = laptop.gateway.address().replace(':', "/");
+    // Bash says twice that it may not have a socket.
+    let result = laptop.bash(&format!("touch x; ls ~root; echo > /dev/tcp/{tcp}")).await;
+    assert_eq!(result["output"].as_str().unwrap().matches("ermission denied").count(), 4, "{result}");
+    let names = laptop.gateway.operator().tool_names().await;
+    assert!(names.contains(&"laptop__Process".to_owned()), "{names:?}");
+}
+
+#[tokio::test]
+async fn flags_that_make_no_sense_are_refused() {
+    let node = ["node", "--id", "laptop", "--workspace", "/"];
+    let ended = Cli::new(SWITCHBOARD).args(&node).args(&["--no-network"]).run().await;
+    assert!(ended.assert_code(2).stderr.contains("--sandbox"), "{}", ended.stderr);
+}

@@ -1,0 +1,45 @@
+//! Numbers in arguments, which JSON writes as it likes.
+
+use sa_node_sdk::ToolError;
+use serde_json::Number;
+
+/// A whole number that is not negative; a fraction is dropped, and what is too large is as large as can be.
+pub(super) fn whole(name: &str, number: &Number) -> Result<u64, ToolError> {
+    if let Some(whole) = number.as_u64() {
+        return Ok(whole);
+    }
+    match number.as_f64() {
+        Some(number) if number >= 0.0 => Ok(number as u64),
+        _ => Err(ToolError::InvalidArgs(format!("{name} is {number}, and must be a number that is not negative"))),
+    }
+}
+
+/// As [`whole`], with everything below the least being the least.
+pub(super) fn clamped(number: &Number, least: u64, most: u64) -> u64 {
+    whole("", number).unwrap_or(least).clamp(least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> Number {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_read_in_any_spelling() {
+        assert_eq!(whole("x", &number("200")), Ok(200));
+        assert_eq!(whole("x", &number("2e2")), Ok(200));
+        assert_eq!(whole("x", &number("1.9")), Ok(1));
+        assert_eq!(whole("x", &number("1e300")), Ok(u64::MAX));
+        assert!(whole("x", &number("-1")).unwrap_err().message().contains("x is -1"));
+    }
+
+    #[test]
+    fn what_is_clamped_is_never_wrong() {
+        for (text, expected) in [("-5", 10), ("0", 10), ("10", 10), ("500.5", 500), ("1e9", 120_000)] {
+            assert_eq!(clamped(&number(text), 10, 120_000), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The environment of commands.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Says to which session a process belongs.
+pub(super) const SESSION: &str = "SA_SHELL_SESSION";
+
+/// The node's own variables, its token among them: no business of any command.
+const OURS: [&str; 2] = ["SA_", "SWITCHBOARD_"];
+
+/// All that a sandboxed command gets to know.
+const HARMLESS: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "TERM", "TZ", "USER", "SHELL"];
+
+/// The node's environment without what is the node's own.
+pub(super) fn of_the_user(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    all.into_iter().filter(|(name, _)| !starts_with(name, &OURS)).collect()
+}
+
+/// What a sandboxed command gets of it, with a home and a directory for temporary files in its reach.
+pub(super) fn of_a_sandbox(
+    all: impl IntoIterator<Item = (OsString, OsString)>,
+    private: &Path,
+) -> Vec<(OsString, OsString)> {
+    let harmless = |name: &OsStr| HARMLESS.iter().any(|known| name == *known) || starts_with(name, &["LC_"]);
+    let mut kept: Vec<_> = all.into_iter().filter(|(name, _)| harmless(name)).collect();
+    kept.push(("HOME".into(), private.join("home").into()));
+    kept.push(("TMPDIR".into(), private.join("tmp").into()));
+    kept
+}
+
+/// The user's shell, when there is such a program.
+pub(super) fn login_shell(wanted: Option<&OsStr>) -> String {
+    let usable = |path: &&str| {
+        let file = Path::new(path).metadata();
+        Path::new(path).is_absolute() && file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    wanted.and_then(OsStr::to_str).filter(usable).unwrap_or("/bin/sh").to_owned()
+}
+
+fn starts_with(name: &OsStr, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(kept: &[(OsString, OsString)]) -> Vec<&str> {
+        kept.iter().map(|(name, _)| name.to_str().unwrap()).collect()
+    }
+
+    fn given() -> Vec<(OsString, OsString)> {
+        ["PATH", "HOME", "SA_NODE_TOKEN", "SWITCHBOARD_X", "AWS_SECRET", "LC_ALL", "SAVED"]
+            .map(|name| (name.into(), "x".into()))
+            .into()
+    }
+
+    #[test]
+    fn the_nodes_own_variables_are_kept_back() {
+        assert_eq!(names(&of_the_user(given())), ["PATH", "HOME", "AWS_SECRET", "LC_ALL", "SAVED"]);
+    }
+
+    #[test]
+    fn a_sandbox_has_a_home_of_its_own_and_no_secrets() {
+        let kept = of_a_sandbox(given(), Path::new("/private"));
+        assert_eq!(names(&kept), ["PATH", "LC_ALL", "HOME", "TMPDIR"]);
+        assert_eq!(kept[2].1, "/private/home");
+    }
+
+    #[test]
+    fn a_shell_that_is_none_is_replaced() {
+        assert_eq!(login_shell(Some("/bin/bash".as_ref())), "/bin/bash");
+        for unusable in ["bash", "/nonexistent", "/etc/passwd", "/bin", ""] {
+            assert_eq!(login_shell(Some(unusable.as_ref())), "/bin/sh", "{unusable}");
+        }
+        assert_eq!(login_shell(None), "/bin/sh");
+    }
+}

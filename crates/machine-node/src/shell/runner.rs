@@ -1,0 +1,172 @@
+//! What watches over one command: reads what it writes, keeps its time, notes its end.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_node_sdk::ToolError;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::input::Stdin;
+use super::keeper::signal_name;
+use super::keeper::wire::Said;
+use super::launch::{self, Input, Keeper, Plan};
+use super::output::Decoder;
+use super::session::{End, Identity, Order, Session};
+use super::{Shell, now_ms, orphans};
+
+/// How long after the shell's end all else may take to be gone. What cannot be killed (a program of another user's) is
+/// left to the keeper, which goes on trying.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long a keeper may take to carry out an order before it counts as lost.
+const OBEDIENCE: Duration = Duration::from_secs(10);
+
+const BUFFER: usize = 128 * 1024;
+
+/// More cannot be left in a pipe once nobody writes to it.
+const LEFT_OVER: usize = 4 << 20;
+
+/// Starts a command and watches over it in a task of its own.
+pub(super) async fn start(
+    shell: &Arc<Shell>,
+    plan: Plan,
+    timeout: Option<Duration>,
+) -> Result<Arc<Session>, ToolError> {
+    let launched = launch::launch(shell, &plan).await?;
+    let stdin = Stdin::new(launched.input, matches!(plan.input, Input::Terminal { .. }));
+    let who = Identity { id: plan.session, command: plan.command, workdir: plan.workdir, pid: launched.pid };
+    let (session, orders) = Session::new(who, stdin);
+    let reader = Reader::new(launched.output);
+    let runner = Runner { shell: Arc::clone(shell), session: Arc::clone(&session), keeper: launched.keeper, reader };
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    shell.runners.spawn(runner.run(orders, deadline));
+    Ok(session)
+}
+
+struct Runner {
+    shell: Arc<Shell>,
+    session: Arc<Session>,
+    keeper: Keeper,
+    reader: Reader,
+}
+
+impl Runner {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>, deadline: Option<Instant>) {
+        let mut end: Option<End> = None;
+        let mut timed_out = false;
+        let mut stopping = false;
+        let mut patience = None;
+        loop {
+            tokio::select! {
+                () = self.reader.read(&self.session), if self.reader.open => {}
+                said = self.keeper.said() => match said {
+                    Some(Said::Exited { code, signal }) => {
+                        end = Some(self.ended(code, signal.map(signal_name), timed_out));
+                        patience = Instant::now().checked_add(GRACE);
+                    }
+                    Some(Said::Started { .. } | Said::Failed { .. }) => {}
+                    Some(Said::Gone) | None => break,
+                },
+                Some(order) = orders.recv() => self.order(order, &mut patience),
+                () = at(deadline), if end.is_none() && !timed_out => {
+                    timed_out = true;
+                    self.order(Order::Terminate, &mut patience);
+                }
+                () = at(patience) => break,
+                () = self.shell.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.order(Order::Kill, &mut patience);
+                }
+            }
+        }
+        let end = if let Some(end) = end {
+            end
+        } else {
+            // The keeper was killed, or does not obey. Its shell goes with it; the rest is found by its mark.
+            let id = self.session.id.clone();
+            let _ = tokio::task::spawn_blocking(move || orphans::kill(&id)).await;
+            self.ended(None, Some("SIGKILL".to_owned()), timed_out)
+        };
+        self.reader.drain(&self.session);
+        let events = &self.shell.events;
+        if self.session.finish(end, |name, data| events.send(name, data)) {
+            self.shell.sessions.finished(&self.session);
+        }
+        self.session.stdin.close().await;
+    }
+
+    fn order(&self, order: Order, patience: &mut Option<Instant>) {
+        self.keeper.order(match order {
+            Order::Terminate => "term",
+            Order::Kill => "kill",
+        });
+        *patience = patience.or_else(|| Instant::now().checked_add(OBEDIENCE));
+    }
+
+    fn ended(&self, code: Option<i32>, signal: Option<String>, timed_out: bool) -> End {
+        End { code, signal, timed_out, at_ms: now_ms(), after: self.session.elapsed() }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads a command's output as text.
+struct Reader {
+    file: Receiver,
+    buffer: Vec<u8>,
+    text: String,
+    decoder: Decoder,
+    open: bool,
+}
+
+impl Reader {
+    fn new(file: Receiver) -> Self {
+        Self { file, buffer: vec![0; BUFFER], text: String::new(), decoder: Decoder::default(), open: true }
+    }
+
+    /// Waits for output, and hands it on.
+    async fn read(&mut self, session: &Session) {
+        let ready = self.file.readable().await;
+        let read = ready.and_then(|()| self.file.try_read(&mut self.buffer));
+        self.take(session, read);
+    }
+
+    /// Reads what is there and does not wait for more.
+    fn drain(&mut self, session: &Session) {
+        let mut left = LEFT_OVER;
+        while self.open && left > 0 {
+            // Past the runtime, which may not have heard yet of what came last.
+            let read = rustix::io::read(&self.file, &mut self.buffer[..]).map_err(io::Error::from);
+            match &read {
+                Ok(count) => left = left.saturating_sub(*count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => {}
+            }
+            self.take(session, read);
+        }
+        self.text.clear();
+        self.decoder.finish(&mut self.text);
+        session.write(&self.text);
+    }
+
+    fn take(&mut self, session: &Session, read: io::Result<usize>) {
+        match read {
+            Ok(count @ 1..) => {
+                self.text.clear();
+                self.decoder.push(&self.buffer[..count], &mut self.text);
+                session.write(&self.text);
+            }
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
+            // A terminal that nobody has open any more is an error to read, and means the same.
+            Ok(0) | Err(_) => self.open = false,
+        }
+    }
+}
