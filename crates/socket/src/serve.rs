@@ -263,12 +263,16 @@ async fn given_up(outbox: &Outbox) -> Close {
 async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Utf8Bytes>, Option<Close>) {
     outbox.ready().await;
     if crowded {
-        tokio::select! {
-            biased;
-            () = outbox.loaded() => {}
-            // Comes back when the runtime has no other task to run.
-            () = tokio::task::yield_now() => {}
-        }
+        let enough = async {
+            tokio::select! {
+                biased;
+                () = outbox.loaded() => {}
+                // Comes back when the runtime has no other task to run.
+                () = tokio::task::yield_now() => {}
+            }
+        };
+        // In a box, as all that an idle connection has no use for.
+        Box::pin(enough).await;
     }
     outbox.take()
 }
