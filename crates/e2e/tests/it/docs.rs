@@ -1,5 +1,5 @@
-//! Every command in the docs works: blocks marked `sh test` are run, one after another, against a gateway with a demo node,
-//! and the README's node is a program that compiles and answers.
+//! Every command in the docs works: blocks marked `sh test` are run, one after another, against a gateway with a demo node;
+//! those marked `sh node` go on while the rest of their page is run; and the README's node is a program that compiles and answers.
 
 use std::path::{Path, PathBuf};
 
@@ -33,16 +33,23 @@ fn blocks(page: &str, fence: &str) -> Vec<String> {
     found
 }
 
-/// Runs a block as a person would, with the gateway of this test in place of the one on their machine.
-async fn run(gateway: &Gateway, bin: &Path, block: &str) {
+/// A block as a person would run it, with the gateway of this test in place of the one on their machine.
+fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
     let data = gateway.data_dir();
     let script = block
         .replace("http://127.0.0.1:3210", &gateway.url)
-        .replace("~/.local/share/switchboard", &data.display().to_string());
+        .replace("~/.local/share/switchboard", &data.display().to_string())
+        .replace("~/project", &bin.display().to_string());
     let mut command = Command::new("bash");
     command.args(["-e", "-o", "pipefail", "-c", &script]).kill_on_drop(true);
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     command.env("SWITCHBOARD_DATA_DIR", &data).env("SWITCHBOARD_URL", &gateway.url);
+    command.env("SA_GATEWAY_WS_URL", gateway.nodes_url()).env("HOME", bin);
+    (script, command)
+}
+
+async fn run(gateway: &Gateway, bin: &Path, block: &str) {
+    let (script, mut command) = command(gateway, bin, block);
     let output = soon(command.output()).await.unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "this fails:\n{script}\nwith:\n{said}");
@@ -65,7 +72,18 @@ async fn commands_do_what_the_docs_say() {
     pages.sort();
     let mut ran = 0;
     for page in pages {
-        for block in blocks(&std::fs::read_to_string(&page).unwrap(), "sh test") {
+        let page = std::fs::read_to_string(&page).unwrap();
+        let machines: Vec<_> = blocks(&page, "sh node")
+            .iter()
+            .map(|block| command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap())
+            .collect();
+        if !machines.is_empty() {
+            sa_testkit::eventually("the machine in the docs", || async {
+                gateway.operator().tool_names().await.iter().any(|name| name == "laptop__Bash").then_some(())
+            })
+            .await;
+        }
+        for block in blocks(&page, "sh test") {
             run(&gateway, bin.path(), &block).await;
             ran += 1;
         }

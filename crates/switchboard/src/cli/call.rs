@@ -17,11 +17,14 @@ use crate::redact::printable;
 pub(crate) struct CallArgs {
     /// The tool's name.
     tool: String,
-    /// One argument. Taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
-    #[arg(long = "arg", short = 'a', value_name = "KEY=VALUE")]
+    /// Its arguments. Each is taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
+    #[arg(value_name = "KEY=VALUE")]
     args: Vec<String>,
+    /// The same, for an argument that could be taken for something else.
+    #[arg(long = "arg", short = 'a', value_name = "KEY=VALUE")]
+    more_args: Vec<String>,
     /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
-    #[arg(long = "args-json", value_name = "JSON", conflicts_with = "args")]
+    #[arg(long = "args-json", value_name = "JSON", conflicts_with_all = ["args", "more_args"])]
     args_json: Option<String>,
     /// How long it may take, in milliseconds; progress extends it.
     #[arg(long, value_name = "MS")]
@@ -80,10 +83,8 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
                 }
                 let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
                 return Err(match failure.code {
-                    6 => failure.hint(format!(
-                        "switchboard tools {} shows its arguments; --arg KEY:=VALUE passes text",
-                        args.tool
-                    )),
+                    6 => failure
+                        .hint(format!("switchboard tools {} shows its arguments; KEY:=VALUE passes text", args.tool)),
                     7 => failure.hint("give it more time with --timeout MILLISECONDS"),
                     _ => failure,
                 });
@@ -178,9 +179,10 @@ fn arguments(args: &CallArgs) -> Result<Value, Failure> {
             .map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
     }
     let mut object = Map::new();
-    for arg in &args.args {
+    for arg in args.args.iter().chain(&args.more_args) {
         let (key, value) = parse_arg(arg).ok_or_else(|| {
-            Failure::usage(format!("--arg {arg}: must be KEY=VALUE")).hint("switchboard call TOOL --arg query=cats")
+            Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg)))
+                .hint("switchboard call TOOL query=cats limit=5")
         })?;
         object.insert(key, value);
     }

@@ -49,7 +49,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     }
     let calls = list["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
     if calls.is_empty() {
-        return line("No calls yet. Make one: switchboard call TOOL --arg key=value");
+        return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
     table(&["STARTED (UTC)", "TOOL", "OUTCOME", "TOOK", "BY", "ID"], &calls.iter().map(row).collect::<Vec<_>>())
 }

@@ -63,7 +63,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
     }
     let nodes = list["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if nodes.is_empty() {
-        return line("No nodes yet. Connect one: SA_NODE_TOKEN=… your-node ws://127.0.0.1:3210/v1/nodes/ws");
+        return line("No nodes yet. Offer this machine's shell and files: switchboard node --workspace DIR");
     }
     let rows: Vec<Vec<String>> = nodes
         .iter()
@@ -72,7 +72,9 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             let state =
                 if node["online"] == true { format!("online for {since}") } else { format!("gone for {since}") };
             let offers = node["tools"].as_array().map_or(0, Vec::len);
-            let capabilities: Vec<_> = node["capabilities"].as_array().into_iter().flatten().map(text).collect();
+            let capabilities = [&node["capabilities"], &node["host_capabilities"]];
+            let capabilities: Vec<_> =
+                capabilities.into_iter().filter_map(Value::as_array).flatten().map(text).collect();
             let blocked = node["blocked"].as_array().map_or(0, Vec::len);
             let mut capabilities = capabilities.join(" ");
             if blocked > 0 {

@@ -123,7 +123,8 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
 
 /// What this machine now lets others do, so that nobody offers more than they meant to.
 fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> Vec<String> {
-    let user = std::env::var("USER").unwrap_or_else(|_| "this user".into());
+    let root = rustix::process::geteuid().is_root();
+    let user = if root { "root".into() } else { std::env::var("USER").unwrap_or_else(|_| "this user".into()) };
     let roots: Vec<_> = args.allow_root.iter().map(|root| root.display().to_string()).collect();
     let commands = match (tools.iter().any(|tool| tool == "Bash"), args.sandbox, args.no_network) {
         (false, ..) => "none; --sandbox would let them run where they can write nothing".to_owned(),

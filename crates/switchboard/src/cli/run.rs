@@ -185,7 +185,7 @@ Switchboard {version} is up, with a demo node connected.
   console    {url}/console/
   token      {file}
   tools      {program} tools
-  call one   {program} call demo_countdown --arg from=3
+  call one   {program} call demo_countdown from=3
   watch      {program} tail
 
 With curl:

@@ -43,12 +43,12 @@ fn describe(name: &str, data: &Value) -> Option<String> {
     let at = |at: &Value| clock(at.as_i64().unwrap_or(0));
     let who = text(&data["principal"]["name"]);
     Some(match name {
-        "call_started" => format!("{}  started  {}  by {who}", at(&data["at_ms"]), text(&data["tool"])),
+        "call_started" => format!("{}  {:12}  {}  by {who}", at(&data["at_ms"]), "started", text(&data["tool"])),
         "call_ended" => {
             let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
             let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            format!("{}  {:7}  {}  {took}  by {who}{message}", clock(ended), outcome(data), text(&data["tool"]))
+            format!("{}  {:12}  {}  {took}  by {who}{message}", clock(ended), outcome(data), text(&data["tool"]))
         }
         "audit" => format!(
             "{}  {}  {}  {}",
