@@ -84,8 +84,12 @@ impl Started {
         eventually(words, || async { Some(self.err.text()).filter(|text| text.contains(words)) }).await
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     pub fn signal(&self, signal: Signal) {
-        send_signal(self.child.id().unwrap(), signal);
+        send_signal(self.pid(), signal);
     }
 
     pub async fn end(mut self) -> Finished {

@@ -161,3 +161,89 @@ async fn a_killed_node_leaves_whole_files() {
         machine.node = connect(&gateway, &machine.dir, &[]).await;
     }
 }
+
+#[tokio::test]
+async fn a_long_search_reports_progress_and_stops_when_it_is_cancelled() {
+    let gateway = Setup::new().start().await;
+    let machine = machine(&gateway, &[]).await;
+    // Few files on the disk, and millions of ways to them: each level leads to the next one by many links.
+    for level in 0..5 {
+        let dir = machine.dir.path().join(format!("level{level}"));
+        std::fs::create_dir(&dir).unwrap();
+        for number in 0..40 {
+            std::fs::write(dir.join(format!("file{number}")), "nothing\n").unwrap();
+            let next = format!("../level{}", level + 1);
+            std::os::unix::fs::symlink(next, dir.join(format!("link{number}"))).unwrap();
+        }
+    }
+    std::fs::create_dir(machine.dir.path().join("level5")).unwrap();
+    for (tool, args) in [
+        ("box__Grep", json!({ "pattern": "absent", "path": "level0" })),
+        ("box__Glob", json!({ "pattern": "**/absent", "path": "level0" })),
+    ] {
+        let mut events = machine.agent.stream(tool, json!({ "args": args })).await;
+        let progress = events.wait_for("progress").await;
+        assert!(progress["progress"].as_f64().unwrap() > 0.0, "{progress}");
+        machine.agent.delete(&format!("/v1/calls/{}", events.call_id())).await;
+        assert_eq!(events.wait_for("error").await["kind"], "cancelled");
+        // Nobody works on it any more: the node's CPU time stands still.
+        eventually("the search to end", || async {
+            let before = cpu_ticks(machine.node.pid());
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            (cpu_ticks(machine.node.pid()) - before <= 1).then_some(())
+        })
+        .await;
+    }
+}
+
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1;
+    fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn what_the_user_may_not_do_is_not_allowed() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a node as another user");
+        return;
+    }
+    let gateway = Setup::new().start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str, mode: u32| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    place("", 0o755);
+    std::fs::write(dir.path().join("secret.txt"), "x").unwrap();
+    place("secret.txt", 0o600);
+    std::fs::write(dir.path().join("open.txt"), "x needle").unwrap();
+    std::fs::create_dir(dir.path().join("closed")).unwrap();
+    place("closed", 0o700);
+    let workspace = dir.path().to_str().unwrap();
+    let node = Cli::new("setpriv")
+        .args(&["--reuid=65534", "--regid=65534", "--clear-groups", SWITCHBOARD])
+        .args(&["node", "--gateway", &gateway.nodes_url(), "--id", "box", "--workspace", workspace])
+        .start();
+    let agent = gateway.operator();
+    eventually("the machine's tools", || async {
+        agent.tool_names().await.contains(&"box__Read".to_owned()).then_some(())
+    })
+    .await;
+    for (tool, args) in [
+        ("box__Read", json!({ "path": "secret.txt" })),
+        ("box__Read", json!({ "path": "closed/a" })),
+        ("box__Write", json!({ "path": "new.txt", "content": "" })),
+        ("box__Write", json!({ "path": "sub/new.txt", "content": "" })),
+        ("box__Edit", json!({ "path": "open.txt", "oldString": "x", "newString": "y" })),
+    ] {
+        let reply = agent.call(tool, args).await;
+        reply.assert_problem(403, "not_allowed");
+        assert!(reply.detail().contains("ermission"), "{}", reply.text);
+    }
+    // What cannot be read is left out of a search, and counted.
+    let found = agent.call("box__Grep", json!({ "pattern": "needle" })).await.result();
+    assert_eq!((&found["count"], &found["unreadable"]), (&json!(1), &json!(2)), "{found}");
+    node.signal(Signal::TERM);
+    node.end().await.assert_code(0);
+}
