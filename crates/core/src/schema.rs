@@ -145,14 +145,21 @@ fn mistake(error: &ValidationError<'_>, schema: &Value) -> String {
             let subject = if place.is_empty() { "the arguments".to_owned() } else { format!("\"{}\"", &place[1..]) };
             format!("{subject} must be {expected}, not {}", type_name(error.instance()))
         }
+        ValidationErrorKind::Enum { options } => {
+            let allowed: Vec<String> =
+                options.as_array().into_iter().flatten().take(12).map(Value::to_string).collect();
+            let more = if options.as_array().is_some_and(|all| all.len() > 12) { ", …" } else { "" };
+            let subject = if place.is_empty() { "the value".to_owned() } else { format!("\"{}\"", &place[1..]) };
+            shortened(format!("{subject} must be one of {}{more}", allowed.join(", ")))
+        }
         _ => {
-            let mut text = error.to_string();
-            if text.chars().count() > 200 {
-                text = text.chars().take(200).chain(['…']).collect();
-            }
-            format!("{text}{}", at(&place))
+            format!("{}{}", shortened(error.to_string()), at(&place))
         }
     }
+}
+
+fn shortened(text: String) -> String {
+    if text.chars().count() <= 200 { text } else { text.chars().take(200).chain(['…']).collect() }
 }
 
 fn at(place: &str) -> String {

@@ -153,7 +153,7 @@ fn arguments_that_were_taken_in_are_never_too_deep_to_check() {
 #[test]
 fn wide_schemas_and_long_arguments() {
     let names: Vec<String> = (0..8_000).map(|n| format!("v{n}")).collect();
-    rejects(&json!({"items": {"enum": names}}), &json!(vec!["nope"; 2_000]), "is not one of");
+    rejects(&json!({"items": {"enum": names}}), &json!(vec!["nope"; 2_000]), "must be one of");
     let consts: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
     rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 1_000]), "too large to say where");
     rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 100_000]), "would take too long");
@@ -188,7 +188,7 @@ fn pattern_is_a_good_name_for_a_property_too() {
     rejects(&schema, &json!({"pattern": "a", "x": {}}), "at /x");
     // A property of this name whose schema is a list of names is not a pattern either.
     let schema = json!({"properties": {"pattern": {"enum": ["(?=a)", "b"]}}});
-    rejects(&schema, &json!({"pattern": "c"}), "is not one of");
+    rejects(&schema, &json!({"pattern": "c"}), "must be one of");
 }
 
 #[test]

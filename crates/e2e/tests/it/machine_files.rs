@@ -220,6 +220,10 @@ async fn what_the_user_may_not_do_is_not_allowed() {
     std::fs::write(dir.path().join("open.txt"), "x needle").unwrap();
     std::fs::create_dir(dir.path().join("closed")).unwrap();
     place("closed", 0o700);
+    std::fs::write(dir.path().join("own.txt"), "a longer text than later").unwrap();
+    std::os::unix::fs::chown(dir.path().join("own.txt"), Some(65534), Some(65534)).unwrap();
+    std::fs::write(dir.path().join("shared.txt"), "x").unwrap();
+    place("shared.txt", 0o666);
     let workspace = dir.path().to_str().unwrap();
     let node = Cli::new("setpriv")
         .args(&["--reuid=65534", "--regid=65534", "--clear-groups", SWITCHBOARD])
@@ -240,6 +244,15 @@ async fn what_the_user_may_not_do_is_not_allowed() {
         let reply = agent.call(tool, args).await;
         reply.assert_problem(403, "not_allowed");
         assert!(reply.detail().contains("ermission"), "{}", reply.text);
+    }
+    // A file may be written where no other can be made, and stays whose it is.
+    for name in ["own.txt", "shared.txt"] {
+        use std::os::unix::fs::MetadataExt as _;
+        let path = dir.path().join(name);
+        let before = std::fs::metadata(&path).unwrap();
+        agent.call("box__Write", json!({ "path": name, "content": "later" })).await.result();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "later");
+        assert_eq!(std::fs::metadata(&path).unwrap().uid(), before.uid());
     }
     // What cannot be read is left out of a search, and counted.
     let found = agent.call("box__Grep", json!({ "pattern": "needle" })).await.result();

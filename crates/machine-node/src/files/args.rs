@@ -66,8 +66,9 @@ impl Args {
             Some(other) => return Err(invalid(format!("`{name}` must be a number, and is {}", kind(&other)))),
         };
         let value = number.as_f64().unwrap_or(f64::NAN);
-        if value.fract() == 0.0 && (0.0..=MAX_NUMBER).contains(&value) {
-            return Ok(Some(value as u64));
+        if value.fract() == 0.0 && value >= 0.0 {
+            // Larger ones are as good as any: nothing has that many lines.
+            return Ok(Some(value.min(MAX_NUMBER) as u64));
         }
         Err(invalid(format!("`{name}` must be a whole number from 0 up, and is {number}")))
     }
@@ -79,6 +80,18 @@ impl Args {
             Some(other) => Err(invalid(format!("`{name}` must be true or false, and is {}", kind(&other)))),
         }
     }
+}
+
+/// A schema in which what need not be given may also be given as `null`, as many agents do.
+pub(super) fn optional(mut schema: Value) -> Value {
+    let required = schema["required"].clone();
+    let required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|known| known == name));
+    for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+        if !required(name) && property["type"].is_string() {
+            property["type"] = Value::Array(vec![property["type"].take(), "null".into()]);
+        }
+    }
+    schema
 }
 
 pub(super) fn invalid(why: String) -> ToolError {
@@ -132,7 +145,8 @@ mod tests {
         check_count(json!(3.0), Ok(Some(3)));
         check_count(json!(0), Ok(Some(0)));
         check_count(Value::Null, Ok(None));
-        for bad in [json!(-1), json!(3.5), json!(1e300), json!(u64::MAX), json!("3"), json!([3]), json!(true)] {
+        check_count(json!(1e300), Ok(Some(MAX_NUMBER as u64)));
+        for bad in [json!(-1), json!(3.5), json!("3"), json!([3]), json!(true)] {
             check_count(bad, Err(()));
         }
     }

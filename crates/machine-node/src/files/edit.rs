@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
 
-use super::args::{Args, invalid};
+use super::args::{Args, invalid, optional};
 use super::hidden::identity;
 use super::place::Target;
 use super::replace::{Replaced, current, errno, replace};
@@ -54,7 +54,7 @@ impl NodeTool for Edit {
     }
 
     fn input_schema(&self) -> Option<Value> {
-        Some(json!({
+        Some(optional(json!({
             "type": "object",
             "properties": {
                 "path": { "type": "string", "minLength": 1, "maxLength": 4096,
@@ -66,7 +66,7 @@ impl NodeTool for Edit {
             },
             "required": ["path", "oldString", "newString"],
             "additionalProperties": false,
-        }))
+        })))
     }
 
     fn output_schema(&self) -> Option<Value> {

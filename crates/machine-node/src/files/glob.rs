@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolResult};
 use serde_json::{Value, json};
 
-use super::args::Args;
+use super::args::{Args, optional};
 use super::near::Near;
 use super::pattern::Pattern;
 use super::walk::{Search, Walk, check_base};
@@ -66,7 +66,7 @@ impl NodeTool for Glob {
     }
 
     fn input_schema(&self) -> Option<Value> {
-        Some(json!({
+        Some(optional(json!({
             "type": "object",
             "properties": {
                 "pattern": { "type": "string", "minLength": 1, "maxLength": 4096,
@@ -76,7 +76,7 @@ impl NodeTool for Glob {
             },
             "required": ["pattern"],
             "additionalProperties": false,
-        }))
+        })))
     }
 
     fn output_schema(&self) -> Option<Value> {

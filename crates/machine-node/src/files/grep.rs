@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use globset::GlobSet;
+use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 use ignore::DirEntry;
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
 
-use super::args::{Args, invalid};
+use super::args::{Args, invalid, optional};
 use super::near::Near;
 use super::pattern::compile;
 use super::walk::{Search, Walk, check_base};
@@ -67,7 +68,7 @@ impl NodeTool for Grep {
     }
 
     fn input_schema(&self) -> Option<Value> {
-        Some(json!({
+        Some(optional(json!({
             "type": "object",
             "properties": {
                 "pattern": { "type": "string", "description": "Regex pattern to search for (Rust `regex` crate syntax)." },
@@ -78,7 +79,7 @@ impl NodeTool for Grep {
             },
             "required": ["pattern"],
             "additionalProperties": false,
-        }))
+        })))
     }
 
     fn output_schema(&self) -> Option<Value> {
@@ -114,7 +115,8 @@ impl NodeTool for Grep {
 }
 
 fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
-    let built = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).build(pattern);
+    // A line ends before its `\r\n` as well, for the pattern as for whoever reads the result.
+    let built = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).crlf(true).build(pattern);
     built.map_err(|error| invalid(format!("`pattern` is no regular expression for single lines: {error}")))
 }
 
@@ -248,33 +250,54 @@ impl Found {
 struct Lines {
     matcher: RegexMatcher,
     searcher: Searcher,
+    /// For files with zero bytes in them.
+    thorough: Searcher,
 }
 
 impl Lines {
     fn new(matcher: &RegexMatcher) -> Self {
-        let searcher = SearcherBuilder::new()
-            .line_number(true)
-            .bom_sniffing(false)
-            .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(MAX_LINE_BYTES))
-            .build();
-        Self { matcher: matcher.clone(), searcher }
+        let searcher = |binary| {
+            SearcherBuilder::new()
+                .line_number(true)
+                .line_terminator(LineTerminator::crlf())
+                .bom_sniffing(false)
+                .binary_detection(binary)
+                .heap_limit(Some(MAX_LINE_BYTES))
+                .build()
+        };
+        let thorough = searcher(BinaryDetection::none());
+        Self { matcher: matcher.clone(), searcher: searcher(BinaryDetection::quit(0)), thorough }
     }
 
     fn search(&mut self, path: &Path, file: &File, walk: &Walk, found: &Found) {
-        let mut hits = Hits::default();
-        let reader = Watched { file, watch: &walk.watch };
-        if self.searcher.search_reader(&self.matcher, reader, &mut hits).is_err() {
+        // A zero byte is a character of UTF-8, but nearly always the sign of something else: the first one ends the
+        // search, and what turns out to be text nevertheless is searched again.
+        let hits = match hits(&mut self.searcher, &self.matcher, file, walk) {
+            Ok(hits) if !hits.zeros => hits,
+            Ok(_) if is_text(file, &walk.watch).unwrap_or(false) => {
+                let mut file = file;
+                match file.rewind().and_then(|()| hits(&mut self.thorough, &self.matcher, file, walk)) {
+                    Ok(hits) => hits,
+                    Err(_) => return walk.count_unreadable(),
+                }
+            }
+            Ok(_) => return,
             // A line too long, a file of a process that cannot be read now.
-            return walk.count_unreadable();
-        }
+            Err(_) => return walk.count_unreadable(),
+        };
         if !hits.binary && !hits.lines.is_empty() && is_text(file, &walk.watch).unwrap_or(false) {
             found.add(path, hits.lines);
         }
     }
 }
 
-/// Whether all of a file is UTF-8, without zero bytes. Only files with matches are asked: it means reading them twice.
+fn hits(searcher: &mut Searcher, matcher: &RegexMatcher, file: &File, walk: &Walk) -> io::Result<Hits> {
+    let mut hits = Hits::default();
+    searcher.search_reader(matcher, Watched { file, watch: &walk.watch }, &mut hits)?;
+    Ok(hits)
+}
+
+/// Whether all of a file is UTF-8. Only files with matches or zero bytes are asked: it means reading them twice.
 fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
     file.rewind()?;
     let mut reader = Watched { file, watch };
@@ -286,9 +309,6 @@ fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
             return Ok(kept == 0);
         }
         let filled = kept + read;
-        if buffer[kept..filled].contains(&0) {
-            return Ok(false);
-        }
         match std::str::from_utf8(&buffer[..filled]) {
             Ok(_) => kept = 0,
             // A character that goes on in the next block.
@@ -305,7 +325,10 @@ fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
 #[derive(Default)]
 struct Hits {
     lines: Vec<Line>,
+    /// A line is no UTF-8.
     binary: bool,
+    /// The search ended at a zero byte.
+    zeros: bool,
 }
 
 impl Sink for Hits {
@@ -324,7 +347,7 @@ impl Sink for Hits {
     }
 
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
-        self.binary |= finish.binary_byte_offset().is_some();
+        self.zeros = finish.binary_byte_offset().is_some();
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::args::Args;
+use super::args::{Args, optional};
 use super::lines::{End, NoPage, Page, Wanted, page, skip_lines};
 use super::{Files, blocking, escaped_len, room, room_for_images, trouble};
 
@@ -64,7 +64,7 @@ impl NodeTool for Read {
     }
 
     fn input_schema(&self) -> Option<Value> {
-        Some(json!({
+        Some(optional(json!({
             "type": "object",
             "properties": {
                 "path": { "type": "string", "minLength": 1, "maxLength": 4096,
@@ -76,7 +76,7 @@ impl NodeTool for Read {
             },
             "required": ["path"],
             "additionalProperties": false,
-        }))
+        })))
     }
 
     fn output_schema(&self) -> Option<Value> {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr,
-    fstat, fsync, linkat, openat, renameat, statat, unlinkat,
+    fstat, fsync, ftruncate, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
@@ -49,20 +49,46 @@ pub(super) fn replace(
     content: &[u8],
     unchanged: impl FnOnce() -> bool,
 ) -> Result<Replaced, Errno> {
-    let mut new = New::create(target, old.is_some())?;
+    let mut new = match New::create(target, old.is_some()) {
+        // The file may be written, and its directory may not.
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if old.is_some() => {
+            return overwrite(target, content, unchanged);
+        }
+        new => new?,
+    };
     new.file.write_all(content).map_err(|error| errno(&error))?;
-    if let Some(old) = old {
-        keep(target, old, &new.file);
+    if let Some(old) = old
+        && !keep(target, old, &new.file)
+    {
+        // A new file would belong to somebody else than the old one.
+        return overwrite(target, content, unchanged);
     }
     fsync(&new.file)?;
     if !unchanged() {
         return Ok(Replaced::NotAnyMore);
     }
-    new.take_place(old.is_some())?;
+    match new.take_place(old.is_some()) {
+        // A file that something is mounted on keeps its place.
+        Err(Errno::BUSY) if old.is_some() => return overwrite(target, content, || true),
+        placed => placed?,
+    }
     // A directory that may be written but not read cannot be synced; the file is in it all the same.
     if let Ok(directory) = openat(&target.directory, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         fsync(directory)?;
     }
+    Ok(Replaced::Yes)
+}
+
+/// Writes into the old file, where no new one can take its place. Whoever is killed meanwhile leaves a part of it.
+fn overwrite(target: &Target, content: &[u8], unchanged: impl FnOnce() -> bool) -> Result<Replaced, Errno> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file: File = openat(&target.directory, &target.name, flags, Mode::empty())?.into();
+    if !unchanged() {
+        return Ok(Replaced::NotAnyMore);
+    }
+    file.write_all(content).map_err(|error| errno(&error))?;
+    ftruncate(&file, content.len() as u64)?;
+    fsync(&file)?;
     Ok(Replaced::Yes)
 }
 
@@ -136,24 +162,22 @@ fn passing_name() -> OsString {
     format!(".switchboard-{}.tmp", uuid::Uuid::new_v4().simple()).into()
 }
 
-/// Gives a new file what the old one had. What this user may not give is left as it is.
-fn keep(target: &Target, old: &Stat, new: &File) {
-    let mut mode = old.st_mode & 0o7777;
+/// Gives a new file what the old one had; `false` when this user may not give it its owner.
+fn keep(target: &Target, old: &Stat, new: &File) -> bool {
     let stat = fstat(new);
     if stat.is_ok_and(|stat| (stat.st_uid, stat.st_gid) != (old.st_uid, old.st_gid)) {
         let (owner, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
-        let given = fchown(new, Some(owner), Some(group)).or_else(|_| fchown(new, None, Some(group)));
-        if given.is_err() || fstat(new).is_ok_and(|stat| stat.st_uid != old.st_uid) {
-            // A file that runs as its owner must not come to run as another one.
-            mode &= 0o1777;
+        if fchown(new, Some(owner), Some(group)).is_err() {
+            return false;
         }
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if let Ok(old) = openat(&target.directory, &target.name, flags, Mode::empty()) {
         copy_attributes(&old.into(), new);
     }
-    // Last, because a change of the owner takes some of it away. A file system without modes has nothing to keep.
-    let _ = fchmod(new, Mode::from_raw_mode(mode));
+    // To run as its owner was given to the old content, not to the new. A file system without modes has nothing to keep.
+    let _ = fchmod(new, Mode::from_raw_mode(old.st_mode & 0o1777));
+    true
 }
 
 fn copy_attributes(old: &File, new: &File) {

@@ -53,8 +53,8 @@ async fn the_shape_is_exact() {
 #[tokio::test]
 async fn binary_files_are_skipped() {
     let place = Place::new();
-    place.file("zero", b"needle\n\0\n");
-    place.file("late-zero", [&b"needle\n"[..], &b"x\n".repeat(200_000), b"\0"].concat());
+    place.file("zero", b"needle\n\0\xff\n");
+    place.file("late-zero", [&b"needle\n"[..], &b"x\n".repeat(200_000), b"\0\xff"].concat());
     place.file("latin", b"needle\ncaf\xe9\n");
     place.file("latin-line", b"needle caf\xe9\n");
     place.file("late-latin", [&b"needle\n"[..], &b"x\n".repeat(200_000), b"\xe9"].concat());
@@ -153,4 +153,21 @@ async fn a_search_that_nobody_waits_for_ends() {
         let error = place.tools.get(tool).unwrap().call(ctx, json!({ "pattern": "*needle*".trim_matches('*') })).await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
     }
+}
+
+#[tokio::test]
+async fn a_line_ends_before_its_end() {
+    let place = Place::new();
+    place.file("dos.txt", "bar foo\r\nfoo bar\r\n");
+    check(&place, json!({ "pattern": "foo$" }), &[("dos.txt", 1, "bar foo")]).await;
+    check(&place, json!({ "pattern": "^foo bar$" }), &[("dos.txt", 2, "foo bar")]).await;
+}
+
+#[tokio::test]
+async fn zero_bytes_alone_make_no_binary_file() {
+    let place = Place::new();
+    place.file("zeros.txt", "one\nfoo\0x\nfoo again\n");
+    place.file("late.txt", ["foo\n", &"x\n".repeat(200_000), "\0"].concat());
+    let expected = [("late.txt", 1, "foo"), ("zeros.txt", 2, "foo\0x"), ("zeros.txt", 3, "foo again")];
+    check(&place, json!({ "pattern": "foo" }), &expected).await;
 }

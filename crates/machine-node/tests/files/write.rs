@@ -138,3 +138,12 @@ async fn nothing_is_written_where_nothing_may_be() {
     let place = Place::with(|options, _| options.read_only = true);
     assert_eq!(place.tools.tool_names(), ["Glob", "Grep", "Read"]);
 }
+
+#[tokio::test]
+async fn new_content_does_not_run_as_its_owner() {
+    let place = Place::new();
+    let path = place.file("tool", "old");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o6755)).unwrap();
+    place.ok("Write", json!({ "path": "tool", "content": "new" })).await;
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
+}

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Global;
 use super::client::{Client, problem, segment};
+use super::lists::{all_tools, named};
 use super::output::{self, Failure, line};
 use super::sse::Events;
 use crate::redact::printable;
@@ -39,7 +40,7 @@ pub(crate) struct CallArgs {
 
 pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> {
     let client = Client::new(global)?;
-    let mut body = json!({ "args": arguments(&args)? });
+    let mut body = json!({ "args": arguments(&client, &args).await? });
     if let Some(ms) = args.timeout {
         body["timeout_ms"] = json!(ms);
     }
@@ -164,7 +165,7 @@ impl Shown {
     }
 }
 
-fn arguments(args: &CallArgs) -> Result<Value, Failure> {
+async fn arguments(client: &Client, args: &CallArgs) -> Result<Value, Failure> {
     if let Some(text) = &args.args_json {
         let text = if text == "-" {
             let mut input = String::new();
@@ -179,28 +180,57 @@ fn arguments(args: &CallArgs) -> Result<Value, Failure> {
             .map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
     }
     let mut object = Map::new();
+    let mut guessed = Vec::new();
     for arg in args.args.iter().chain(&args.more_args) {
-        let (key, value) = parse_arg(arg).ok_or_else(|| {
+        let (key, value, text) = parse_arg(arg).ok_or_else(|| {
             Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg)))
                 .hint("switchboard call TOOL query=cats limit=5")
         })?;
+        if !value.is_string() {
+            guessed.push((key.clone(), text.to_owned()));
+        }
         object.insert(key, value);
+    }
+    if !guessed.is_empty() {
+        // `content=42` is a text where the tool wants one.
+        let tools = all_tools(client).await?;
+        let schema = named(&tools, &args.tool).map(|tool| &tool["input_schema"]["properties"]);
+        for (key, text) in guessed {
+            if schema.is_some_and(|properties| wants_text(&properties[&key]["type"], &object[&key])) {
+                object.insert(key, text.into());
+            }
+        }
     }
     Ok(Value::Object(object))
 }
 
-fn parse_arg(arg: &str) -> Option<(String, Value)> {
+/// Whether a type takes texts, and not what this value is.
+fn wants_text(wanted: &Value, value: &Value) -> bool {
+    let takes = |kind: &str| wanted == kind || wanted.as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind));
+    let as_it_is = match value {
+        Value::Null => takes("null"),
+        Value::Bool(_) => takes("boolean"),
+        Value::Number(_) => takes("number") || takes("integer"),
+        Value::Array(_) => takes("array"),
+        Value::Object(_) => takes("object"),
+        Value::String(_) => true,
+    };
+    takes("string") && !as_it_is
+}
+
+/// The key, the value that is meant most likely, and the text as it was typed.
+fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
     let (key, value) = arg.split_once('=')?;
     let (key, literal) = key.strip_suffix(':').map_or((key, false), |key| (key, true));
     if key.is_empty() {
         return None;
     }
-    let value = if literal {
+    let meant = if literal {
         Value::String(value.into())
     } else {
         serde_json::from_str(value).unwrap_or_else(|_| value.into())
     };
-    Some((key.to_owned(), value))
+    Some((key.to_owned(), meant, value))
 }
 
 #[cfg(test)]
@@ -209,7 +239,10 @@ mod tests {
 
     #[track_caller]
     fn check(arg: &str, expected: Option<(&str, Value)>) {
-        assert_eq!(parse_arg(arg), expected.map(|(key, value)| (key.to_owned(), value)));
+        assert_eq!(
+            parse_arg(arg).map(|(key, value, _)| (key, value)),
+            expected.map(|(key, value)| (key.to_owned(), value))
+        );
     }
 
     #[test]
@@ -223,5 +256,12 @@ mod tests {
         check("empty=", Some(("empty", json!(""))));
         check("nothing", None);
         check("=5", None);
+    }
+
+    #[test]
+    fn a_tool_that_wants_a_text_gets_one() {
+        assert!(wants_text(&json!("string"), &json!(42)) && wants_text(&json!(["string", "null"]), &json!(true)));
+        assert!(!wants_text(&json!(["string", "number"]), &json!(42)) && !wants_text(&json!("integer"), &json!(42)));
+        assert!(!wants_text(&Value::Null, &json!(42)));
     }
 }

@@ -15,10 +15,10 @@ use crate::config::settings::Server;
 pub(crate) struct Reach {
     /// The gateway's address; by default the one that runs on this data directory.
     #[arg(long, global = true, value_name = "URL", env = "SWITCHBOARD_URL")]
-    url: Option<String>,
+    pub(super) url: Option<String>,
     /// File with the token to use; by default the operator's. SWITCHBOARD_TOKEN works as well.
     #[arg(long, global = true, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
     /// Certificate (PEM) to trust, beside the system's.
     #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CA")]
     ca: Option<PathBuf>,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, clock, json, line, pretty, span, table};
+use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {
@@ -20,21 +21,11 @@ struct ToolPage {
 }
 
 pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failure> {
-    let client = Client::new(global)?;
-    let mut tools = Vec::new();
-    let mut path = "/v1/tools?limit=1000".to_owned();
-    loop {
-        let (page, _): (ToolPage, _) = client.get(&path).await?;
-        tools.extend(page.tools);
-        match page.next_cursor {
-            Some(cursor) => path = format!("/v1/tools?limit=1000&cursor={}", segment(&cursor)),
-            None => break,
-        }
-    }
+    let tools = all_tools(&Client::new(global)?).await?;
     if let Some(name) = args.name {
-        let tool = tools.into_iter().find(|tool| tool["name"] == *name);
-        let tool = tool.ok_or_else(|| {
-            Failure::of_kind("not_found", format!("there is no tool \"{name}\"")).hint("switchboard tools lists them")
+        let tool = named(&tools, &name).ok_or_else(|| {
+            Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
+                .hint("switchboard tools lists them")
         })?;
         return if global.json { json(&tool.to_string()) } else { line(&pretty(&tool)) };
     }
@@ -42,7 +33,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         return json(&serde_json::json!({ "tools": tools }).to_string());
     }
     if tools.is_empty() {
-        return line("No tools yet. Connect a node: SA_NODE_TOKEN=… your-node ws://127.0.0.1:3210/v1/nodes/ws");
+        return line("No tools yet. Offer this machine's shell and files: switchboard node --workspace DIR");
     }
     let rows: Vec<Vec<String>> = tools
         .iter()
@@ -54,6 +45,27 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         })
         .collect();
     table(&["TOOL", "PROVIDER", "STATE", "DESCRIPTION"], &rows)
+}
+
+/// Every tool that the token may use.
+pub(super) async fn all_tools(client: &Client) -> Result<Vec<Value>, Failure> {
+    let mut tools = Vec::new();
+    let mut path = "/v1/tools?limit=1000".to_owned();
+    loop {
+        let (page, _): (ToolPage, _) = client.get(&path).await?;
+        tools.extend(page.tools);
+        match page.next_cursor {
+            Some(cursor) => path = format!("/v1/tools?limit=1000&cursor={}", segment(&cursor)),
+            None => return Ok(tools),
+        }
+    }
+}
+
+/// The tool of this name, or one that goes by it on its own machine: `Bash` for `laptop__Bash`.
+pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
+    let own = format!("__{name}");
+    let called = |tool: &&Value| text(&tool["name"]).ends_with(&own);
+    tools.iter().find(|tool| tool["name"] == *name).or_else(|| tools.iter().find(called))
 }
 
 pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {

@@ -16,15 +16,12 @@ const MAX_FRAME: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// The gateway: its address, or its node socket.
-    #[arg(long, value_name = "URL", env = "SA_GATEWAY_WS_URL", default_value = "ws://127.0.0.1:3210/v1/nodes/ws")]
-    gateway: String,
+    /// The gateway: its address, or its node socket. Else the one that runs on the data directory.
+    #[arg(long, value_name = "URL", env = "SA_GATEWAY_WS_URL")]
+    gateway: Option<String>,
     /// What the machine is called in the names of its tools, such as laptop__Bash; its host name when absent.
     #[arg(long, value_name = "ID", env = "SA_NODE_ID")]
     id: Option<String>,
-    /// A file with the node's token, which its tools cannot read. Else the token is taken from SA_NODE_TOKEN.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
     /// A name for people; the id when absent.
     #[arg(long, value_name = "NAME", env = "SA_NODE_NAME")]
     name: Option<String>,
@@ -74,11 +71,15 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
     sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
     let id = args.id.clone().unwrap_or_else(host_name);
-    let token = match &args.token_file {
+    let token_file = global.reach.token_file.clone();
+    let token = match &token_file {
         Some(file) => read_token(file)?,
         None => std::env::var("SA_NODE_TOKEN").unwrap_or_default(),
     };
-    let gateway = node_socket(&args.gateway);
+    let given = args.gateway.clone().or_else(|| global.reach.url.clone());
+    let running = || std::fs::read_to_string(config.endpoint_file()).ok();
+    let gateway = given.or_else(running).unwrap_or_else(|| format!("http://{}", config.listen));
+    let gateway = node_socket(gateway.trim());
 
     let mut options = Options::new(&args.workspace);
     options.allow_roots.clone_from(&args.allow_root);
@@ -86,7 +87,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     options.sandbox = args.sandbox.then_some(Sandbox { network: !args.no_network });
     // A gateway on the same machine has its tokens and its store there.
     let data_dir = Some(config.data_dir.clone()).filter(|dir| dir.exists());
-    options.hidden = [args.token_file.clone(), global.config.clone(), data_dir].into_iter().flatten().collect();
+    options.hidden = [token_file, global.config.clone(), data_dir].into_iter().flatten().collect();
     let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
@@ -173,7 +174,10 @@ fn read_token(file: &Path) -> Result<String, Failure> {
         Failure::usage(format!("cannot read the token in {}: {error}", file.display()))
             .hint("make one with: switchboard token create NAME --role node")
     })?;
-    Ok(token.trim().to_owned())
+    match token.trim() {
+        "" => Err(Failure::usage(format!("there is no token in {}", file.display()))),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// What the machine is called, as far as tools can have it in their names.
