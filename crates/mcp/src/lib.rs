@@ -7,6 +7,7 @@
 
 #![expect(deprecated, reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served")]
 
+mod bridge;
 mod call;
 mod caller;
 mod convert;
@@ -17,6 +18,7 @@ mod search;
 mod service;
 mod sessions;
 
+pub use bridge::bridge;
 pub use caller::Caller;
 pub use handler::McpHandler;
 pub use service::{Mcp, Options};

@@ -83,7 +83,8 @@ impl Mcp {
         let is_new_era = request.headers().get("mcp-protocol-version").is_some_and(|version| version >= "2026-07-28");
         let named = request.headers().get("mcp-session-id");
         if request.method() == Method::POST && opens_session(request.body()) {
-            let room = self.sessions.make_room();
+            let caller = request.extensions().get::<Caller>();
+            let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
             return room.map(|()| true).map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()));
         }
         let Some(id) = named.filter(|_| !is_new_era) else {

@@ -87,12 +87,12 @@ impl Sessions {
     }
 
     /// Whether there is a place for one more, after the one that is least needed has gone.
-    pub(crate) fn make_room(&self) -> Result<(), Trouble> {
+    pub(crate) fn make_room(&self, newcomer: Option<&Principal>) -> Result<(), Trouble> {
         let mut table = self.table();
         if table.len() < self.limits.most {
             return Ok(());
         }
-        let id = least_needed(&table).ok_or(Trouble::Full(self.limits.most))?;
+        let id = least_needed(&table, newcomer).ok_or(Trouble::Full(self.limits.most))?;
         let session = table.remove(&id);
         drop(table);
         if let Some(session) = session {
@@ -159,14 +159,15 @@ impl Sessions {
     }
 }
 
-/// The session that has been idle for longest, of those of the principal that has the most idle ones: nobody can push
-/// another one's sessions out by opening many.
-fn least_needed(table: &HashMap<SessionId, Arc<Session>>) -> Option<SessionId> {
+/// The session that has been idle for longest, of those of the principal that has the most idle ones, counting the one
+/// that is about to come: nobody can push another one's sessions out by opening many.
+fn least_needed(table: &HashMap<SessionId, Arc<Session>>, newcomer: Option<&Principal>) -> Option<SessionId> {
     let mut idle: HashMap<Option<&Arc<str>>, (usize, Duration, &SessionId)> = HashMap::new();
     for (id, session) in table {
         let Some(idle_for) = session.idle_for() else { continue };
         let owner = session.owner.get().map(|owner| &owner.id);
-        let (count, longest, which) = idle.entry(owner).or_insert((0, idle_for, id));
+        let about_to_come = usize::from(owner.is_some() && owner == newcomer.map(|newcomer| &newcomer.id));
+        let (count, longest, which) = idle.entry(owner).or_insert((about_to_come, idle_for, id));
         *count += 1;
         if idle_for > *longest {
             (*longest, *which) = (idle_for, id);
@@ -230,7 +231,7 @@ impl SessionManager for Sessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Trouble> {
-        self.make_room()?;
+        self.make_room(None)?;
         let id: SessionId = Uuid::new_v4().to_string().into();
         let mut config = SessionConfig::default();
         // We keep the time: rmcp would also end a session whose client listens and has nothing to say.
