@@ -6,13 +6,13 @@ use axum::http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CacheScope, Implementation, InitializeRequestParams, InitializeResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SetLevelRequestParams,
-    SubscriptionFilter,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{Notices, RawJson, Router};
+use sa_core::{Notices, Principal, RawJson, Role, Router, View};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use crate::call::{Asking, Running, Turn};
 use crate::caller::Caller;
 use crate::convert::{self, Tools};
 use crate::news::{self, Listener};
-use crate::questions::{Back, Place, Waiting, Whose};
+use crate::questions::{Back, Waiting, Whose};
 use crate::search::{self, Search};
 use crate::service::Options;
 use crate::sessions::Session;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     version: &'static str,
     search_by_default: bool,
     closing: CancellationToken,
+    /// Sees what everybody does.
+    anybody: View,
     tools: Tools,
     search: Search,
     pub(crate) waiting: Waiting,
@@ -61,6 +63,12 @@ impl Shared {
             version: options.version,
             search_by_default: options.search,
             closing,
+            anybody: View::of(Arc::new(Principal {
+                id: "".into(),
+                name: "".into(),
+                role: Role::Agent,
+                tools: Vec::new(),
+            })),
             tools: Tools::default(),
             search: Search::default(),
             waiting: Waiting::default(),
@@ -96,12 +104,12 @@ impl McpHandler {
             RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
         let tool = request.name.into_owned();
         let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, args };
-        let (mut running, place) = match request.request_state {
+        let (mut running, asked) = match request.request_state {
             Some(state) => match shared.waiting.back(&state, &whose, request.input_responses.unwrap_or_default())? {
-                Back::Answered(running, place) => (running, place),
+                Back::Answered(running, asked) => (running, asked),
                 Back::Incomplete(missing) => return Ok(missing.into()),
             },
-            None => (self.start(caller, &whose, context), Place::default()),
+            None => (self.start(caller, &whose, context), 0),
         };
         let is_new_era = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         // Older clients have a stream for what happens in their sessions.
@@ -110,7 +118,7 @@ impl McpHandler {
         let asking = if is_new_era { Asking::Instead } else { Asking::Meanwhile };
         match running.turn(context, asking, listener).await {
             Turn::Ended(finished) => Ok(convert::result(&finished.outcome).into()),
-            Turn::Asks(questions) => match shared.waiting.set_aside(whose, place, running, questions) {
+            Turn::Asks(questions) => match shared.waiting.set_aside(whose, asked, running, questions) {
                 Ok(required) => Ok(required.into()),
                 Err(error) => Ok(convert::failure(&error).into()),
             },
@@ -215,6 +223,14 @@ impl ServerHandler for McpHandler {
             }
         }
         self.call(caller, request, &context).await
+    }
+
+    /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let route = self.0.router.directory().resolve(name, &self.0.anybody).ok()?;
+        let asks_for_headers = route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
+        let view = || ToolView { name: name.into(), tool: route.tool, provider: route.id, online: true };
+        asks_for_headers.then(|| convert::tool(&view()))
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {

@@ -90,30 +90,22 @@ struct Entry {
 
 /// What became of a client that came back.
 pub(crate) enum Back {
-    /// All is answered: the call can be followed again, and waits again under this name should it ask again.
-    Answered(Running, Place),
+    /// All is answered: the call can be followed again. So many questions there have been.
+    Answered(Running, usize),
     /// Something is missing still.
     Incomplete(InputRequiredResult),
 }
 
-/// Where a call waits.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
-    state: Option<String>,
-    count: usize,
-}
-
 impl Waiting {
-    /// Sets a call aside until its client comes back with answers.
+    /// Sets a call aside until its client comes back with answers. `count` questions of it were asked before.
     pub(crate) fn set_aside(
         &self,
         whose: Whose,
-        place: Place,
+        mut count: usize,
         running: Running,
         questions: Vec<Asked>,
     ) -> Result<InputRequiredResult, CallError> {
         let mut asked = BTreeMap::new();
-        let mut count = place.count;
         for one in questions {
             count += 1;
             if request(&one.question).is_none() {
@@ -123,7 +115,8 @@ impl Waiting {
             }
             asked.insert(format!("question-{count}"), one);
         }
-        let state = place.state.unwrap_or_else(|| Uuid::new_v4().to_string());
+        // A new one for each round, so that no answer counts twice.
+        let state = Uuid::new_v4().to_string();
         let entry = Entry { whose, running: running.set_aside(), asked, since: Instant::now(), count };
         let result = entry.result(&state);
         let mut table = self.table();
@@ -152,8 +145,7 @@ impl Waiting {
             }
         }
         if entry.asked.is_empty() {
-            let place = Place { state: Some(state.to_owned()), count: entry.count };
-            return Ok(Back::Answered(entry.running, place));
+            return Ok(Back::Answered(entry.running, entry.count));
         }
         entry.since = Instant::now();
         let result = entry.result(state);
