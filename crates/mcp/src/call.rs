@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -33,6 +33,7 @@ pub(crate) struct Running {
     outcome: BoxFuture<'static, Finished>,
     reports: mpsc::Receiver<Report>,
     questions: mpsc::Receiver<Asked>,
+    refused: Arc<OnceLock<String>>,
 }
 
 /// Until when a call was followed.
@@ -64,12 +65,18 @@ impl Running {
     ) -> Self {
         let (send_report, reports) = mpsc::channel(if wants_reports { REPORTS } else { 1 });
         let (send_question, questions) = mpsc::channel(QUESTIONS);
-        let client = client.filter(questions::answers_anything);
-        let sink = (wants_reports || client.is_some()).then(|| {
+        let refused = Arc::new(OnceLock::new());
+        let sink = {
             let reports = wants_reports.then_some(send_report);
-            Arc::new(Sink { reports, questions: send_question, client }) as Arc<dyn UpdateSink>
-        });
-        Self { outcome: Box::pin(router.start(request, sink).outcome()), reports, questions }
+            Arc::new(Sink { reports, questions: send_question, client, refused: Arc::clone(&refused) })
+                as Arc<dyn UpdateSink>
+        };
+        Self { outcome: Box::pin(router.start(request, Some(sink)).outcome()), reports, questions, refused }
+    }
+
+    /// What the client was not asked, because it did not say that it can answer it.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.refused.get().cloned()
     }
 
     /// Follows the call until it ends, asks, or is cancelled.
@@ -77,9 +84,9 @@ impl Running {
         &mut self,
         context: &RequestContext<RoleServer>,
         asking: Asking,
-        listener: Option<Listener>,
+        listener: &mut Option<Listener>,
     ) -> Turn {
-        let Self { outcome, reports, questions } = self;
+        let Self { outcome, reports, questions, .. } = self;
         let peer = &context.peer;
         let ended = CancellationToken::new();
         let mut reports = pin!(forward(reports, context.meta.get_progress_token(), context, &ended));
@@ -166,6 +173,7 @@ struct Sink {
     reports: Option<mpsc::Sender<Report>>,
     questions: mpsc::Sender<Asked>,
     client: Option<ClientCapabilities>,
+    refused: Arc<OnceLock<String>>,
 }
 
 impl UpdateSink for Sink {
@@ -182,6 +190,7 @@ impl UpdateSink for Sink {
             Box::pin(std::future::ready(Err(error)))
         };
         if !self.client.as_ref().is_some_and(|client| questions::answers(client, &question)) {
+            let _ = self.refused.set(question.what.clone());
             return refused(CallError::new(
                 CallErrorKind::Failed,
                 format!("the client that made the call did not declare that it answers {}", question.what),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CacheScope, Implementation, InitializeRequestParams, InitializeResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams, InitializeResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
     SubscriptionFilter, Tool,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
@@ -13,14 +13,14 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::{Notices, Principal, RawJson, Role, Router, View};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Asking, Running, Turn};
 use crate::caller::Caller;
 use crate::convert::{self, Tools};
 use crate::news::{self, Listener};
-use crate::questions::{Back, Waiting, Whose};
+use crate::questions::{self, Back, Waiting, Whose};
 use crate::search::{self, Search};
 use crate::service::Options;
 use crate::sessions::Session;
@@ -104,9 +104,10 @@ impl McpHandler {
             RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
         let tool = request.name.into_owned();
         let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, args };
-        let (mut running, asked) = match request.request_state {
-            Some(state) => match shared.waiting.back(&state, &whose, request.input_responses.unwrap_or_default())? {
-                Back::Answered(running, asked) => (running, asked),
+        let mut answers = request.input_responses.unwrap_or_default();
+        let (mut running, mut count) = match request.request_state {
+            Some(state) => match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
+                Back::Answered(running, count) => (running, count),
                 Back::Incomplete(missing) => return Ok(missing.into()),
             },
             None => (self.start(caller, &whose, context), 0),
@@ -114,16 +115,30 @@ impl McpHandler {
         let is_new_era = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         // Older clients have a stream for what happens in their sessions.
         let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
-        let listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), level));
+        let mut listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), level));
         let asking = if is_new_era { Asking::Instead } else { Asking::Meanwhile };
-        match running.turn(context, asking, listener).await {
-            Turn::Ended(finished) => Ok(convert::result(&finished.outcome).into()),
-            Turn::Asks(questions) => match shared.waiting.set_aside(whose, asked, running, questions) {
-                Ok(required) => Ok(required.into()),
-                Err(error) => Ok(convert::failure(&error).into()),
-            },
-            // Dropping the call tells the provider.
-            Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
+        loop {
+            match running.turn(context, asking, &mut listener).await {
+                Turn::Ended(finished) => {
+                    return match running.refused().filter(|_| is_new_era && finished.outcome.is_err()) {
+                        Some(what) => Err(ErrorData::missing_required_client_capability(questions::needed(&what))),
+                        None => Ok(convert::result(&finished.outcome).into()),
+                    };
+                }
+                Turn::Asks(asked) => {
+                    let mut asked = questions::name(asked, &mut count);
+                    questions::answer(&mut asked, &mut answers);
+                    if asked.is_empty() {
+                        continue;
+                    }
+                    return Ok(match shared.waiting.set_aside(whose, count, running, asked) {
+                        Ok(required) => required.into(),
+                        Err(error) => convert::failure(&error).into(),
+                    });
+                }
+                // Dropping the call tells the provider.
+                Turn::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),
+            }
         }
     }
 
@@ -147,7 +162,12 @@ impl McpHandler {
 impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities =
-            ServerCapabilities::builder().enable_logging().enable_tools().enable_tool_list_changed().build();
+            ServerCapabilities::builder().enable_logging()
+            .enable_prompts()
+            .enable_resources()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("switchboard", self.0.version))
             .with_instructions(
@@ -201,6 +221,23 @@ impl ServerHandler for McpHandler {
         let revision = *directory.subscribe().borrow();
         let page = directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed);
         Ok(ListToolsResult { tools: shared.tools.page(revision, &page.tools), next_cursor: page.next, ..list })
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Err(ErrorData::invalid_params(format!("there is no prompt \"{}\"", request.name), None))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let message = format!("there is no resource {}", request.uri);
+        Err(ErrorData::resource_not_found(message, Some(json!({ "uri": request.uri }))))
     }
 
     async fn call_tool(

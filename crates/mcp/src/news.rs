@@ -95,7 +95,7 @@ impl Listener {
     }
 
     /// Tells the client for as long as it is polled.
-    pub(crate) async fn deliver(mut self, peer: &Peer<RoleServer>) {
+    pub(crate) async fn deliver(&mut self, peer: &Peer<RoleServer>) {
         loop {
             let notice = match self.news.recv().await {
                 Ok(notice) => notice,

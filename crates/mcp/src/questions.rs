@@ -36,10 +36,9 @@ pub(crate) struct Asked {
 const SAMPLING: &str = "sampling/createMessage";
 const ELICITATION: &str = "elicitation/create";
 const ROOTS: &str = "roots/list";
-
-pub(crate) fn answers_anything(client: &ClientCapabilities) -> bool {
-    client.sampling.is_some() || client.elicitation.is_some() || client.roots.is_some()
-}
+/// Where a provider says what it calls its question, in the `_meta` of its params.
+const NAME: &str = "switchboard/question";
+const MAX_NAME: usize = 128;
 
 /// Whether the client said that it can answer this.
 pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool {
@@ -65,6 +64,55 @@ pub(crate) async fn put(peer: &Peer<RoleServer>, asked: Asked) {
     };
     // The provider may have given up meanwhile.
     let _ = asked.answer.send(answer);
+}
+
+/// What must be declared to be asked this.
+pub(crate) fn needed(what: &str) -> ClientCapabilities {
+    let mut needed = ClientCapabilities::default();
+    match what {
+        SAMPLING => needed.sampling = Some(Default::default()),
+        ROOTS => needed.roots = Some(Default::default()),
+        _ => needed.elicitation = Some(Default::default()),
+    }
+    needed
+}
+
+/// Gives each question the name that its provider has for it, or a number; the names of one call are all different.
+pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String, Asked> {
+    let mut named = BTreeMap::new();
+    for mut asked in questions {
+        *count += 1;
+        let own = own_name(&mut asked.question).filter(|name| !named.contains_key(name));
+        named.insert(own.unwrap_or_else(|| format!("question-{count}")), asked);
+    }
+    named
+}
+
+/// What the provider calls its question, taken out of the question's `_meta`: one that passes on another server's
+/// questions passes on their names, too.
+fn own_name(question: &mut Question) -> Option<String> {
+    let mut params = value(&question.params);
+    let meta = params.get_mut("_meta")?.as_object_mut()?;
+    let name = meta.remove(NAME)?;
+    let rest_is_empty = meta.is_empty();
+    if rest_is_empty {
+        params.as_object_mut()?.remove("_meta");
+    }
+    question.params = RawJson::of(&params);
+    name.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len())).map(str::to_owned)
+}
+
+/// Answers what is asked from what the client has sent along, and gives back what it has not.
+pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputResponses) {
+    for name in asked.keys().cloned().collect::<Vec<_>>() {
+        let fits = |answer: &Value| asked.get(&name).is_some_and(|asked| is_answer(&asked.question.what, answer));
+        // One that has not the right form counts as none.
+        if let Some(answer) = answers.remove(&name).filter(fits)
+            && let Some(asked) = asked.remove(&name)
+        {
+            let _ = asked.answer.send(Ok(RawJson::of(&answer)));
+        }
+    }
 }
 
 /// Calls that wait for their clients to come back with answers.
@@ -101,19 +149,14 @@ impl Waiting {
     pub(crate) fn set_aside(
         &self,
         whose: Whose,
-        mut count: usize,
+        count: usize,
         running: Running,
-        questions: Vec<Asked>,
+        mut asked: BTreeMap<String, Asked>,
     ) -> Result<InputRequiredResult, CallError> {
-        let mut asked = BTreeMap::new();
-        for one in questions {
-            count += 1;
-            if request(&one.question).is_none() {
-                let error = format!("a {} of this form cannot be put to the client", one.question.what);
-                let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
-                continue;
-            }
-            asked.insert(format!("question-{count}"), one);
+        let strange: Vec<_> = asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
+        for (_, one) in strange {
+            let error = format!("a {} of this form cannot be put to the client", one.question.what);
+            let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
         }
         // A new one for each round, so that no answer counts twice.
         let state = Uuid::new_v4().to_string();
@@ -128,8 +171,7 @@ impl Waiting {
         Ok(result)
     }
 
-    /// A client is back. Answers to what was not asked are left aside, and those that have not the right form count as
-    /// missing.
+    /// A client is back. Answers to what was not asked are left aside.
     pub(crate) fn back(&self, state: &str, whose: &Whose, mut answers: InputResponses) -> Result<Back, ErrorData> {
         let mut table = self.table();
         let known = table.get(state).is_some_and(|entry| entry.whose == *whose);
@@ -137,13 +179,7 @@ impl Waiting {
             let message = "the requestState is not one of this call; start the call again without it";
             return Err(ErrorData::invalid_params(message, None));
         };
-        for key in entry.asked.keys().cloned().collect::<Vec<_>>() {
-            let Some(answer) = answers.remove(&key) else { continue };
-            let fits = entry.asked.get(&key).is_some_and(|asked| is_answer(&asked.question.what, &answer));
-            if let Some(asked) = fits.then(|| entry.asked.remove(&key)).flatten() {
-                let _ = asked.answer.send(Ok(RawJson::of(&answer)));
-            }
-        }
+        answer(&mut entry.asked, &mut answers);
         if entry.asked.is_empty() {
             return Ok(Back::Answered(entry.running, entry.count));
         }

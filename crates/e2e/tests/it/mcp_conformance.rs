@@ -70,6 +70,9 @@ async fn check(revision: &str) {
         .arg(peers.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"))
         .args(["server", "--url", &url, "--requirements", revision, "--expected-failures"])
         .arg(expected)
+        // Where to look when something fails.
+        .arg("--output-dir")
+        .arg(peers.join("results").join(revision))
         .env("PATH", node_path(&peers))
         .current_dir(gateway.dir.path())
         .stdin(Stdio::null())

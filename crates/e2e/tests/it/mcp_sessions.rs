@@ -68,7 +68,7 @@ async fn a_session_is_its_principals_and_ends_with_a_delete() {
 
 #[tokio::test]
 async fn a_session_ends_when_it_is_idle_and_not_while_somebody_listens() {
-    let gateway = Setup::new().config("[mcp]\nsession_idle_ms = 400").start().await;
+    let gateway = Setup::new().config("[mcp]\nsession_idle_ms = 2_000").start().await;
     let listening = open(&gateway, &gateway.operator).await;
     let idle = open(&gateway, &gateway.operator).await;
     let _open = stream(&gateway, &gateway.operator, &listening).send().await.unwrap();

@@ -9,7 +9,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt as _, RoleClient};
 use sa_core::directory::{Attach, Registration};
-use sa_core::{Call, Catalog, GrantId, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates};
+use sa_core::{Call, Catalog, GrantId, Outcome, Output, Provider, ProviderId, RawJson, Scope, Tool, Updates};
 use sa_testkit::Gateway;
 use serde_json::Value;
 
@@ -74,15 +74,24 @@ pub(crate) fn attach(
     tools: Vec<Tool>,
     work: impl Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
 ) -> Registration {
-    let attach = Attach {
+    let attach = Attach { scope, ..provider(id, tools, Box::new(work)) };
+    gateway.inner().router.directory().attach(attach).unwrap()
+}
+
+/// A provider that comes and goes.
+pub(crate) fn passing() -> Attach {
+    provider("passing", vec![Tool::named("pass")], Box::new(|_, _| Box::pin(async { Ok(Output::json(RawJson::null())) })))
+}
+
+fn provider(id: &str, tools: Vec<Tool>, work: Box<Work>) -> Attach {
+    Attach {
         id: ProviderId::new("test", id),
-        scope,
+        scope: Scope::Everyone,
         grant: GrantId(id.into()),
-        provider: Arc::new(Inside(Box::new(work))),
+        provider: Arc::new(Inside(work)),
         catalog: Catalog { tools, ..Catalog::default() },
         max_running: 100,
         about: RawJson::empty_object(),
         may_take_over: false,
-    };
-    gateway.inner().router.directory().attach(attach).unwrap()
+    }
 }

@@ -11,14 +11,21 @@ use sa_core::{
 use sa_testkit::Gateway;
 use serde_json::{Value, json};
 
-use crate::mcp_support::attach;
+use crate::mcp_support::{self, attach};
 
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 const SILENCE: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAA";
 
 pub(crate) fn attach_all(gateway: &Gateway) -> Registration {
-    attach(gateway, "conformance", Scope::Everyone, tools(), |call, updates| Box::pin(run(call, updates)))
+    let directory = Arc::clone(gateway.inner().router.directory());
+    attach(gateway, "conformance", Scope::Everyone, tools(), move |call, updates| {
+        if &*call.tool == "test_trigger_tool_change" {
+            // Whoever comes and goes changes the list.
+            directory.attach(mcp_support::passing()).unwrap().withdraw();
+        }
+        Box::pin(run(call, updates))
+    })
 }
 
 fn tools() -> Vec<Tool> {
@@ -29,6 +36,8 @@ fn tools() -> Vec<Tool> {
         "test_embedded_resource",
         "test_multiple_content_types",
         "test_error_handling",
+        "test_missing_capability",
+        "test_trigger_tool_change",
         "test_tool_with_progress",
         "test_elicitation_sep1034_defaults",
         "test_elicitation_sep1330_enums",
@@ -101,6 +110,7 @@ async fn run(call: Arc<Call>, updates: Updates) -> Outcome {
             }
             json!([text("done")])
         }
+        "test_trigger_tool_change" => json!([text("changed")]),
         "test_custom_headers" => json!([text("headers are right")]),
         tool => json!([text(&answers(tool, &args, &updates).await?)]),
     };
@@ -113,10 +123,14 @@ fn text(text: &str) -> Value {
 
 /// Asks what the tool has to ask, and says what came back.
 async fn answers(tool: &str, args: &Value, updates: &Updates) -> Result<String, CallError> {
-    let name = || form("What is your name?", &json!({ "name": { "type": "string" } }));
+    let name = || {
+        let (what, mut params) = form("What is your name?", &json!({ "name": { "type": "string" } }));
+        params["_meta"] = json!({ "switchboard/question": "user_name" });
+        (what, params)
+    };
     let roots = || ("roots/list", Value::Null);
     let rounds: Vec<Vec<(&str, Value)>> = match tool {
-        "test_sampling" => vec![vec![sample(args["prompt"].as_str().unwrap_or_default())]],
+        "test_sampling" | "test_missing_capability" => vec![vec![sample(args["prompt"].as_str().unwrap_or_default())]],
         "test_elicitation" => {
             let fields = json!({ "username": { "type": "string" }, "email": { "type": "string" } });
             vec![vec![form(args["message"].as_str().unwrap_or_default(), &fields)]]
