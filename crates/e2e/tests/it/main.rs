@@ -28,6 +28,7 @@ mod machine_files;
 mod mcp;
 mod mcp_conformance;
 mod mcp_news;
+mod mcp_peers;
 mod mcp_questions;
 mod mcp_search;
 mod mcp_sessions;
