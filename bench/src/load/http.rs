@@ -122,7 +122,8 @@ async fn ask(
     body: String,
 ) -> anyhow::Result<serde_json::Value> {
     let (mut sender, connection) = connect(server).await?;
-    let target = Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into(), headers: Vec::new() };
+    let target =
+        Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into(), headers: Vec::new() };
     let answer = async { whole(sender.send_request(target.request(method)?).await?).await };
     let body = tokio::select! {
         biased;

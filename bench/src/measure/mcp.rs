@@ -123,7 +123,8 @@ async fn lists(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
 async fn sessions(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let count = if bench.args.quick { 1_000 } else { 10_000 };
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("mcp-sessions")).await?;
-    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "b", "version": "0" } });
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "b", "version": "0" } });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
     let open = Target {
         server: gateway.address,

@@ -31,10 +31,7 @@ pub async fn bridge(
     ended
 }
 
-async fn pass(
-    client: &mut impl Transport<RoleServer>,
-    gateway: &mut impl Transport<RoleClient>,
-) -> Result<(), String> {
+async fn pass(client: &mut impl Transport<RoleServer>, gateway: &mut impl Transport<RoleClient>) -> Result<(), String> {
     let mut sending = FuturesUnordered::new();
     loop {
         tokio::select! {

@@ -123,6 +123,14 @@ impl Running {
         turn
     }
 
+    /// Follows the call while no client does: until it ends, or asks.
+    pub(crate) async fn alone(&mut self) -> Turn {
+        tokio::select! {
+            finished = &mut self.outcome => Turn::Ended(finished),
+            asked = next(&mut self.questions) => Turn::Asks(vec![asked]),
+        }
+    }
+
     /// Lets the call go on while nobody follows it. Dropping what comes back still ends it.
     pub(crate) fn set_aside(self) -> Self {
         let task = AbortOnDropHandle::new(tokio::spawn(self.outcome));

@@ -163,7 +163,8 @@ mod tests {
     fn blocks_are_sent_once() {
         let image = json!({ "type": "image", "data": "AA==", "mimeType": "image/png" });
         let audio = json!({ "type": "audio", "data": "AA==", "mimeType": "audio/wav" });
-        let resource = json!({ "type": "resource", "resource": { "uri": "a://b", "mimeType": "text/plain", "text": "x" } });
+        let resource =
+            json!({ "type": "resource", "resource": { "uri": "a://b", "mimeType": "text/plain", "text": "x" } });
         check(&json!({ "content": [image] }), &["image"], None);
         check(&json!({ "content": [image, audio, resource] }), &["image", "audio", "resource"], None);
         check(&json!({ "content": [image], "width": 3 }), &["image"], Some(json!({ "width": 3 })));

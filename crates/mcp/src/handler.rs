@@ -1,17 +1,20 @@
 //! MCP requests become calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams, InitializeResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
-    SubscriptionFilter, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, GetPromptRequestParams,
+    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscriptionFilter, Tool, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
+use sa_core::store::Records;
 use sa_core::{Notices, Principal, RawJson, Role, Router, View};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +27,7 @@ use crate::questions::{self, Back, Waiting, Whose};
 use crate::search::{self, Search};
 use crate::service::Options;
 use crate::sessions::Session;
+use crate::tasks::Tasks;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
@@ -48,12 +52,15 @@ pub(crate) struct Shared {
     tools: Tools,
     search: Search,
     pub(crate) waiting: Waiting,
+    pub(crate) tasks: Arc<Tasks>,
+    task_after: Duration,
 }
 
 impl Shared {
     pub(crate) fn new(
         router: Arc<Router>,
         notices: Notices,
+        records: Arc<dyn Records>,
         options: &Options,
         closing: CancellationToken,
     ) -> Self {
@@ -62,6 +69,8 @@ impl Shared {
             notices,
             version: options.version,
             search_by_default: options.search,
+            tasks: Arc::new(Tasks::new(records, closing.clone())),
+            task_after: options.task_after,
             closing,
             anybody: View::of(Arc::new(Principal {
                 id: "".into(),
@@ -105,20 +114,38 @@ impl McpHandler {
         let tool = request.name.into_owned();
         let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, args };
         let mut answers = request.input_responses.unwrap_or_default();
+        let client = context.client_capabilities();
+        let knows_tasks = client.as_ref().is_some_and(ClientCapabilities::supports_tasks);
         let (mut running, mut count) = match request.request_state {
             Some(state) => match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
                 Back::Answered(running, count) => (running, count),
                 Back::Incomplete(missing) => return Ok(missing.into()),
             },
-            None => (self.start(caller, &whose, context), 0),
+            None => (self.start(caller, &whose, context, client), 0),
         };
         let is_new_era = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         // Older clients have a stream for what happens in their sessions.
         let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
         let mut listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), level));
         let asking = if is_new_era { Asking::Instead } else { Asking::Meanwhile };
+        let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
+        // Whoever knows no tasks waits for the answer, however long it takes.
+        let mut patience = std::pin::pin!(async {
+            if may_become_task { tokio::time::sleep(shared.task_after).await } else { std::future::pending().await }
+        });
         loop {
-            match running.turn(context, asking, &mut listener).await {
+            let turn = tokio::select! {
+                biased;
+                turn = running.turn(context, asking, &mut listener) => turn,
+                () = &mut patience => {
+                    let task = shared.tasks.adopt(&caller.principal, &whose.tool, running, count).await;
+                    return Ok(match task {
+                        Ok(task) => task.into(),
+                        Err(error) => convert::failure(&error).into(),
+                    });
+                }
+            };
+            match turn {
                 Turn::Ended(finished) => {
                     return match running.refused().filter(|_| is_new_era && finished.outcome.is_err()) {
                         Some(what) => Err(ErrorData::missing_required_client_capability(questions::needed(&what))),
@@ -142,7 +169,13 @@ impl McpHandler {
         }
     }
 
-    fn start(&self, caller: &Caller, whose: &Whose, context: &RequestContext<RoleServer>) -> Running {
+    fn start(
+        &self,
+        caller: &Caller,
+        whose: &Whose,
+        context: &RequestContext<RoleServer>,
+        client: Option<ClientCapabilities>,
+    ) -> Running {
         let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
         let request = CallRequest {
             tool: whose.tool.clone(),
@@ -155,18 +188,19 @@ impl McpHandler {
             trace: TraceContext::continue_from(trace.and_then(|value| value.to_str().ok())),
         };
         let wants_reports = context.meta.get_progress_token().is_some();
-        Running::start(&self.0.router, request, wants_reports, context.client_capabilities())
+        Running::start(&self.0.router, request, wants_reports, client)
     }
 }
 
 impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
-            ServerCapabilities::builder().enable_logging()
+        let capabilities = ServerCapabilities::builder()
+            .enable_logging()
             .enable_prompts()
             .enable_resources()
             .enable_tools()
             .enable_tool_list_changed()
+            .enable_tasks()
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("switchboard", self.0.version))
@@ -262,10 +296,38 @@ impl ServerHandler for McpHandler {
         self.call(caller, request, &context).await
     }
 
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let caller = Caller::of(&context)?;
+        Ok(GetTaskResult::new(self.0.tasks.get(&request.task_id, &caller.principal).await?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = Caller::of(&context)?;
+        self.0.tasks.update(&request.task_id, &caller.principal, request.input_responses).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = Caller::of(&context)?;
+        self.0.tasks.cancel(&request.task_id, &caller.principal).await
+    }
+
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let route = self.0.router.directory().resolve(name, &self.0.anybody).ok()?;
-        let asks_for_headers = route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
+        let asks_for_headers =
+            route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
         let view = || ToolView { name: name.into(), tool: route.tool, provider: route.id, online: true };
         asks_for_headers.then(|| convert::tool(&view()))
     }

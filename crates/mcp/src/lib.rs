@@ -5,7 +5,10 @@
 //! session and may keep a stream open on which it is told of changes; see [`sessions`] for what bounds these. A request of
 //! the old era that names no session is served all the same, as one that stands for itself.
 
-#![expect(deprecated, reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served")]
+#![expect(
+    deprecated,
+    reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served"
+)]
 
 mod bridge;
 mod call;
@@ -17,6 +20,7 @@ mod questions;
 mod search;
 mod service;
 mod sessions;
+mod tasks;
 
 pub use bridge::bridge;
 pub use caller::Caller;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, InputRequest, InputRequiredResult,
-    InputResponses, ListRootsResult, ServerRequest,
+    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses, ListRootsResult, ServerRequest,
 };
 use rmcp::{ErrorData, Peer, RoleServer};
 use sa_core::{CallError, CallErrorKind, Question, RawJson};
@@ -202,9 +202,13 @@ impl Waiting {
 
 impl Entry {
     fn result(&self, state: &str) -> InputRequiredResult {
-        let requests = self.asked.iter().filter_map(|(key, asked)| Some((key.clone(), request(&asked.question)?)));
-        InputRequiredResult::new(Some(requests.collect()), Some(state.to_owned()))
+        InputRequiredResult::new(Some(requests(&self.asked)), Some(state.to_owned()))
     }
+}
+
+/// What is asked, in the words of MCP.
+pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
+    asked.iter().filter_map(|(name, asked)| Some((name.clone(), request(&asked.question)?))).collect()
 }
 
 fn request(question: &Question) -> Option<InputRequest> {

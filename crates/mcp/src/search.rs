@@ -102,7 +102,8 @@ impl Search {
     ) -> Result<CallToolResult, CallError> {
         let invalid = |message: Cow<'static, str>| CallError::new(CallErrorKind::InvalidArgs, message);
         let field = |name: &str| arguments.and_then(|arguments| arguments.get(name));
-        let query = field("query").and_then(Value::as_str).ok_or_else(|| invalid("missing \"query\" (string)".into()))?;
+        let query =
+            field("query").and_then(Value::as_str).ok_or_else(|| invalid("missing \"query\" (string)".into()))?;
         if query.len() > MAX_QUERY {
             return Err(invalid(format!("\"query\" is longer than {MAX_QUERY} bytes").into()));
         }
@@ -116,10 +117,10 @@ impl Search {
         };
         let index = self.index(router, caller);
         let policy = router.policy();
-        let found = index.find(query, limit, |tool| {
-            policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok()
-        });
-        let tools: Vec<Value> = found.into_iter().map(|tool| crate::convert::tool(tool)).map(|tool| described(&tool)).collect();
+        let found = index
+            .find(query, limit, |tool| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok());
+        let tools: Vec<Value> =
+            found.into_iter().map(|tool| crate::convert::tool(tool)).map(|tool| described(&tool)).collect();
         let result = json!({ "tools": tools });
         let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
         answer.structured_content = Some(result);

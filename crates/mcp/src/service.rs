@@ -11,14 +11,19 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use sa_core::store::Records;
 use sa_core::{Notices, Router};
 use serde::Deserialize;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
 use crate::handler::{McpHandler, Shared};
 use crate::news;
 use crate::sessions::{Limits, Sessions};
+
+/// How often old tasks are forgotten: going through all of them takes a while.
+const TASKS_SWEEP: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -31,6 +36,8 @@ pub struct Options {
     pub resume: Duration,
     /// Whether lists hold a search for tools instead of the tools, unless a request says otherwise.
     pub search: bool,
+    /// After how long a call becomes a task, of a client that knows tasks.
+    pub task_after: Duration,
 }
 
 /// The MCP surface. The caller has checked Host, Origin and token, and puts a [`Caller`] into each request's extensions.
@@ -42,10 +49,16 @@ pub struct Mcp {
 }
 
 impl Mcp {
-    pub fn new(router: Arc<Router>, notices: Notices, options: &Options, closing: CancellationToken) -> Self {
+    pub fn new(
+        router: Arc<Router>,
+        notices: Notices,
+        records: Arc<dyn Records>,
+        options: &Options,
+        closing: CancellationToken,
+    ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
         let sessions = Arc::new(Sessions::new(limits));
-        let shared = Arc::new(Shared::new(router, notices.clone(), options, closing.clone()));
+        let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(options.max_body_bytes)
@@ -125,7 +138,14 @@ fn plain(status: StatusCode, message: String) -> Response<BoxBody<Bytes, Infalli
 
 async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {
     let every = sessions.idle().div_f32(4.0).clamp(Duration::from_millis(50), Duration::from_secs(30));
+    let mut tasks_swept: Option<Instant> = None;
     loop {
+        if tasks_swept.is_none_or(|at| at.elapsed() >= TASKS_SWEEP) {
+            tasks_swept = Some(Instant::now());
+            if let Err(error) = shared.tasks.sweep().await {
+                tracing::warn!(%error, "cannot forget old MCP tasks");
+            }
+        }
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = closing.cancelled() => return,

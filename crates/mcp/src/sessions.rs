@@ -215,11 +215,7 @@ impl Session {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watch(
-        self: &Arc<Self>,
-        inner: mpsc::Receiver<ServerSseMessage>,
-        request: Option<(u64, RequestId)>,
-    ) -> Watched {
+    fn watch(self: &Arc<Self>, inner: mpsc::Receiver<ServerSseMessage>, request: Option<(u64, RequestId)>) -> Watched {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
         Watched { inner, over, session: Arc::clone(self), request }

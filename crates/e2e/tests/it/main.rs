@@ -34,6 +34,7 @@ mod mcp_search;
 mod mcp_sessions;
 mod mcp_stdio;
 mod mcp_support;
+mod mcp_tasks;
 mod mcp_tools;
 mod node_events;
 mod node_names;

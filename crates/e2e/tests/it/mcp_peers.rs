@@ -25,7 +25,12 @@ async fn with_node() -> (Gateway, tokio::task::JoinHandle<()>) {
 /// Runs a program and reads what it prints as JSON.
 async fn run(gateway: &Gateway, command: &mut Command) -> Value {
     let home = gateway.dir.path();
-    command.env("PATH", node_path(&peers())).env("HOME", home).current_dir(home).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .env("PATH", node_path(&peers()))
+        .env("HOME", home)
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);

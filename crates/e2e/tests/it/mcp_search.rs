@@ -44,7 +44,8 @@ async fn a_search_stands_for_the_list_and_calls_what_it_finds() {
 async fn a_search_finds_only_what_the_token_may_use_and_what_there_is_now() {
     let gateway = Setup::new().start().await;
     let node = office(&gateway).await;
-    let (_, token) = gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["files.read", "more.*"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["files.read", "more.*"] })).await;
     let client = connect(&gateway, &token, "?search=1", Era::Stateless, ()).await.unwrap();
     let find = |query: &str| client.call_tool(request("find_tools", json!({ "query": query })));
     assert!(found(&value(&find("mail").await.unwrap())).is_empty());

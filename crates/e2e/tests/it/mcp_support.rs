@@ -80,7 +80,11 @@ pub(crate) fn attach(
 
 /// A provider that comes and goes.
 pub(crate) fn passing() -> Attach {
-    provider("passing", vec![Tool::named("pass")], Box::new(|_, _| Box::pin(async { Ok(Output::json(RawJson::null())) })))
+    provider(
+        "passing",
+        vec![Tool::named("pass")],
+        Box::new(|_, _| Box::pin(async { Ok(Output::json(RawJson::null())) })),
+    )
 }
 
 fn provider(id: &str, tools: Vec<Tool>, work: Box<Work>) -> Attach {

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use crate::mcp_support::{self, attach};
 
-const PIXEL: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 const SILENCE: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAA";
 
 pub(crate) fn attach_all(gateway: &Gateway) -> Registration {
@@ -55,7 +54,8 @@ fn tools() -> Vec<Tool> {
         input: Some(Schema::new(RawJson::of(schema))),
         ..Tool::named(name)
     };
-    let text = |field: &str| json!({ "type": "object", "properties": { field: { "type": "string" } }, "required": [field] });
+    let text =
+        |field: &str| json!({ "type": "object", "properties": { field: { "type": "string" } }, "required": [field] });
     let mut tools: Vec<_> =
         plain.iter().map(|name| described(name, &json!({ "type": "object", "properties": {} }))).collect();
     tools.push(described("test_sampling", &text("prompt")));
@@ -91,9 +91,7 @@ fn modern_schema() -> Value {
 async fn run(call: Arc<Call>, updates: Updates) -> Outcome {
     let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
     let image = json!({ "type": "image", "data": PIXEL, "mimeType": "image/png" });
-    let resource = |uri: &str| {
-        json!({ "type": "resource", "resource": { "uri": uri, "mimeType": "text/plain", "text": "An embedded resource." } })
-    };
+    let resource = |uri: &str| json!({ "type": "resource", "resource": { "uri": uri, "mimeType": "text/plain", "text": "An embedded resource." } });
     let blocks = match &*call.tool {
         "test_simple_text" => json!([text("This is a simple text response for testing.")]),
         "test_image_content" => json!([image]),
@@ -141,7 +139,10 @@ async fn answers(tool: &str, args: &Value, updates: &Updates) -> Result<String, 
         "test_input_required_result_list_roots" => vec![vec![roots()]],
         "test_input_required_result_multiple_inputs" => vec![vec![name(), sample("Generate a greeting"), roots()]],
         "test_input_required_result_multi_round" => {
-            vec![vec![name()], vec![form("Step 2: What is your favorite color?", &json!({ "color": { "type": "string" } }))]]
+            vec![
+                vec![name()],
+                vec![form("Step 2: What is your favorite color?", &json!({ "color": { "type": "string" } }))],
+            ]
         }
         "test_input_required_result_capabilities" => vec![vec![name(), sample("Hi")]],
         _ => vec![vec![name()]],
@@ -149,9 +150,9 @@ async fn answers(tool: &str, args: &Value, updates: &Updates) -> Result<String, 
     let may_fail = tool.ends_with("capabilities");
     let mut said = vec!["state-ok".to_owned()];
     for round in rounds {
-        let asked = round.into_iter().map(|(what, params)| {
-            updates.ask(Question { what: what.into(), params: RawJson::of(&params) })
-        });
+        let asked = round
+            .into_iter()
+            .map(|(what, params)| updates.ask(Question { what: what.into(), params: RawJson::of(&params) }));
         for answer in join_all(asked).await {
             match answer {
                 Ok(answer) => said.push(answer.as_str().to_owned()),

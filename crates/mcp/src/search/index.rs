@@ -62,7 +62,12 @@ impl Index {
         }
         let mut ranked: Vec<_> = scores.into_iter().collect();
         ranked.sort_by(|(a, first), (b, second)| second.total_cmp(first).then(a.cmp(b)));
-        ranked.into_iter().map(|(number, _)| &self.tools[number as usize]).filter(|tool| keep(tool)).take(limit).collect()
+        ranked
+            .into_iter()
+            .map(|(number, _)| &self.tools[number as usize])
+            .filter(|tool| keep(tool))
+            .take(limit)
+            .collect()
     }
 
     /// Adds what one word of the question counts for each tool: as it is, or as the beginning of another.
@@ -221,7 +226,9 @@ mod tests {
     fn nothing_is_found_where_nothing_fits_or_may_be_seen() {
         assert!(office().find("zebra", 10, |_| true).is_empty());
         assert!(office().find("", 10, |_| true).is_empty());
-        assert!(office().find("mail", 10, |tool| !tool.name.contains("mail") && !tool.name.contains("weather")).is_empty());
+        assert!(
+            office().find("mail", 10, |tool| !tool.name.contains("mail") && !tool.name.contains("weather")).is_empty()
+        );
         assert_eq!(office().find("mail", 1, |_| true).len(), 1);
     }
 
@@ -248,7 +255,8 @@ mod tests {
         let raw = sa_core::RawJson::of(&schema);
         let mut tool = Tool::named("w");
         tool.input = Some(sa_core::Schema::new(raw));
-        let view = ToolView { name: "w".into(), tool: Arc::new(tool), provider: ProviderId::new("test", "t"), online: true };
+        let view =
+            ToolView { name: "w".into(), tool: Arc::new(tool), provider: ProviderId::new("test", "t"), online: true };
         let index = Index::new(vec![view]);
         for query in ["zip", "postal", "kelvin"] {
             assert_eq!(index.find(query, 1, |_| true).len(), 1, "{query}");

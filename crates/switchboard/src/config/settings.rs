@@ -75,6 +75,7 @@ pub struct Mcp {
     pub session_idle_ms: u64,
     pub max_sessions: usize,
     pub resume_ms: u64,
+    pub task_after_ms: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -161,7 +162,13 @@ impl Default for Nodes {
 
 impl Default for Mcp {
     fn default() -> Self {
-        Self { search: false, session_idle_ms: 3_600_000, max_sessions: 10_000, resume_ms: 10_000 }
+        Self {
+            search: false,
+            session_idle_ms: 3_600_000,
+            max_sessions: 1_000,
+            resume_ms: 10_000,
+            task_after_ms: 10_000,
+        }
     }
 }
 
@@ -228,10 +235,17 @@ pub const KEYS: &[(&str, &str)] = &[
         "mcp.session_idle_ms",
         "How long the session of an MCP client (of a revision before 2026-07-28) lives without an open stream or a request.",
     ),
-    ("mcp.max_sessions", "Sessions of MCP clients at once; when there are more, one that is idle goes."),
+    (
+        "mcp.max_sessions",
+        "Sessions of MCP clients at once, of about 80 KB each; when there are more, one that is idle goes.",
+    ),
     (
         "mcp.resume_ms",
         "How long an MCP client with a session has to come back for a call whose stream broke, before the call is cancelled.",
+    ),
+    (
+        "mcp.task_after_ms",
+        "After how long a call becomes a task, which its client asks about later, if the client knows tasks.",
     ),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),

@@ -29,8 +29,11 @@ pub(super) fn route(gateway: &App) -> MethodRouter<App> {
         max_sessions: mcp.max_sessions,
         resume: millis(mcp.resume_ms),
         search: mcp.search,
+        task_after: millis(mcp.task_after_ms),
     };
-    let service = Mcp::new(Arc::clone(&gateway.router), gateway.notices.clone(), &options, gateway.closing.clone());
+    let records = Arc::new(gateway.store.clone());
+    let (router, notices) = (Arc::clone(&gateway.router), gateway.notices.clone());
+    let service = Mcp::new(router, notices, records, &options, gateway.closing.clone());
     any(move |app: State<App>, identity: Extension<Identity>, request: Request| {
         let service = service.clone();
         async move {
@@ -59,8 +62,8 @@ async fn prepare(
     let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-        let Query(choice) = Query::<Choice>::try_from_uri(&parts.uri)
-            .map_err(|error| Problem::bad_request(error.body_text()))?;
+        let Query(choice) =
+            Query::<Choice>::try_from_uri(&parts.uri).map_err(|error| Problem::bad_request(error.body_text()))?;
         caller.search = choice.search.as_deref().map(is_yes).transpose()?;
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
