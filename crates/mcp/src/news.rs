@@ -129,7 +129,7 @@ fn severity(level: LoggingLevel) -> u8 {
         LoggingLevel::Error => 4,
         LoggingLevel::Critical => 5,
         LoggingLevel::Alert => 6,
-        _ => 7,
+        LoggingLevel::Emergency => 7,
     }
 }
 

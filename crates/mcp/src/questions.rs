@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, InputRequest, InputRequests,
-    InputRequiredResult, InputResponses, ListRootsResult, ServerRequest,
+    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability, InputRequest,
+    InputRequests, InputRequiredResult, InputResponses, ListRootsResult, RootsCapabilities, SamplingCapability,
+    ServerRequest,
 };
 use rmcp::{ErrorData, Peer, RoleServer};
 use sa_core::{CallError, CallErrorKind, Question, RawJson};
@@ -70,9 +71,9 @@ pub(crate) async fn put(peer: &Peer<RoleServer>, asked: Asked) {
 pub(crate) fn needed(what: &str) -> ClientCapabilities {
     let mut needed = ClientCapabilities::default();
     match what {
-        SAMPLING => needed.sampling = Some(Default::default()),
-        ROOTS => needed.roots = Some(Default::default()),
-        _ => needed.elicitation = Some(Default::default()),
+        SAMPLING => needed.sampling = Some(SamplingCapability::default()),
+        ROOTS => needed.roots = Some(RootsCapabilities::default()),
+        _ => needed.elicitation = Some(ElicitationCapability::default()),
     }
     needed
 }

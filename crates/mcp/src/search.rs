@@ -119,8 +119,7 @@ impl Search {
         let policy = router.policy();
         let found = index
             .find(query, limit, |tool| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok());
-        let tools: Vec<Value> =
-            found.into_iter().map(|tool| crate::convert::tool(tool)).map(|tool| described(&tool)).collect();
+        let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
         let result = json!({ "tools": tools });
         let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
         answer.structured_content = Some(result);

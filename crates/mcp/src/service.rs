@@ -105,11 +105,11 @@ impl Mcp {
             return Ok(request.method() != Method::POST);
         };
         let owned = id.to_str().ok().zip(request.extensions().get::<Caller>());
-        match owned.is_some_and(|(id, caller)| self.sessions.belongs_to(id, &caller.principal)) {
-            true => Ok(true),
-            // The same word for a session that is not there and for another one's.
-            false => Err((StatusCode::NOT_FOUND, "Not Found: Session not found".into())),
+        if owned.is_some_and(|(id, caller)| self.sessions.belongs_to(id, &caller.principal)) {
+            return Ok(true);
         }
+        // The same word for a session that is not there and for another one's.
+        Err((StatusCode::NOT_FOUND, "Not Found: Session not found".into()))
     }
 }
 

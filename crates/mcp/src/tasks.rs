@@ -133,9 +133,10 @@ impl Tasks {
         if let Some(live) = running {
             live.of(principal)?;
             let requests = questions::requests(&live.asked());
-            let payload = match requests.is_empty() {
-                true => TaskPayload::Working,
-                false => TaskPayload::InputRequired { input_requests: requests },
+            let payload = if requests.is_empty() {
+                TaskPayload::Working
+            } else {
+                TaskPayload::InputRequired { input_requests: requests }
             };
             return Ok(DetailedTask::new(live.kept.task(id), payload));
         }

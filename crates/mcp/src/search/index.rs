@@ -133,7 +133,9 @@ fn texts(schema: &Value, depth: usize, take: &mut impl FnMut(&str)) {
                 }
             }
             ("anyOf" | "oneOf" | "allOf", Value::Array(parts)) => {
-                parts.iter().for_each(|part| texts(part, depth + 1, take));
+                for part in parts {
+                    texts(part, depth + 1, take);
+                }
             }
             ("items" | "additionalProperties", part) => texts(part, depth + 1, take),
             _ => {}
