@@ -25,6 +25,8 @@ impl Gateway {
             command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
             // 256 calls in flight all go to one node.
             command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
+            // 5,000 tools are one node's.
+            command.env("SWITCHBOARD_NODES_MAX_TOOLS", "10000");
             command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
         };
         let start = Instant::now();

@@ -1,15 +1,22 @@
 //! Installing what a machine lacks.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::{cargo, run};
+use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 4] =
-    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash")];
+const TESTS: [(&str, &str); 6] = [
+    ("curl", "curl"),
+    ("unshare", "util-linux"),
+    ("openssl", "openssl"),
+    ("bash", "bash"),
+    ("npm", "npm"),
+    ("python3", "python3-venv"),
+];
 
 pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)
@@ -30,6 +37,33 @@ pub(crate) fn for_tests() -> Result<()> {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
     }
+    mcp_peers()
+}
+
+/// The official Python SDK for MCP; the versions of the rest are in `xtask/mcp`.
+const PYTHON_SDK: &str = "mcp==2.3.0";
+
+/// Other people's MCP programs, against which the gateway is tested: the conformance suite, the official SDKs, the
+/// Inspector. They go into the target directory, once for each set of versions.
+fn mcp_peers() -> Result<()> {
+    let (place, source) = (target().join("mcp-peers"), root().join("xtask/mcp"));
+    let wanted = fs::read_to_string(source.join("package-lock.json"))? + PYTHON_SDK;
+    let installed = place.join("installed");
+    if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    eprintln!("installing the MCP conformance suite and clients into {}", place.display());
+    fs::create_dir_all(&place)?;
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(source.join(file), place.join(file))?;
+    }
+    // Not `ci`, which stumbles over packages for other systems that the lock file leaves out.
+    let quiet = ["install", "--no-audit", "--no-fund", "--loglevel", "error"];
+    run(Command::new("npm").args(quiet).current_dir(&place))?;
+    let venv = place.join("venv");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", PYTHON_SDK]))?;
+    fs::write(installed, wanted)?;
     Ok(())
 }
 

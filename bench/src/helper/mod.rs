@@ -2,6 +2,7 @@
 
 mod echo;
 mod idle;
+mod mcp_echo;
 mod node;
 mod responder;
 
@@ -21,6 +22,12 @@ pub(crate) enum Helper {
     /// A bare axum server that returns the JSON it is sent.
     #[command(hide = true)]
     Echo,
+    /// An MCP server with one tool, which returns its arguments.
+    #[command(hide = true)]
+    McpEcho,
+    /// A node with so many tools, which are never called.
+    #[command(hide = true)]
+    Offer { gateway: SocketAddr, tools: usize },
     /// Answers NATS requests with what they hold.
     #[command(hide = true)]
     Responder { server: SocketAddr },
@@ -34,12 +41,14 @@ impl Helper {
         // What stands for a tool behind one connection has one thread, whether it speaks to a gateway or to NATS. The
         // echo server is compared with the gateway, and has as many threads.
         let mut runtime = match self {
-            Self::Echo => tokio::runtime::Builder::new_multi_thread(),
+            Self::Echo | Self::McpEcho => tokio::runtime::Builder::new_multi_thread(),
             _ => tokio::runtime::Builder::new_current_thread(),
         };
         runtime.enable_all().build()?.block_on(async {
             match self {
                 Self::Node { gateway } => until_driver_ends(node::run(*gateway)).await,
+                Self::McpEcho => until_driver_ends(mcp_echo::run()).await,
+                Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,
                 Self::Idle { gateway } => idle::run(*gateway).await,

@@ -31,9 +31,22 @@ impl NodeTool for Echo {
 pub(super) async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
     let mut registry = ToolRegistry::new();
     registry.register_host_tool(super::TOOL, Echo);
+    connect(gateway, "bench", registry).await
+}
+
+/// Many tools, of which each is described like the one that is called.
+pub(super) async fn offer(gateway: SocketAddr, tools: usize) -> anyhow::Result<()> {
+    let mut registry = ToolRegistry::new();
+    for number in 0..tools {
+        registry.register(format!("many.tool{number}"), Echo);
+    }
+    connect(gateway, "many", registry).await
+}
+
+async fn connect(gateway: SocketAddr, id: &str, registry: ToolRegistry) -> anyhow::Result<()> {
     NodeClientBuilder::new()
-        .node_id("bench")
-        .name("bench")
+        .node_id(id)
+        .name(id)
         .gateway_ws_url(format!("ws://{gateway}/v1/nodes/ws"))
         .max_concurrent_tools(1024)
         .build()?

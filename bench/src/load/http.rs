@@ -19,6 +19,8 @@ pub(crate) struct Target {
     pub(crate) path: String,
     pub(crate) token: String,
     pub(crate) body: Bytes,
+    /// Beside those that every request has.
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 type Connection = (http1::SendRequest<Full<Bytes>>, http1::Connection<TokioIo<TcpStream>, Full<Bytes>>);
@@ -32,13 +34,34 @@ impl Target {
         super::run(lanes, length, |lane, end| drive(self.clone(), lane, end)).await
     }
 
+    /// Sends so many, one after the other, and gives back the last answer as text.
+    pub(crate) async fn send(&self, times: usize) -> anyhow::Result<String> {
+        let (mut sender, connection) = connect(self.server).await?;
+        let requests = async {
+            let mut last = Bytes::new();
+            for _ in 0..times {
+                sender.ready().await?;
+                last = whole(sender.send_request(self.request(Method::POST)?).await?).await?;
+            }
+            Ok(String::from_utf8_lossy(&last).into_owned())
+        };
+        tokio::select! {
+            biased;
+            last = requests => last,
+            ended = connection => anyhow::bail!("the connection ended: {ended:?}"),
+        }
+    }
+
     fn request(&self, method: Method) -> anyhow::Result<Request<Full<Bytes>>> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(&*self.path)
             .header(header::HOST, self.server.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
         Ok(request.body(Full::new(self.body.clone()))?)
     }
 }
@@ -99,7 +122,8 @@ async fn ask(
     body: String,
 ) -> anyhow::Result<serde_json::Value> {
     let (mut sender, connection) = connect(server).await?;
-    let target = Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into() };
+    let target =
+        Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into(), headers: Vec::new() };
     let answer = async { whole(sender.send_request(target.request(method)?).await?).await };
     let body = tokio::select! {
         biased;

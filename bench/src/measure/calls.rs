@@ -72,7 +72,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let token = gateway.token.clone();
     let path = format!("/v1/tools/{tool}/call");
     let body = format!("{{\"args\":{ARGS}}}");
-    let routed = http::Target { server: gateway.address, path, token: token.clone(), body: body.into() };
+    let routed =
+        http::Target { server: gateway.address, path, token: token.clone(), body: body.into(), headers: Vec::new() };
     let bare = http::Target { server: echo_address, path: "/echo".into(), ..routed.clone() };
     let socket = calls_socket::Target { gateway: gateway.address, token, tool };
     let mut turns = vec![

@@ -3,6 +3,7 @@
 mod calls;
 mod durable;
 mod machine;
+mod mcp;
 mod memory;
 mod start;
 
@@ -37,10 +38,11 @@ pub(crate) enum Part {
     Durable,
     Start,
     Machine,
+    Mcp,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [Self::Calls, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 6] = [Self::Calls, Self::Mcp, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -49,6 +51,7 @@ impl Part {
             Self::Durable => durable::measure(bench, report).await,
             Self::Start => start::measure(bench, report).await,
             Self::Machine => machine::measure(bench, report).await,
+            Self::Mcp => mcp::measure(bench, report).await,
         }
     }
 }

@@ -1,12 +1,46 @@
 //! Tools and results in the words of MCP.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
 use sa_core::directory::ToolView;
-use sa_core::outcome::{Block, Outcome};
-use sa_core::{CallError, RawJson};
-use serde_json::{Value, json};
+use sa_core::outcome::{Attachment, Block, Outcome};
+use sa_core::{CallError, Output, RawJson};
+use serde_json::Value;
+
+/// What results of the form of MCP's own have beside what a tool says.
+const OF_THE_PROTOCOL: [&str; 5] = ["content", "structuredContent", "isError", "_meta", "resultType"];
+
+/// Tools in the words of MCP, each made once: a list of thousands is asked for again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Tools(Mutex<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
+    revision: u64,
+    tools: HashMap<Arc<str>, (Arc<sa_core::Tool>, Tool)>,
+}
+
+impl Tools {
+    /// A page of tools; `revision` is the directory's, with which all that was made before is forgotten.
+    pub(crate) fn page(&self, revision: u64, views: &[ToolView]) -> Vec<Tool> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.revision != revision {
+            *made = Made { revision, tools: HashMap::new() };
+        }
+        let page = views.iter().map(|view| match made.tools.get(&view.name) {
+            // Two scopes may each have a tool of this name.
+            Some((source, tool)) if Arc::ptr_eq(source, &view.tool) => tool.clone(),
+            _ => {
+                let tool = tool(view);
+                made.tools.insert(Arc::clone(&view.name), (Arc::clone(&view.tool), tool.clone()));
+                tool
+            }
+        });
+        page.collect()
+    }
+}
 
 pub(crate) fn tool(view: &ToolView) -> Tool {
     let tool = &view.tool;
@@ -20,7 +54,7 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
         .output_schema
         .as_ref()
         .and_then(object)
-        .filter(|schema| schema.get("type") == Some(&json!("object")))
+        .filter(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
         .map(Arc::new);
     converted.annotations =
         tool.annotations.as_ref().and_then(|annotations| serde_json::from_str(annotations.as_str()).ok());
@@ -29,21 +63,45 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
 
 pub(crate) fn result(outcome: &Outcome) -> CallToolResult {
     match outcome {
-        Ok(output) => {
-            let mut blocks: Vec<ContentBlock> = output.blocks.iter().map(block).collect();
-            if blocks.is_empty() {
-                blocks.push(ContentBlock::text(text(&output.content)));
-            }
-            let mut result = CallToolResult::success(blocks);
-            result.structured_content = object(&output.content).map(Value::Object);
-            result
-        }
+        Ok(output) => success(output),
         Err(error) => failure(error),
     }
 }
 
+fn success(output: &Output) -> CallToolResult {
+    let mut result = blocks(&output.content).unwrap_or_else(|| {
+        let structured = object(&output.content).map(Value::Object);
+        let text = ContentBlock::text(text(&output.content));
+        let own: Vec<_> = output.blocks.iter().map(block).collect();
+        let mut result = CallToolResult::success(if own.is_empty() { vec![text] } else { own });
+        result.structured_content = structured;
+        result
+    });
+    result.content.extend(output.attachments.iter().filter_map(attachment));
+    result
+}
+
+/// A result that is a list of MCP's own blocks, `{"content":[…]}`. The blocks are not sent a second time as structured
+/// content: only what the result has beside them is.
+fn blocks(content: &RawJson) -> Option<CallToolResult> {
+    // Nearly no result has this form, and most can be told at a glance.
+    let text = content.as_str();
+    if !text.starts_with('{') || !text.contains("\"content\"") || !text.contains("\"type\"") {
+        return None;
+    }
+    let mut fields = object(content)?;
+    let blocks: Vec<ContentBlock> = serde_json::from_value(fields.get("content")?.clone()).ok()?;
+    let is_error = fields.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let structured = fields.remove("structuredContent");
+    let mut result = if is_error { CallToolResult::error(blocks) } else { CallToolResult::success(blocks) };
+    result.meta = fields.get("_meta").and_then(|meta| serde_json::from_value(meta.clone()).ok());
+    fields.retain(|field, _| !OF_THE_PROTOCOL.contains(&field.as_str()));
+    result.structured_content = structured.or_else(|| (!fields.is_empty()).then_some(Value::Object(fields)));
+    Some(result)
+}
+
 /// A failed call is a result that the model can read: what happened, and what to do.
-fn failure(error: &CallError) -> CallToolResult {
+pub(crate) fn failure(error: &CallError) -> CallToolResult {
     let hint = error.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
     CallToolResult::error(vec![ContentBlock::text(format!("{}: {}{hint}", error.kind, error.message))])
 }
@@ -52,6 +110,18 @@ fn block(block: &Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::text(text.clone()),
         Block::Image { data, mime_type } => ContentBlock::image(data.clone(), mime_type.clone()),
+    }
+}
+
+/// An image or a sound that came along as bytes is one that the model can look at or hear. Others have no place in MCP.
+fn attachment(attachment: &Attachment) -> Option<ContentBlock> {
+    use base64::Engine as _;
+    let data = || base64::prelude::BASE64_STANDARD.encode(&attachment.data);
+    let kind = attachment.mime_type.split_once('/').map(|(kind, _)| kind);
+    match kind {
+        Some("image") => Some(ContentBlock::image(data(), attachment.mime_type.clone())),
+        Some("audio") => Some(ContentBlock::audio(data(), attachment.mime_type.clone())),
+        _ => None,
     }
 }
 
@@ -67,16 +137,59 @@ fn object(json: &RawJson) -> Option<JsonObject> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sa_core::{CallErrorKind, Output};
+    use sa_core::CallErrorKind;
+    use serde_json::json;
+
+    /// The content's types, and what is structured beside them.
+    #[track_caller]
+    fn check(given: &Value, types: &[&str], structured: Option<Value>) {
+        let converted = result(&Ok(Output::from_provider(RawJson::of(given), Vec::new())));
+        let content = serde_json::to_value(&converted.content).unwrap();
+        let found: Vec<_> = content.as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect();
+        assert_eq!(found, types, "{given}");
+        assert_eq!(converted.structured_content, structured, "{given}");
+    }
 
     #[test]
     fn a_result_is_text_and_an_object_is_structured_too() {
-        let converted = result(&Ok(Output::json(RawJson::parse(r#"{"a":1}"#).unwrap())));
-        assert_eq!(converted.structured_content, Some(json!({ "a": 1 })));
-        assert_eq!(converted.content.len(), 1);
-        let converted = result(&Ok(Output::json(RawJson::parse("\"plain\"").unwrap())));
+        check(&json!({ "a": 1 }), &["text"], Some(json!({ "a": 1 })));
+        check(&json!("plain"), &["text"], None);
+        check(&json!([1, 2]), &["text"], None);
+        let plain = result(&Ok(Output::json(RawJson::parse("\"plain\"").unwrap())));
+        assert_eq!(serde_json::to_value(&plain.content).unwrap()[0]["text"], "plain");
+    }
+
+    #[test]
+    fn blocks_are_sent_once() {
+        let image = json!({ "type": "image", "data": "AA==", "mimeType": "image/png" });
+        let audio = json!({ "type": "audio", "data": "AA==", "mimeType": "audio/wav" });
+        let resource =
+            json!({ "type": "resource", "resource": { "uri": "a://b", "mimeType": "text/plain", "text": "x" } });
+        check(&json!({ "content": [image] }), &["image"], None);
+        check(&json!({ "content": [image, audio, resource] }), &["image", "audio", "resource"], None);
+        check(&json!({ "content": [image], "width": 3 }), &["image"], Some(json!({ "width": 3 })));
+        let full = json!({ "content": [image], "structuredContent": { "a": 1 }, "isError": false, "_meta": {} });
+        check(&full, &["image"], Some(json!({ "a": 1 })));
+        let odd = json!({ "content": [{ "type": "video" }] });
+        check(&odd, &["text"], Some(odd.clone()));
+    }
+
+    #[test]
+    fn a_provider_may_say_that_its_blocks_are_an_error() {
+        let given = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
+        let converted = result(&Ok(Output::from_provider(RawJson::of(&given), Vec::new())));
+        assert_eq!(converted.is_error, Some(true));
         assert_eq!(converted.structured_content, None);
-        assert_eq!(serde_json::to_value(&converted.content).unwrap()[0]["text"], "plain");
+    }
+
+    #[test]
+    fn images_and_sounds_that_came_along_are_blocks() {
+        let attach = |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
+        let attachments = vec![attach("image/png"), attach("audio/wav"), attach("application/zip")];
+        let output = Output { attachments, ..Output::json(RawJson::parse("{\"a\":1}").unwrap()) };
+        let content = serde_json::to_value(result(&Ok(output)).content).unwrap();
+        assert_eq!(content.as_array().unwrap().len(), 3);
+        assert_eq!(content[1]["data"], "AA==");
     }
 
     #[test]

@@ -5,45 +5,231 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, GetPromptRequestParams,
+    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscriptionFilter, Tool, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{Overrun, Principal, RawJson, Router, Update, UpdateSink, View};
-use tokio::sync::mpsc;
+use sa_core::store::Records;
+use sa_core::{Notices, Principal, RawJson, Role, Router, View};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::convert;
+use crate::call::{Asking, Running, Turn};
+use crate::caller::Caller;
+use crate::convert::{self, Tools};
+use crate::news::{self, Listener};
+use crate::questions::{self, Back, Waiting, Whose};
+use crate::search::{self, Search};
+use crate::service::Options;
+use crate::sessions::Session;
+use crate::tasks::Tasks;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
-/// Progress reports that may wait for a client. Those beyond are left out: only the latest matters.
-const QUEUE: usize = 64;
-/// How long an outcome waits for the reports before it to be sent.
-const FLUSH: Duration = Duration::from_millis(250);
+/// For how long a client may take a list for the current one, in milliseconds. Those who want to know sooner listen.
+const FRESH_MS: u64 = 1_000;
+/// The tools in whose calls the principal hears of its sessions.
+const TALKATIVE: [&str; 2] = ["session_message", "session"];
 
+/// One client's end of the surface: for one request, or for a session.
 #[derive(Debug, Clone)]
-pub struct McpHandler {
+pub struct McpHandler(Arc<Shared>);
+
+/// What all of them share.
+pub(crate) struct Shared {
     router: Arc<Router>,
+    notices: Notices,
     version: &'static str,
+    search_by_default: bool,
+    closing: CancellationToken,
+    /// Sees what everybody does.
+    anybody: View,
+    tools: Tools,
+    search: Search,
+    pub(crate) waiting: Waiting,
+    pub(crate) tasks: Arc<Tasks>,
+    task_after: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        router: Arc<Router>,
+        notices: Notices,
+        records: Arc<dyn Records>,
+        options: &Options,
+        closing: CancellationToken,
+    ) -> Self {
+        Self {
+            router,
+            notices,
+            version: options.version,
+            search_by_default: options.search,
+            tasks: Arc::new(Tasks::new(records, closing.clone())),
+            task_after: options.task_after,
+            closing,
+            anybody: View::of(Arc::new(Principal {
+                id: "".into(),
+                name: "".into(),
+                role: Role::Agent,
+                tools: Vec::new(),
+            })),
+            tools: Tools::default(),
+            search: Search::default(),
+            waiting: Waiting::default(),
+        }
+    }
+
+    fn searches(&self, caller: &Caller) -> bool {
+        caller.search.unwrap_or(self.search_by_default)
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
 }
 
 impl McpHandler {
-    pub fn new(router: Arc<Router>, version: &'static str) -> Self {
-        Self { router, version }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    /// Makes a call, or goes on with one that waits for its client's answers.
+    async fn call(
+        &self,
+        caller: &Caller,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let shared = &self.0;
+        let args = Value::Object(request.arguments.unwrap_or_default()).to_string();
+        let args =
+            RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
+        let tool = request.name.into_owned();
+        let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, args };
+        let mut answers = request.input_responses.unwrap_or_default();
+        let client = context.client_capabilities();
+        let knows_tasks = client.as_ref().is_some_and(ClientCapabilities::supports_tasks);
+        let (mut running, mut count) = match request.request_state {
+            Some(state) => match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
+                Back::Answered(running, count) => (running, count),
+                Back::Incomplete(missing) => return Ok(missing.into()),
+            },
+            None => (self.start(caller, &whose, context, client), 0),
+        };
+        let is_new_era = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        // Older clients have a stream for what happens in their sessions.
+        let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
+        let mut listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), level));
+        let asking = if is_new_era { Asking::Instead } else { Asking::Meanwhile };
+        let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
+        // Whoever knows no tasks waits for the answer, however long it takes.
+        let mut patience = std::pin::pin!(async {
+            if may_become_task { tokio::time::sleep(shared.task_after).await } else { std::future::pending().await }
+        });
+        loop {
+            let turn = tokio::select! {
+                biased;
+                turn = running.turn(context, asking, &mut listener) => turn,
+                () = &mut patience => {
+                    let task = shared.tasks.adopt(&caller.principal, &whose.tool, running, count).await;
+                    return Ok(match task {
+                        Ok(task) => task.into(),
+                        Err(error) => convert::failure(&error).into(),
+                    });
+                }
+            };
+            match turn {
+                Turn::Ended(finished) => {
+                    return match running.refused().filter(|_| is_new_era && finished.outcome.is_err()) {
+                        Some(what) => Err(ErrorData::missing_required_client_capability(questions::needed(&what))),
+                        None => Ok(convert::result(&finished.outcome).into()),
+                    };
+                }
+                Turn::Asks(asked) => {
+                    let mut asked = questions::name(asked, &mut count);
+                    questions::answer(&mut asked, &mut answers);
+                    if asked.is_empty() {
+                        continue;
+                    }
+                    return Ok(match shared.waiting.set_aside(whose, count, running, asked) {
+                        Ok(required) => required.into(),
+                        Err(error) => convert::failure(&error).into(),
+                    });
+                }
+                // Dropping the call tells the provider.
+                Turn::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        caller: &Caller,
+        whose: &Whose,
+        context: &RequestContext<RoleServer>,
+        client: Option<ClientCapabilities>,
+    ) -> Running {
+        let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
+        let request = CallRequest {
+            tool: whose.tool.clone(),
+            args: whose.args.clone(),
+            view: caller.view(),
+            surface: "mcp",
+            session_key: None,
+            timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::continue_from(trace.and_then(|value| value.to_str().ok())),
+        };
+        let wants_reports = context.meta.get_progress_token().is_some();
+        Running::start(&self.0.router, request, wants_reports, client)
     }
 }
 
 impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new("switchboard", self.version))
+        let capabilities = ServerCapabilities::builder()
+            .enable_logging()
+            .enable_prompts()
+            .enable_resources()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_tasks()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("switchboard", self.0.version))
             .with_instructions(
                 "Tools of many providers behind one gateway. Their names say which provider they belong to.",
             )
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        if let Some(session) = context.extensions.get::<Arc<Session>>() {
+            let (session, peer) = (Arc::clone(session), context.peer.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = session.outbox.deliver(peer) => {}
+                    () = session.ended.cancelled() => {}
+                }
+            });
+        }
+        self.negotiate_initialize(&request)
+    }
+
+    /// Taken note of, and no more: what a client is told are errands, which it needs at every level.
+    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        Ok(())
     }
 
     async fn list_tools(
@@ -51,107 +237,122 @@ impl ServerHandler for McpHandler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let view = view(&context)?;
-        let policy = self.router.policy();
-        let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
+        let caller = Caller::of(&context)?;
+        let shared = &self.0;
+        // What a principal sees depends on its token, so nobody else may be shown it.
+        let list = ListToolsResult {
+            ttl_ms: Some(FRESH_MS),
+            cache_scope: Some(CacheScope::Private),
+            ..ListToolsResult::default()
+        };
+        if shared.searches(caller) {
+            return Ok(ListToolsResult { tools: search::tools(), ..list });
+        }
+        let policy = shared.router.policy();
+        let allowed = |tool: &ToolView| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok();
         let cursor = request.and_then(|request| request.cursor);
-        let page = self.router.directory().list(&view, cursor.as_deref(), PAGE, allowed);
-        let tools = page.tools.iter().map(convert::tool).collect();
-        Ok(ListToolsResult { tools, next_cursor: page.next, ..ListToolsResult::default() })
+        let directory = shared.router.directory();
+        let revision = *directory.subscribe().borrow();
+        let page = directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed);
+        Ok(ListToolsResult { tools: shared.tools.page(revision, &page.tools), next_cursor: page.next, ..list })
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Err(ErrorData::invalid_params(format!("there is no prompt \"{}\"", request.name), None))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let message = format!("there is no resource {}", request.uri);
+        Err(ErrorData::resource_not_found(message, Some(json!({ "uri": request.uri }))))
     }
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
-        let trace = TraceContext::continue_from(trace.and_then(|value| value.to_str().ok()));
-        let args = serde_json::Value::Object(request.arguments.unwrap_or_default());
-        let request = CallRequest {
-            tool: request.name.into_owned(),
-            args: RawJson::parse(&args.to_string())
-                .map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?,
-            view: view(&context)?,
-            surface: "mcp",
-            session_key: None,
-            timeout: None,
-            idempotency_key: None,
-            trace,
-        };
-        let token = context.meta.get_progress_token();
-        let (updates, news) = mpsc::channel(QUEUE);
-        let sink = token.as_ref().map(|_| Arc::new(Sink(updates)) as Arc<dyn UpdateSink>);
-        let outcome = self.router.start(request, sink).outcome();
-        let ended = CancellationToken::new();
-        let mut reports = std::pin::pin!(forward(news, token, &context, &ended));
-        // A client that does not read holds up its reports, and neither the call's deadline nor a cancel.
-        let finished = tokio::select! {
-            finished = outcome => finished,
-            never = async { (&mut reports).await; std::future::pending().await } => never,
-            // Dropping the call tells the provider.
-            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
-        };
-        ended.cancel();
-        let _ = tokio::time::timeout(FLUSH, reports).await;
-        Ok(convert::result(&finished.outcome).into())
-    }
-}
-
-/// Sends reports of progress as they come. Ends once the call has ended and all that was queued is sent.
-async fn forward(
-    mut news: mpsc::Receiver<Report>,
-    token: Option<ProgressToken>,
-    context: &RequestContext<RoleServer>,
-    ended: &CancellationToken,
-) {
-    while let Some(token) = &token {
-        let report = tokio::select! {
-            biased;
-            report = news.recv() => report,
-            () = ended.cancelled() => None,
-        };
-        let Some((progress, total, message)) = report else { break };
-        let mut report = ProgressNotificationParam::new(token.clone(), progress);
-        (report.total, report.message) = (total, message);
-        let _ = context.peer.notify_progress(report).await;
-    }
-    ended.cancelled().await;
-}
-
-/// Who asks, as the front door found out.
-#[derive(Debug, Clone)]
-pub struct Caller {
-    principal: Arc<Principal>,
-    revoked: CancellationToken,
-}
-
-impl Caller {
-    pub fn new(principal: Arc<Principal>, revoked: CancellationToken) -> Self {
-        Self { principal, revoked }
-    }
-}
-
-fn view(context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
-    let caller = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Caller>());
-    let caller = caller.ok_or_else(|| ErrorData::internal_error("the request has no caller", None))?;
-    // The token may have been revoked while the body was on its way.
-    if caller.revoked.is_cancelled() {
-        return Err(ErrorData::invalid_request("the token was revoked", None));
-    }
-    Ok(View::of(Arc::clone(&caller.principal)))
-}
-
-type Report = (f64, Option<f64>, Option<String>);
-
-struct Sink(mpsc::Sender<Report>);
-
-impl UpdateSink for Sink {
-    fn send(&self, update: Update) -> Result<(), Overrun> {
-        // MCP has no chunks of a result; the whole of it comes at the end.
-        if let Update::Progress { progress, total, message } = update {
-            let _ = self.0.try_send((progress, total, message));
+        let caller = Caller::of(&context)?;
+        if self.0.searches(caller) {
+            match &*request.name {
+                search::FIND => {
+                    let found = self.0.search.find(&self.0.router, caller, request.arguments.as_ref());
+                    return Ok(found.unwrap_or_else(|error| convert::failure(&error)).into());
+                }
+                search::CALL => match search::unwrap(request.arguments.take()) {
+                    Ok((name, arguments)) => (request.name, request.arguments) = (name.into(), arguments),
+                    Err(error) => return Ok(convert::failure(&error).into()),
+                },
+                _ => {}
+            }
         }
-        Ok(())
+        self.call(caller, request, &context).await
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let caller = Caller::of(&context)?;
+        Ok(GetTaskResult::new(self.0.tasks.get(&request.task_id, &caller.principal).await?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = Caller::of(&context)?;
+        self.0.tasks.update(&request.task_id, &caller.principal, request.input_responses).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = Caller::of(&context)?;
+        self.0.tasks.cancel(&request.task_id, &caller.principal).await
+    }
+
+    /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let route = self.0.router.directory().resolve(name, &self.0.anybody).ok()?;
+        let asks_for_headers =
+            route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
+        let view = || ToolView { name: name.into(), tool: route.tool, provider: route.id, online: true };
+        asks_for_headers.then(|| convert::tool(&view()))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::default();
+        accepted.tools_list_changed = requested.tools_list_changed;
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let directory = self.0.router.directory();
+        let mut seen = *directory.subscribe().borrow();
+        loop {
+            tokio::select! {
+                () = news::changed(directory, &mut seen) => {
+                    if context.accepted().tools_list_changed == Some(true)
+                        && context.sink().notify_tool_list_changed().await.is_err()
+                    {
+                        return Ok(());
+                    }
+                }
+                () = context.cancelled() => return Ok(()),
+                () = self.0.closing.cancelled() => return Ok(()),
+            }
+        }
     }
 }

@@ -1,35 +1,28 @@
 //! The MCP surface: every tool of the gateway, for every MCP client, over Streamable HTTP.
 //!
-//! It keeps no sessions: each request brings its own principal, so that what a client sees depends on its token alone, and
-//! an abandoned client leaves nothing behind. The protocol itself, in all its revisions, is rmcp's.
+//! The protocol itself, in all its revisions, is rmcp's. There are two eras of it. From 2026-07-28 on each request stands
+//! for itself: it brings its own principal, and an abandoned client leaves nothing behind. Before that a client opens a
+//! session and may keep a stream open on which it is told of changes; see [`sessions`] for what bounds these. A request of
+//! the old era that names no session is served all the same, as one that stands for itself.
 
+#![expect(
+    deprecated,
+    reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served"
+)]
+
+mod bridge;
+mod call;
+mod caller;
 mod convert;
 mod handler;
+mod news;
+mod questions;
+mod search;
+mod service;
+mod sessions;
+mod tasks;
 
-use std::sync::Arc;
-
-use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
-use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use sa_core::Router;
-use tokio_util::sync::CancellationToken;
-
-pub use handler::{Caller, McpHandler};
-
-/// The service behind `/mcp`. The caller has checked Host, Origin and token, and put a [`Caller`] into the
-/// request's extensions.
-pub fn service(
-    router: Arc<Router>,
-    version: &'static str,
-    max_body_bytes: usize,
-    closing: CancellationToken,
-) -> StreamableHttpService<McpHandler, NeverSessionManager> {
-    let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(false)
-        .with_json_response(true)
-        .with_max_request_body_bytes(max_body_bytes)
-        .with_cancellation_token(closing)
-        .disable_allowed_hosts()
-        .disable_allowed_origins();
-    let make = move || Ok(McpHandler::new(Arc::clone(&router), version));
-    StreamableHttpService::new(make, Arc::new(NeverSessionManager::default()), config)
-}
+pub use bridge::bridge;
+pub use caller::Caller;
+pub use handler::McpHandler;
+pub use service::{Mcp, Options};

@@ -85,6 +85,11 @@ impl Client {
         &self.base
     }
 
+    /// What it talks HTTP with, and the token that it shows.
+    pub(crate) fn into_parts(self) -> (reqwest::Client, String) {
+        (self.http, self.token)
+    }
+
     pub(crate) fn has_token(&self) -> bool {
         !self.token.is_empty()
     }

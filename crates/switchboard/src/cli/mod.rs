@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod doctor;
 mod lists;
+mod mcp;
 mod node;
 mod output;
 mod run;
@@ -67,6 +68,8 @@ enum Command {
     Nodes(skills::NodesArgs),
     /// Offer this machine's shell and files through a gateway.
     Node(node::NodeArgs),
+    /// Speak MCP on stdin and stdout, for clients that only start programs; needs a running gateway.
+    Mcp(mcp::McpArgs),
     /// Which hosts have what is required, and what the others lack.
     Eligibility(skills::EligibilityArgs),
     /// The skills, and the hosts they can be followed on.
@@ -137,6 +140,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Eligibility(args) => block_on(skills::eligibility(global, args)),
         Command::Skills => block_on(skills::skills(global)),
         Command::Node(args) => node::run(global, args),
+        Command::Mcp(args) => block_on(mcp::run(global, args)),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),

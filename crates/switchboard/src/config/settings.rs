@@ -10,6 +10,7 @@ pub struct Settings {
     pub limits: Limits,
     pub nodes: Nodes,
     pub skills: Skills,
+    pub mcp: Mcp,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,
@@ -65,6 +66,16 @@ pub struct Nodes {
 #[serde(deny_unknown_fields, default)]
 pub struct Skills {
     pub dirs: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mcp {
+    pub search: bool,
+    pub session_idle_ms: u64,
+    pub max_sessions: usize,
+    pub resume_ms: u64,
+    pub task_after_ms: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -149,6 +160,18 @@ impl Default for Nodes {
     }
 }
 
+impl Default for Mcp {
+    fn default() -> Self {
+        Self {
+            search: false,
+            session_idle_ms: 3_600_000,
+            max_sessions: 1_000,
+            resume_ms: 10_000,
+            task_after_ms: 10_000,
+        }
+    }
+}
+
 impl Default for Journal {
     fn default() -> Self {
         Self { keep_calls: 250_000, keep_days: 30, payload_bytes: 4_096 }
@@ -203,6 +226,26 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "skills.dirs",
         "Directories with a folder for each skill; ~ is your home. Empty means the directory skills in the data directory.",
+    ),
+    (
+        "mcp.search",
+        "List two tools to MCP clients, find_tools and call_tool, instead of all; ?search=1 or 0 in the address decides for one client.",
+    ),
+    (
+        "mcp.session_idle_ms",
+        "How long the session of an MCP client (of a revision before 2026-07-28) lives without an open stream or a request.",
+    ),
+    (
+        "mcp.max_sessions",
+        "Sessions of MCP clients at once, of about 80 KB each; when there are more, one that is idle goes.",
+    ),
+    (
+        "mcp.resume_ms",
+        "How long an MCP client with a session has to come back for a call whose stream broke, before the call is cancelled.",
+    ),
+    (
+        "mcp.task_after_ms",
+        "After how long a call becomes a task, which its client asks about later, if the client knows tasks.",
     ),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),

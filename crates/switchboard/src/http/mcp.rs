@@ -1,28 +1,55 @@
-//! `/mcp`: the MCP surface, told who asks.
+//! `/mcp`: the MCP surface, told who asks and in which scope.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use axum::routing::{MethodRouter, any};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use sa_core::{Role, Scope};
+use sa_mcp::{Caller, Mcp, Options};
+use serde::Deserialize;
 
 use super::body;
 use super::{App, Problem};
+use crate::config::millis;
 use crate::tokens::Identity;
 
 /// The route, with the one service behind it.
 pub(super) fn route(gateway: &App) -> MethodRouter<App> {
-    let max = gateway.config.settings.limits.max_body_bytes;
-    let service = sa_mcp::service(Arc::clone(&gateway.router), crate::VERSION, max, gateway.closing.clone());
-    any(move |app, identity, request| {
+    let (limits, mcp) = (&gateway.config.settings.limits, &gateway.config.settings.mcp);
+    let options = Options {
+        version: crate::VERSION,
+        max_body_bytes: limits.max_body_bytes,
+        session_idle: millis(mcp.session_idle_ms),
+        max_sessions: mcp.max_sessions,
+        resume: millis(mcp.resume_ms),
+        search: mcp.search,
+        task_after: millis(mcp.task_after_ms),
+    };
+    let records = Arc::new(gateway.store.clone());
+    let (router, notices) = (Arc::clone(&gateway.router), gateway.notices.clone());
+    let service = Mcp::new(router, notices, records, &options, gateway.closing.clone());
+    any(move |app: State<App>, identity: Extension<Identity>, request: Request| {
         let service = service.clone();
         async move {
+            let who = identity.0.clone();
             let request = prepare(app, identity, request).await?;
-            Ok::<_, Problem>(service.handle(request).await.map(Body::new))
+            Ok::<_, Problem>(while_valid(who, service.handle(request).await.map(Body::new)))
         }
     })
+}
+
+/// What the address may say beside its path.
+#[derive(Debug, Deserialize)]
+struct Choice {
+    session: Option<String>,
+    channel: Option<String>,
+    search: Option<String>,
 }
 
 /// Reads the whole body here, with the bounds that all bodies have: the service behind would wait for it for ever.
@@ -30,17 +57,68 @@ async fn prepare(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     request: Request,
-) -> Result<Request, Problem> {
+) -> Result<axum::http::Request<Bytes>, Problem> {
     let (mut parts, body) = request.into_parts();
     let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
-    parts.extensions.insert(sa_mcp::Caller::new(Arc::clone(&identity.principal), identity.revoked.clone()));
-    Ok(Request::from_parts(parts, body.into()))
+    let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        let Query(choice) =
+            Query::<Choice>::try_from_uri(&parts.uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+        caller.search = choice.search.as_deref().map(is_yes).transpose()?;
+        let session = choice.session.map(|id| Scope::Session(id.into()));
+        let channel = choice.channel.map(|name| Scope::Channel(name.into()));
+        caller.scopes = session.into_iter().chain(channel).collect();
+        if let Some(scope) = caller.scopes.iter().find(|scope| !may_enter(&identity, scope)) {
+            return Err(no_such_scope(scope));
+        }
+    }
+    parts.extensions.insert(caller);
+    Ok(axum::http::Request::from_parts(parts, body))
 }
 
-/// One message of the Model Context Protocol (Streamable HTTP, without sessions and batches).
+/// Operators see everything that there is, so they may look into every scope.
+fn may_enter(identity: &Identity, _scope: &Scope) -> bool {
+    identity.principal.role == Role::Operator
+}
+
+fn no_such_scope(scope: &Scope) -> Problem {
+    let what = match scope {
+        Scope::Session(_) => "session",
+        Scope::Channel(_) => "channel",
+        Scope::User(_) | Scope::Everyone => "scope",
+    };
+    Problem::new(404, "not_found", format!("you have no {what} of this name"))
+}
+
+fn is_yes(text: &str) -> Result<bool, Problem> {
+    match text {
+        "1" | "true" | "" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err(Problem::bad_request("search is 1 or 0")),
+    }
+}
+
+/// Ends a stream when the token that it was opened with does not count any more.
+fn while_valid(identity: Identity, response: Response) -> Response {
+    let is_stream = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/event-stream");
+    if !response.headers().get(CONTENT_TYPE).is_some_and(is_stream) {
+        return response;
+    }
+    response.map(|body| {
+        let over = Box::pin(async move { identity.over().await });
+        Body::from_stream(body.into_data_stream().take_until(over))
+    })
+}
+
+/// One message of the Model Context Protocol (Streamable HTTP, without batches).
 #[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
+    params(
+        ("session" = Option<String>, Query, description = "Show the tools of this session, too"),
+        ("channel" = Option<String>, Query, description = "Show the tools of this channel, too"),
+        ("search" = Option<String>, Query, description = "1 lists find_tools and call_tool instead of all tools, 0 all tools")),
     responses((status = 200, description = "The answer, as JSON or as a stream of events"),
-        (status = 202, description = "A notification was taken"), (status = 401, body = Problem)))]
+        (status = 202, description = "A notification was taken"), (status = 401, body = Problem),
+        (status = 404, description = "There is no such session of yours")))]
 #[expect(dead_code, reason = "the description of a route whose handler is a closure")]
 pub(super) fn describe() -> Response {
     Response::default()

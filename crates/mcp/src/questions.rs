@@ -1,0 +1,235 @@
+//! What providers ask the client that made a call: a word of its model, something typed by a person, its roots.
+//!
+//! Up to 2025-11-25 a question is a request to the client, on the stream of the call. From 2026-07-28 on it is the answer
+//! to the call: the client finds out what is asked for and repeats its request with that. The call itself waits here
+//! meanwhile, under a name that cannot be guessed and for its own principal, tool and arguments alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{
+    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability, InputRequest,
+    InputRequests, InputRequiredResult, InputResponses, ListRootsResult, RootsCapabilities, SamplingCapability,
+    ServerRequest,
+};
+use rmcp::{ErrorData, Peer, RoleServer};
+use sa_core::{CallError, CallErrorKind, Question, RawJson};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::call::Running;
+
+/// Calls that may wait for their clients at once.
+const MOST: usize = 1_000;
+/// How long a call waits for its client.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A question, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) question: Question,
+    pub(crate) answer: oneshot::Sender<Result<RawJson, CallError>>,
+}
+
+const SAMPLING: &str = "sampling/createMessage";
+const ELICITATION: &str = "elicitation/create";
+const ROOTS: &str = "roots/list";
+/// Where a provider says what it calls its question, in the `_meta` of its params.
+const NAME: &str = "switchboard/question";
+const MAX_NAME: usize = 128;
+
+/// Whether the client said that it can answer this.
+pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool {
+    match question.what.as_str() {
+        SAMPLING => client.sampling.is_some(),
+        ROOTS => client.roots.is_some(),
+        ELICITATION => client.elicitation.as_ref().is_some_and(|can| {
+            let by_url = value(&question.params)["mode"] == "url";
+            // One that names no way knows the form, which was the only one once.
+            if by_url { can.url.is_some() } else { can.form.is_some() || can.url.is_none() }
+        }),
+        _ => false,
+    }
+}
+
+/// Puts a question to the client as a request, with the words that it came in.
+pub(crate) async fn put(peer: &Peer<RoleServer>, asked: Asked) {
+    let params = Some(value(&asked.question.params)).filter(|params| !params.is_null());
+    let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.what, params));
+    let answer = match peer.send_request(request).await {
+        Ok(answer) => Ok(RawJson::of(&serde_json::to_value(answer).unwrap_or_default())),
+        Err(error) => Err(CallError::new(CallErrorKind::Failed, format!("the client's answer: {error}"))),
+    };
+    // The provider may have given up meanwhile.
+    let _ = asked.answer.send(answer);
+}
+
+/// What must be declared to be asked this.
+pub(crate) fn needed(what: &str) -> ClientCapabilities {
+    let mut needed = ClientCapabilities::default();
+    match what {
+        SAMPLING => needed.sampling = Some(SamplingCapability::default()),
+        ROOTS => needed.roots = Some(RootsCapabilities::default()),
+        _ => needed.elicitation = Some(ElicitationCapability::default()),
+    }
+    needed
+}
+
+/// Gives each question the name that its provider has for it, or a number; the names of one call are all different.
+pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String, Asked> {
+    let mut named = BTreeMap::new();
+    for mut asked in questions {
+        *count += 1;
+        let own = own_name(&mut asked.question).filter(|name| !named.contains_key(name));
+        named.insert(own.unwrap_or_else(|| format!("question-{count}")), asked);
+    }
+    named
+}
+
+/// What the provider calls its question, taken out of the question's `_meta`: one that passes on another server's
+/// questions passes on their names, too.
+fn own_name(question: &mut Question) -> Option<String> {
+    let mut params = value(&question.params);
+    let meta = params.get_mut("_meta")?.as_object_mut()?;
+    let name = meta.remove(NAME)?;
+    let rest_is_empty = meta.is_empty();
+    if rest_is_empty {
+        params.as_object_mut()?.remove("_meta");
+    }
+    question.params = RawJson::of(&params);
+    name.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len())).map(str::to_owned)
+}
+
+/// Answers what is asked from what the client has sent along, and gives back what it has not.
+pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputResponses) {
+    for name in asked.keys().cloned().collect::<Vec<_>>() {
+        let fits = |answer: &Value| asked.get(&name).is_some_and(|asked| is_answer(&asked.question.what, answer));
+        // One that has not the right form counts as none.
+        if let Some(answer) = answers.remove(&name).filter(fits)
+            && let Some(asked) = asked.remove(&name)
+        {
+            let _ = asked.answer.send(Ok(RawJson::of(&answer)));
+        }
+    }
+}
+
+/// Calls that wait for their clients to come back with answers.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<HashMap<String, Entry>>);
+
+/// Which call it is: nobody comes back for another's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) principal: Arc<str>,
+    pub(crate) tool: String,
+    pub(crate) args: RawJson,
+}
+
+struct Entry {
+    whose: Whose,
+    running: Running,
+    asked: BTreeMap<String, Asked>,
+    since: Instant,
+    /// How many questions there have been: each has a key of its own.
+    count: usize,
+}
+
+/// What became of a client that came back.
+pub(crate) enum Back {
+    /// All is answered: the call can be followed again. So many questions there have been.
+    Answered(Running, usize),
+    /// Something is missing still.
+    Incomplete(InputRequiredResult),
+}
+
+impl Waiting {
+    /// Sets a call aside until its client comes back with answers. `count` questions of it were asked before.
+    pub(crate) fn set_aside(
+        &self,
+        whose: Whose,
+        count: usize,
+        running: Running,
+        mut asked: BTreeMap<String, Asked>,
+    ) -> Result<InputRequiredResult, CallError> {
+        let strange: Vec<_> = asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
+        for (_, one) in strange {
+            let error = format!("a {} of this form cannot be put to the client", one.question.what);
+            let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
+        }
+        // A new one for each round, so that no answer counts twice.
+        let state = Uuid::new_v4().to_string();
+        let entry = Entry { whose, running: running.set_aside(), asked, since: Instant::now(), count };
+        let result = entry.result(&state);
+        let mut table = self.table();
+        if table.len() >= MOST {
+            let error = format!("{MOST} calls wait for answers of their clients already");
+            return Err(CallError::new(CallErrorKind::Overloaded, error));
+        }
+        table.insert(state, entry);
+        Ok(result)
+    }
+
+    /// A client is back. Answers to what was not asked are left aside.
+    pub(crate) fn back(&self, state: &str, whose: &Whose, mut answers: InputResponses) -> Result<Back, ErrorData> {
+        let mut table = self.table();
+        let known = table.get(state).is_some_and(|entry| entry.whose == *whose);
+        let Some(mut entry) = known.then(|| table.remove(state)).flatten() else {
+            let message = "the requestState is not one of this call; start the call again without it";
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        answer(&mut entry.asked, &mut answers);
+        if entry.asked.is_empty() {
+            return Ok(Back::Answered(entry.running, entry.count));
+        }
+        entry.since = Instant::now();
+        let result = entry.result(state);
+        table.insert(state.to_owned(), entry);
+        Ok(Back::Incomplete(result))
+    }
+
+    /// Gives up on clients that do not come back.
+    pub(crate) fn sweep(&self) {
+        let gone: Vec<_> = self.table().extract_if(|_, entry| entry.since.elapsed() >= PATIENCE).collect();
+        drop(gone);
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn result(&self, state: &str) -> InputRequiredResult {
+        InputRequiredResult::new(Some(requests(&self.asked)), Some(state.to_owned()))
+    }
+}
+
+/// What is asked, in the words of MCP.
+pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
+    asked.iter().filter_map(|(name, asked)| Some((name.clone(), request(&asked.question)?))).collect()
+}
+
+fn request(question: &Question) -> Option<InputRequest> {
+    let mut request = json!({ "method": question.what });
+    let params = value(&question.params);
+    if !params.is_null() {
+        request["params"] = params;
+    }
+    serde_json::from_value(request).ok()
+}
+
+fn is_answer(what: &str, answer: &Value) -> bool {
+    match what {
+        SAMPLING => serde_json::from_value::<CreateMessageResult>(answer.clone()).is_ok(),
+        ELICITATION => serde_json::from_value::<ElicitResult>(answer.clone()).is_ok(),
+        ROOTS => serde_json::from_value::<ListRootsResult>(answer.clone()).is_ok(),
+        _ => answer.is_object(),
+    }
+}
+
+fn value(json: &RawJson) -> Value {
+    serde_json::from_str(json.as_str()).unwrap_or_default()
+}

@@ -1,0 +1,171 @@
+//! A search in place of a long list: `find_tools` and `call_tool`.
+//!
+//! Five thousand tools would fill the context of any model. With the search its list holds two: one that finds tools by
+//! what they are for, and one that calls what was found. It is part of the surface and not a provider, because what it
+//! finds is what *this* principal sees, and because a call that it makes is the client's own call: with its progress, its
+//! cancel and its questions.
+
+mod index;
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use sa_core::{CallError, CallErrorKind, Router, Scope};
+use serde_json::{Value, json};
+
+use self::index::Index;
+use crate::caller::Caller;
+
+pub(crate) const FIND: &str = "find_tools";
+pub(crate) const CALL: &str = "call_tool";
+
+/// How many tools are found, unless the question says otherwise, and at most.
+const USUAL: usize = 10;
+const MOST: usize = 50;
+/// Indexes that are kept, one for each set of scopes.
+const KEPT: usize = 16;
+/// The longest question.
+const MAX_QUERY: usize = 1_000;
+
+/// The indexes over what there is to be found.
+#[derive(Default)]
+pub(crate) struct Search(Mutex<Vec<Kept>>);
+
+struct Kept {
+    scopes: Vec<Scope>,
+    revision: u64,
+    index: Arc<Index>,
+}
+
+/// What a list holds instead of the tools.
+pub(crate) fn tools() -> Vec<Tool> {
+    let find = json!({
+        "type": "object",
+        "properties": {
+            "query": { "type": "string", "description": "What the tool should do, in a few words." },
+            "limit": { "type": "integer", "minimum": 1, "maximum": MOST, "description": "How many tools to return at most; 10 if left out." },
+        },
+        "required": ["query"],
+    });
+    let call = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "The tool's name, as find_tools gave it." },
+            "arguments": { "type": "object", "description": "Its arguments, as its input_schema says." },
+        },
+        "required": ["name"],
+    });
+    let tool = |name: &'static str, title: &str, description: &'static str, schema: &Value| {
+        let mut tool = Tool::new(name, description, Arc::new(schema.as_object().cloned().unwrap_or_default()));
+        tool.title = Some(title.to_owned());
+        tool
+    };
+    let mut find = tool(
+        FIND,
+        "Find tools",
+        "Finds tools by what they are for. Gives back the best matches with their names, descriptions and input schemas; use call_tool to call one.",
+        &find,
+    );
+    find.annotations = Some(ToolAnnotations::new().read_only(true));
+    let call = tool(CALL, "Call a tool", "Calls a tool that find_tools has found.", &call);
+    vec![call, find]
+}
+
+/// What a use of `call_tool` wants called.
+pub(crate) fn unwrap(arguments: Option<JsonObject>) -> Result<(String, Option<JsonObject>), CallError> {
+    let invalid = |message: &str| {
+        CallError::new(CallErrorKind::InvalidArgs, message).hint("call_tool takes {name, arguments}; see find_tools")
+    };
+    let mut given = arguments.unwrap_or_default();
+    let Some(Value::String(name)) = given.remove("name") else {
+        return Err(invalid("missing \"name\" (string)"));
+    };
+    match given.remove("arguments") {
+        None | Some(Value::Null) => Ok((name, None)),
+        Some(Value::Object(arguments)) => Ok((name, Some(arguments))),
+        // Models send what they were asked for as text now and then.
+        Some(Value::String(text)) => serde_json::from_str(&text)
+            .map(|arguments| (name, Some(arguments)))
+            .map_err(|_| invalid("\"arguments\" is no object")),
+        Some(_) => Err(invalid("\"arguments\" is no object")),
+    }
+}
+
+impl Search {
+    /// Finds tools among those that the caller may call.
+    pub(crate) fn find(
+        &self,
+        router: &Router,
+        caller: &Caller,
+        arguments: Option<&JsonObject>,
+    ) -> Result<CallToolResult, CallError> {
+        let invalid = |message: Cow<'static, str>| CallError::new(CallErrorKind::InvalidArgs, message);
+        let field = |name: &str| arguments.and_then(|arguments| arguments.get(name));
+        let query =
+            field("query").and_then(Value::as_str).ok_or_else(|| invalid("missing \"query\" (string)".into()))?;
+        if query.len() > MAX_QUERY {
+            return Err(invalid(format!("\"query\" is longer than {MAX_QUERY} bytes").into()));
+        }
+        let limit = match field("limit") {
+            None | Some(Value::Null) => USUAL,
+            Some(limit) => limit
+                .as_u64()
+                .filter(|limit| (1..=MOST as u64).contains(limit))
+                .and_then(|limit| usize::try_from(limit).ok())
+                .ok_or_else(|| invalid(format!("\"limit\" must be a number from 1 to {MOST}").into()))?,
+        };
+        let index = self.index(router, caller);
+        let policy = router.policy();
+        let found = index
+            .find(query, limit, |tool| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok());
+        let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
+        let result = json!({ "tools": tools });
+        let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
+        answer.structured_content = Some(result);
+        Ok(answer)
+    }
+
+    /// The index over what these scopes show now.
+    fn index(&self, router: &Router, caller: &Caller) -> Arc<Index> {
+        let directory = router.directory();
+        let revision = *directory.subscribe().borrow();
+        let lookup = |kept: &mut Vec<Kept>| {
+            let at = kept.iter().position(|kept| kept.scopes == caller.scopes && kept.revision == revision)?;
+            // Those used last stay longest.
+            let used = kept.remove(at);
+            let index = Arc::clone(&used.index);
+            kept.push(used);
+            Some(index)
+        };
+        if let Some(index) = lookup(&mut self.kept()) {
+            return index;
+        }
+        // Built outside the lock: others may search meanwhile. All tools are in it; who may see which is asked at each search.
+        let all = directory.list(&caller.view(), None, usize::MAX - 1, |_| true).tools;
+        let index = Arc::new(Index::new(all));
+        let mut kept = self.kept();
+        kept.retain(|kept| kept.revision == revision && kept.scopes != caller.scopes);
+        if kept.len() >= KEPT {
+            kept.remove(0);
+        }
+        kept.push(Kept { scopes: caller.scopes.clone(), revision, index: Arc::clone(&index) });
+        index
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn described(tool: &Tool) -> Value {
+    let mut described = json!({
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": *tool.input_schema,
+    });
+    if let Some(title) = &tool.title {
+        described["title"] = title.as_str().into();
+    }
+    described
+}

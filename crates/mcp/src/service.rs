@@ -1,0 +1,156 @@
+//! The service behind `/mcp`: which of the two eras a request belongs to, and whose session it may use.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{Method, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use sa_core::store::Records;
+use sa_core::{Notices, Router};
+use serde::Deserialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::caller::Caller;
+use crate::handler::{McpHandler, Shared};
+use crate::news;
+use crate::sessions::{Limits, Sessions};
+
+/// How often old tasks are forgotten: going through all of them takes a while.
+const TASKS_SWEEP: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub version: &'static str,
+    pub max_body_bytes: usize,
+    /// How long a session may be idle.
+    pub session_idle: Duration,
+    pub max_sessions: usize,
+    /// How long a client has to come back for a call whose stream broke.
+    pub resume: Duration,
+    /// Whether lists hold a search for tools instead of the tools, unless a request says otherwise.
+    pub search: bool,
+    /// After how long a call becomes a task, of a client that knows tasks.
+    pub task_after: Duration,
+}
+
+/// The MCP surface. The caller has checked Host, Origin and token, and puts a [`Caller`] into each request's extensions.
+#[derive(Clone)]
+pub struct Mcp {
+    stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
+    with_sessions: StreamableHttpService<McpHandler, Sessions>,
+    sessions: Arc<Sessions>,
+}
+
+impl Mcp {
+    pub fn new(
+        router: Arc<Router>,
+        notices: Notices,
+        records: Arc<dyn Records>,
+        options: &Options,
+        closing: CancellationToken,
+    ) -> Self {
+        let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
+        let sessions = Arc::new(Sessions::new(limits));
+        let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
+        let config = StreamableHttpServerConfig::default()
+            .with_json_response(true)
+            .with_max_request_body_bytes(options.max_body_bytes)
+            .with_cancellation_token(closing.clone())
+            .disable_allowed_hosts()
+            .disable_allowed_origins();
+        let make = {
+            let shared = Arc::clone(&shared);
+            move || Ok(McpHandler::new(Arc::clone(&shared)))
+        };
+        let alone = config.clone().with_legacy_session_mode(false);
+        let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
+        let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
+        tokio::spawn(news::distribute(notices, Arc::clone(&sessions), closing.clone()));
+        tokio::spawn(keep_house(Arc::clone(&sessions), shared, closing));
+        Self { stateless, with_sessions, sessions }
+    }
+
+    pub async fn handle(&self, request: Request<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
+        let request_of_session = match self.session_of(&request) {
+            Ok(found) => found,
+            Err((status, message)) => return plain(status, message),
+        };
+        let request = request.map(Full::new);
+        if request_of_session { self.with_sessions.handle(request).await } else { self.stateless.handle(request).await }
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.sessions.count()
+    }
+
+    /// Whether the request belongs to a session, or opens one.
+    fn session_of(&self, request: &Request<Bytes>) -> Result<bool, (StatusCode, String)> {
+        let is_new_era = request.headers().get("mcp-protocol-version").is_some_and(|version| version >= "2026-07-28");
+        let named = request.headers().get("mcp-session-id");
+        if request.method() == Method::POST && opens_session(request.body()) {
+            let caller = request.extensions().get::<Caller>();
+            let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
+            return room.map(|()| true).map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()));
+        }
+        let Some(id) = named.filter(|_| !is_new_era) else {
+            // Only a session has a stream that could be opened, or an end.
+            return Ok(request.method() != Method::POST);
+        };
+        let owned = id.to_str().ok().zip(request.extensions().get::<Caller>());
+        if owned.is_some_and(|(id, caller)| self.sessions.belongs_to(id, &caller.principal)) {
+            return Ok(true);
+        }
+        // The same word for a session that is not there and for another one's.
+        Err((StatusCode::NOT_FOUND, "Not Found: Session not found".into()))
+    }
+}
+
+impl std::fmt::Debug for Mcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mcp").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+fn opens_session(body: &Bytes) -> bool {
+    #[derive(Deserialize)]
+    struct Head<'a> {
+        #[serde(borrow)]
+        method: Option<Cow<'a, str>>,
+    }
+    serde_json::from_slice::<Head<'_>>(body).is_ok_and(|head| head.method.as_deref() == Some("initialize"))
+}
+
+fn plain(status: StatusCode, message: String) -> Response<BoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::new(Bytes::from(message)).boxed());
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {
+    let every = sessions.idle().div_f32(4.0).clamp(Duration::from_millis(50), Duration::from_secs(30));
+    let mut tasks_swept: Option<Instant> = None;
+    loop {
+        if tasks_swept.is_none_or(|at| at.elapsed() >= TASKS_SWEEP) {
+            tasks_swept = Some(Instant::now());
+            if let Err(error) = shared.tasks.sweep().await {
+                tracing::warn!(%error, "cannot forget old MCP tasks");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = closing.cancelled() => return,
+        }
+        sessions.sweep();
+        shared.waiting.sweep();
+    }
+}

@@ -1,0 +1,360 @@
+//! Sessions of the revisions before 2026-07-28, on rmcp's own session workers.
+//!
+//! A session belongs to the principal that opened it, and to nobody else it exists at all. It ends when its client says
+//! so, when it has been idle for long, when its token is revoked, or when there are too many: then one goes that is idle,
+//! of whoever has the most of them. A session with an open stream or a running request is not idle.
+//!
+//! A client that loses the stream of a call may come back for it, as the protocol has it, and the call goes on meanwhile.
+//! If nobody comes back for a while the call is cancelled: its caller is gone.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, GetExtensions as _,
+    RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::WorkerTransport;
+use rmcp::transport::streamable_http_server::session::local::{
+    EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
+};
+use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
+use sa_core::{Notice, Principal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use uuid::Uuid;
+
+use crate::caller::Caller;
+use crate::news::Outbox;
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    limits: Limits,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// How long a session may be idle.
+    pub(crate) idle: Duration,
+    pub(crate) most: usize,
+    /// How long a client has to come back for a call whose stream broke.
+    pub(crate) resume: Duration,
+}
+
+/// One client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    handle: LocalSessionHandle,
+    owner: OnceLock<Arc<Principal>>,
+    pub(crate) outbox: Outbox,
+    /// Fires when the session is over; its streams end then.
+    pub(crate) ended: CancellationToken,
+    used: Mutex<Instant>,
+    /// How many streams are open.
+    open: AtomicUsize,
+    /// The requests whose streams broke, by rmcp's number of the stream.
+    broken: Mutex<HashMap<u64, RequestId>>,
+    resume: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("there is no such session")]
+    NotFound,
+    #[error("every one of the {0} sessions that there may be is in use; raise mcp.max_sessions")]
+    Full(usize),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    EventId(#[from] EventIdParseError),
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { table: Mutex::default(), limits }
+    }
+
+    /// Whether this principal may use this session.
+    pub(crate) fn belongs_to(&self, id: &str, principal: &Principal) -> bool {
+        self.get(id).is_some_and(|session| session.owner.get().is_some_and(|owner| owner.id == principal.id))
+    }
+
+    /// Whether there is a place for one more, after the one that is least needed has gone.
+    pub(crate) fn make_room(&self, newcomer: Option<&Principal>) -> Result<(), Trouble> {
+        let mut table = self.table();
+        if table.len() < self.limits.most {
+            return Ok(());
+        }
+        let id = least_needed(&table, newcomer).ok_or(Trouble::Full(self.limits.most))?;
+        let session = table.remove(&id);
+        drop(table);
+        if let Some(session) = session {
+            session.end();
+        }
+        Ok(())
+    }
+
+    /// Ends those that have been idle for too long.
+    pub(crate) fn sweep(&self) {
+        let ended: Vec<_> = self
+            .table()
+            .extract_if(|_, session| session.idle_for().is_some_and(|idle| idle >= self.limits.idle))
+            .map(|(_, session)| session)
+            .collect();
+        for session in ended {
+            session.end();
+        }
+    }
+
+    /// Passes a notice on to all whom it concerns.
+    pub(crate) fn tell(&self, notice: &Arc<Notice>) {
+        let concerned: Vec<_> = {
+            let table = self.table();
+            let all = table.iter().filter(|(_, session)| session.hears(notice));
+            all.map(|(id, session)| (id.clone(), Arc::clone(session))).collect()
+        };
+        for (id, session) in concerned {
+            // Its client keeps a stream open and does not read it.
+            if session.outbox.put(notice).is_err() {
+                tracing::warn!(session = %id, "an MCP session was ended: its client does not read its stream");
+                self.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        self.limits.idle
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.table().len()
+    }
+
+    fn remove(&self, id: &str) {
+        let session = self.table().remove(id);
+        if let Some(session) = session {
+            session.end();
+        }
+    }
+
+    fn get(&self, id: &str) -> Option<Arc<Session>> {
+        self.table().get(id).cloned()
+    }
+
+    fn session(&self, id: &str) -> Result<Arc<Session>, Trouble> {
+        let session = self.get(id).ok_or(Trouble::NotFound)?;
+        session.touch();
+        Ok(session)
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The session that has been idle for longest, of those of the principal that has the most idle ones, counting the one
+/// that is about to come: nobody can push another one's sessions out by opening many.
+fn least_needed(table: &HashMap<SessionId, Arc<Session>>, newcomer: Option<&Principal>) -> Option<SessionId> {
+    let mut idle: HashMap<Option<&Arc<str>>, (usize, Duration, &SessionId)> = HashMap::new();
+    for (id, session) in table {
+        let Some(idle_for) = session.idle_for() else { continue };
+        let owner = session.owner.get().map(|owner| &owner.id);
+        let about_to_come = usize::from(owner.is_some() && owner == newcomer.map(|newcomer| &newcomer.id));
+        let (count, longest, which) = idle.entry(owner).or_insert((about_to_come, idle_for, id));
+        *count += 1;
+        if idle_for > *longest {
+            (*longest, *which) = (idle_for, id);
+        }
+    }
+    idle.into_values().max_by_key(|(count, longest, _)| (*count, *longest)).map(|(_, _, id)| id.clone())
+}
+
+impl Session {
+    fn hears(&self, notice: &Notice) -> bool {
+        let Some(to) = &notice.to else { return true };
+        self.owner.get().is_some_and(|owner| owner.id == *to)
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// `None` while it is in use.
+    fn idle_for(&self) -> Option<Duration> {
+        let unused = self.open.load(Ordering::Acquire) == 0;
+        unused.then(|| self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
+
+    fn end(self: &Arc<Self>) {
+        // The streams first: a worker that waits for one that nobody reads would not hear of the end.
+        self.ended.cancel();
+        let session = Arc::clone(self);
+        tokio::spawn(async move { session.handle.close().await.ok() });
+    }
+
+    /// Ends it when its token is revoked.
+    fn bind(self: &Arc<Self>, caller: &Caller) {
+        let _ = self.owner.set(Arc::clone(&caller.principal));
+        let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = revoked.cancelled() => session.end(),
+                () = session.ended.cancelled() => {}
+            }
+        });
+    }
+
+    fn broken(&self) -> std::sync::MutexGuard<'_, HashMap<u64, RequestId>> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(self: &Arc<Self>, inner: mpsc::Receiver<ServerSseMessage>, request: Option<(u64, RequestId)>) -> Watched {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        let over = Box::pin(self.ended.clone().cancelled_owned());
+        Watched { inner, over, session: Arc::clone(self), request }
+    }
+}
+
+impl SessionManager for Sessions {
+    type Error = Trouble;
+    type Transport = WorkerTransport<LocalSessionWorker>;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Trouble> {
+        self.make_room(None)?;
+        let id: SessionId = Uuid::new_v4().to_string().into();
+        let mut config = SessionConfig::default();
+        // We keep the time: rmcp would also end a session whose client listens and has nothing to say.
+        config.keep_alive = None;
+        let (handle, worker) = create_local_session(id.clone(), config);
+        let session = Session {
+            handle,
+            owner: OnceLock::new(),
+            outbox: Outbox::default(),
+            ended: CancellationToken::new(),
+            used: Mutex::new(Instant::now()),
+            open: AtomicUsize::new(0),
+            broken: Mutex::default(),
+            resume: self.limits.resume,
+        };
+        self.table().insert(id.clone(), Arc::new(session));
+        Ok((id, WorkerTransport::spawn(worker)))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        mut message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Trouble> {
+        let session = self.session(id)?;
+        if let ClientJsonRpcMessage::Request(request) = &mut message {
+            let extensions = request.request.extensions_mut();
+            if let Some(caller) = Caller::find(extensions).cloned() {
+                session.bind(&caller);
+            }
+            extensions.insert(Arc::clone(&session));
+        }
+        Ok(session.handle.initialize(message).await?)
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, Trouble> {
+        Ok(self.session(id).is_ok_and(|session| !session.ended.is_cancelled()))
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), Trouble> {
+        self.remove(id);
+        Ok(())
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+        let session = self.session(id)?;
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let receiver = session.handle.establish_request_wise_channel().await?;
+        let stream = session.watch(receiver.inner, receiver.http_request_id.zip(request));
+        session.handle.push_message(message, receiver.http_request_id).await?;
+        Ok(stream)
+    }
+
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Trouble> {
+        Ok(self.session(id)?.handle.push_message(message, None).await?)
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+        let session = self.session(id)?;
+        let receiver = session.handle.establish_common_channel().await?;
+        Ok(session.watch(receiver.inner, None))
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+        let session = self.session(id)?;
+        let receiver = session.handle.resume(last_event_id.parse()?).await?;
+        let request = receiver.http_request_id.and_then(|stream| Some((stream, session.broken().remove(&stream)?)));
+        Ok(session.watch(receiver.inner, request))
+    }
+}
+
+/// A stream to the client, which notices when it is left before its end.
+struct Watched {
+    inner: mpsc::Receiver<ServerSseMessage>,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    session: Arc<Session>,
+    /// The request that is answered here, until it is.
+    request: Option<(u64, RequestId)>,
+}
+
+impl Stream for Watched {
+    type Item = ServerSseMessage;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+        let polled = match self.over.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => self.inner.poll_recv(context),
+        };
+        if let Poll::Ready(None) = &polled {
+            self.request = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.session.touch();
+        self.session.open.fetch_sub(1, Ordering::AcqRel);
+        let Some((stream, request)) = self.request.take() else { return };
+        let session = Arc::clone(&self.session);
+        session.broken().insert(stream, request);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(session.resume) => {}
+                () = session.ended.cancelled() => return,
+            }
+            let abandoned = session.broken().remove(&stream);
+            if let Some(request) = abandoned {
+                let gone = CancelledNotificationParam::new(Some(request), Some("nobody came back for it".into()));
+                let word = ClientNotification::CancelledNotification(CancelledNotification::new(gone));
+                session.handle.push_message(ClientJsonRpcMessage::notification(word), None).await.ok();
+            }
+        });
+    }
+}
