@@ -13,6 +13,7 @@ mod skills;
 mod sse;
 mod tail;
 mod token;
+mod upstream;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -74,6 +75,9 @@ enum Command {
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Upstream MCP servers, whose tools are offered here.
+    #[command(subcommand)]
+    Upstream(upstream::UpstreamCommand),
     /// The history of calls; with an id, one call.
     Calls(calls::CallsArgs),
     /// Watch calls and events as they happen.
@@ -97,6 +101,10 @@ enum Command {
 
 /// Runs the command line. Failures have been printed when this returns.
 pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == sa_upstream::reaper::WORD) {
+        sa_upstream::reaper::run();
+        return ExitCode::SUCCESS;
+    }
     let cli = Cli::parse_from(typed(std::env::args_os()));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,6 +144,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
+        Command::Upstream(command) => block_on(upstream::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
         Command::Completions { shell } => {
