@@ -42,6 +42,7 @@ mod slow_readers;
 mod tls;
 mod traces;
 mod unreadable_schema;
+mod upstream;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");
