@@ -109,7 +109,9 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let args = Value::Object(request.arguments.clone().unwrap_or_default());
         match &*request.name {
-            "echo" => result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args })),
+            "echo" => {
+                result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }))
+            }
             "late" => text("here"),
             "media" => result(media()),
             "fail" => result(json!({ "isError": true, "content": [
@@ -158,7 +160,10 @@ impl ServerHandler for Server {
             }
             "headers" => {
                 let parts = context.extensions.get::<Parts>().map(|parts| format!("{:?}", parts.headers));
-                text(parts.unwrap_or_default() + &format!("{:?} {:?}", context.meta, std::env::vars().collect::<Vec<_>>()))
+                text(
+                    parts.unwrap_or_default()
+                        + &format!("{:?} {:?}", context.meta, std::env::vars().collect::<Vec<_>>()),
+                )
             }
             other => Err(ErrorData::invalid_params(format!("no tool {other}"), None)),
         }
@@ -192,7 +197,10 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let templates = json!([{ "uriTemplate": "note://by-name/{name}", "name": "by name" }]);
-        Ok(ListResourceTemplatesResult { resource_templates: serde_json::from_value(templates).unwrap(), ..Default::default() })
+        Ok(ListResourceTemplatesResult {
+            resource_templates: serde_json::from_value(templates).unwrap(),
+            ..Default::default()
+        })
     }
 
     async fn read_resource(
@@ -212,7 +220,8 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = json!([{ "name": "greet", "description": "Greets.", "arguments": [{ "name": "who", "required": true }] }]);
+        let prompts =
+            json!([{ "name": "greet", "description": "Greets.", "arguments": [{ "name": "who", "required": true }] }]);
         Ok(ListPromptsResult { prompts: serde_json::from_value(prompts).unwrap(), ..Default::default() })
     }
 
@@ -222,7 +231,8 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let who = request.arguments.unwrap_or_default()["who"].clone();
-        let prompt = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": format!("greet {who}") } }] });
+        let prompt =
+            json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": format!("greet {who}") } }] });
         Ok(GetPromptResponse::Complete(serde_json::from_value(prompt).unwrap()))
     }
 
@@ -273,7 +283,8 @@ async fn http() {
     let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
     let forget = axum::routing::post(async move || sessions.sessions.write().await.drain().count().to_string());
     let app = axum::Router::new().nest_service("/mcp", service).route("/forget", forget);
-    let listener = tokio::net::TcpListener::bind(std::env::args().nth(2).as_deref().unwrap_or("127.0.0.1:0")).await.unwrap();
+    let listener =
+        tokio::net::TcpListener::bind(std::env::args().nth(2).as_deref().unwrap_or("127.0.0.1:0")).await.unwrap();
     println!("http://{}", listener.local_addr().unwrap());
     axum::serve(listener, app).await.unwrap();
 }

@@ -86,11 +86,8 @@ impl Child {
         else {
             return Err("the process has no stdin, stdout or stderr".into());
         };
-        let process = Process {
-            ended: CancellationToken::new(),
-            stop: CancellationToken::new(),
-            last_words: Arc::default(),
-        };
+        let process =
+            Process { ended: CancellationToken::new(), stop: CancellationToken::new(), last_words: Arc::default() };
         let listening = tokio::spawn(listen(Arc::clone(name), stderr, Arc::clone(&process.last_words)));
         let watched = process.clone();
         tokio::spawn(async move {
@@ -104,7 +101,8 @@ impl Child {
             // Whoever it has started and left behind goes with it, and with them whoever holds its stdout open.
             drop(group);
             let _ = tokio::time::timeout(GRACE, listening).await;
-            let status = status.map_or_else(|error| error.to_string(), |status| format!("the process ended ({status})"));
+            let status =
+                status.map_or_else(|error| error.to_string(), |status| format!("the process ended ({status})"));
             watched.last_words.lock().unwrap_or_else(PoisonError::into_inner).status = Some(status);
             watched.ended.cancel();
         });

@@ -44,7 +44,6 @@ pub(crate) struct Connection {
     pub(crate) closed: CancellationToken,
     /// Fired by whoever found that it cannot be used any more.
     pub(crate) suspect: CancellationToken,
-    pub(crate) news: watch::Receiver<News>,
     stop: CancellationToken,
     process: Option<Process>,
 }
@@ -77,18 +76,19 @@ impl Connection {
     pub(crate) async fn open(
         transport: impl Transport<RoleClient> + 'static,
         era: Era,
+        news: watch::Sender<News>,
     ) -> Result<Self, Box<ClientInitializeError>> {
         let (table, closed, stop) = (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
-        let (news, receiver) = watch::channel(News::default());
         let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
         let handler = Handler { table: Arc::clone(&table), news: news.clone() };
         // Dropped half-way, the handshake takes the transport with it.
         let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
         let peer = service.peer().clone();
         let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
-        let connection = Self { peer, info, table, closed, suspect: CancellationToken::new(), news: receiver, stop, process: None };
+        let connection = Self { peer, info, table, closed, suspect: CancellationToken::new(), stop, process: None };
         if connection.era() == Era::Discover {
-            tokio::spawn(crate::handler::listen(connection.peer.clone(), Arc::clone(&connection.info), news));
+            let (info, closed) = (Arc::clone(&connection.info), connection.closed.clone());
+            tokio::spawn(crate::handler::listen(connection.peer.clone(), info, news, closed));
         }
         tokio::spawn(async move { service.waiting().await });
         Ok(connection)
@@ -142,7 +142,9 @@ impl Connection {
         self.rounds(asker, |answers| {
             let mut params = params.clone();
             if let Some((responses, state)) = answers {
-                params.input_responses = Some(responses).filter(|responses: &Map<_, _>| !responses.is_empty()).map(|map| map.into_iter().collect());
+                params.input_responses = Some(responses)
+                    .filter(|responses: &Map<_, _>| !responses.is_empty())
+                    .map(|map| map.into_iter().collect());
                 params.request_state = state;
             }
             Ok(ClientRequest::CallToolRequest(CallToolRequest::new(params)))
@@ -225,7 +227,7 @@ impl Drop for Connection {
 }
 
 /// Whether a request certainly never left: there was nobody to take it.
-fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     matches!(error, Some(StreamableHttpError::Client(error)) if error.is_connect())
 }
@@ -246,10 +248,7 @@ pub(crate) enum Failure {
 }
 
 /// Puts a server's questions to whoever made the request.
-async fn answer(
-    asker: &Asker,
-    required: InputRequiredResult,
-) -> Result<(Map<String, Value>, Option<String>), Failure> {
+async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<String, Value>, Option<String>), Failure> {
     let mut responses = Map::new();
     let requests = required.input_requests.unwrap_or_default();
     if requests.is_empty() {
@@ -261,7 +260,12 @@ async fn answer(
             InputRequest::CreateMessage(_) => "sampling/createMessage",
             InputRequest::Elicitation(_) => "elicitation/create",
             InputRequest::ListRoots(_) => "roots/list",
-            _ => return Err(Failure::Answered(ErrorData::internal_error("the server asks for something unknown", None))),
+            _ => {
+                return Err(Failure::Answered(ErrorData::internal_error(
+                    "the server asks for something unknown",
+                    None,
+                )));
+            }
         };
         let request = serde_json::to_value(&request).unwrap_or_default();
         let params = request.get("params").map_or_else(RawJson::empty_object, RawJson::of);

@@ -5,17 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
     LoggingMessageNotificationParam, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient};
-use rmcp::ClientHandler;
 use sa_core::{CallErrorKind, RawJson};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::connection::News;
@@ -115,7 +116,12 @@ impl ClientHandler for Handler {
 }
 
 /// Follows the changes of a server that sends them on a stream of their own, for as long as it is connected.
-pub(crate) async fn listen(peer: Peer<RoleClient>, info: Arc<ServerPeerInfo>, news: watch::Sender<News>) {
+pub(crate) async fn listen(
+    peer: Peer<RoleClient>,
+    info: Arc<ServerPeerInfo>,
+    news: watch::Sender<News>,
+    closed: CancellationToken,
+) {
     let offers = &info.capabilities;
     let mut filter = SubscriptionFilter::new();
     filter.tools_list_changed = offers.tools.as_ref().and_then(|tools| tools.list_changed).filter(|yes| *yes);
@@ -125,17 +131,20 @@ pub(crate) async fn listen(peer: Peer<RoleClient>, info: Arc<ServerPeerInfo>, ne
     if filter == SubscriptionFilter::new() {
         return;
     }
-    while !peer.is_transport_closed() && !news.is_closed() {
-        if let Ok(mut changes) = peer.listen(filter.clone()).await {
-            // Something may have changed while nobody listened.
-            news.send_modify(|news| news.lists += 1);
-            while let Ok(Some(_)) = changes.next().await {
+    let follow = async {
+        loop {
+            if let Ok(mut changes) = peer.listen(filter.clone()).await {
+                // Something may have changed while nobody listened.
                 news.send_modify(|news| news.lists += 1);
+                while let Ok(Some(_)) = changes.next().await {
+                    news.send_modify(|news| news.lists += 1);
+                }
             }
+            tokio::time::sleep(AGAIN).await;
         }
-        tokio::select! {
-            () = tokio::time::sleep(AGAIN) => {}
-            () = news.closed() => return,
-        }
+    };
+    tokio::select! {
+        () = follow => {}
+        () = closed.cancelled() => {}
     }
 }

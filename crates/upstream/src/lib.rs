@@ -86,14 +86,14 @@ impl Upstreams {
         let added = records.list(BUCKET).await?;
         let upstreams = Arc::new(Self { directory, records, closing, servers: Mutex::default() });
         for (name, spec) in configured {
-            upstreams.enter(name, spec.clone(), true);
+            upstreams.enter(name, spec.clone(), true).await;
         }
         for (name, record) in added {
             match serde_json::from_slice::<Spec>(&record.value) {
                 _ if configured.contains_key(&name) => {
                     warn!(upstream = name, "it was added before, and now is in the configuration file, which counts");
                 }
-                Ok(spec) => upstreams.enter(&name, spec, false),
+                Ok(spec) => upstreams.enter(&name, spec, false).await,
                 Err(error) => warn!(upstream = name, %error, "its record cannot be read; remove it and add it again"),
             }
         }
@@ -113,14 +113,16 @@ impl Upstreams {
             return Err(ChangeError::Exists(name.into()));
         }
         if self.servers().len() >= MAX_SERVERS {
-            return Err(ChangeError::Invalid(format!("there are {MAX_SERVERS} upstreams already, the most there may be")));
+            return Err(ChangeError::Invalid(format!(
+                "there are {MAX_SERVERS} upstreams already, the most there may be"
+            )));
         }
         let json = serde_json::to_vec(&spec).map_err(|error| ChangeError::Invalid(error.to_string()))?;
         self.records.put(BUCKET, name, Bytes::from(json), Expect::Absent).await.map_err(|error| match error.kind {
             sa_core::store::StoreErrorKind::Conflict => ChangeError::Exists(name.into()),
             _ => error.into(),
         })?;
-        self.enter(name, spec, false);
+        self.enter(name, spec, false).await;
         self.find(name).map(|entry| view(name.into(), &entry))
     }
 
@@ -150,9 +152,9 @@ impl Upstreams {
         self.servers().get(name).cloned().ok_or_else(|| ChangeError::Unknown(name.into()))
     }
 
-    fn enter(&self, name: &str, spec: Spec, configured: bool) {
+    async fn enter(&self, name: &str, spec: Spec, configured: bool) {
         let (directory, records) = (Arc::clone(&self.directory), Arc::clone(&self.records));
-        let server = Server::start(name, spec, directory, records, self.closing.child_token());
+        let server = Server::start(name, spec, directory, records, self.closing.child_token()).await;
         self.servers().insert(name.into(), Entry { server, configured });
     }
 

@@ -55,7 +55,8 @@ impl Lists {
             if offers.resources.is_some() {
                 lists.resources = values(connection, "resources/list", "resources").await?;
                 // A server may have resources and know nothing of templates.
-                lists.templates = values(connection, "resources/templates/list", "resourceTemplates").await.unwrap_or_default();
+                lists.templates =
+                    values(connection, "resources/templates/list", "resourceTemplates").await.unwrap_or_default();
             }
             if offers.prompts.is_some() {
                 lists.prompts = values(connection, "prompts/list", "prompts").await?;
@@ -144,11 +145,14 @@ async fn all<T>(
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-        let result = connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(|failure| match failure {
-            Failure::Answered(error) => format!("{method}: {}", error.message),
-            Failure::Refused(why) => format!("{method}: {why}"),
-            _ => format!("{method}: the connection ended"),
-        })?;
+        let result =
+            connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
+                |failure| match failure {
+                    Failure::Answered(error) => format!("{method}: {}", error.message),
+                    Failure::Refused(why) => format!("{method}: {why}"),
+                    _ => format!("{method}: the connection ended"),
+                },
+            )?;
         let (more, next) = page(result).ok_or_else(|| format!("{method}: the answer is no list"))?;
         items.extend(more);
         if items.len() > MAX_ITEMS {
@@ -161,4 +165,3 @@ async fn all<T>(
     }
     Err(format!("{method}: the list has more than {MAX_PAGES} pages"))
 }
-

@@ -8,13 +8,17 @@ use crate::connection::Failure;
 pub(crate) fn of_call(server: &str, answer: Result<ServerResult, Failure>) -> Outcome {
     match answer {
         Ok(ServerResult::CallToolResult(result)) => of_result(&result),
-        Ok(_) => Err(CallError::new(CallErrorKind::Failed, format!("\"{server}\" answered with something else than a result"))),
+        Ok(_) => Err(CallError::new(
+            CallErrorKind::Failed,
+            format!("\"{server}\" answered with something else than a result"),
+        )),
         Err(failure) => Err(error(server, failure)),
     }
 }
 
 fn of_result(result: &CallToolResult) -> Outcome {
-    let json = serde_json::to_string(result).map_err(|error| CallError::new(CallErrorKind::Failed, error.to_string()))?;
+    let json =
+        serde_json::to_string(result).map_err(|error| CallError::new(CallErrorKind::Failed, error.to_string()))?;
     let native = RawJson::parse(&json)
         .map_err(|error| CallError::new(CallErrorKind::Failed, format!("the result cannot be passed on: {error}")))?;
     if result.is_error == Some(true) {
@@ -37,10 +41,14 @@ fn block(block: &ContentBlock) -> Block {
 
 fn error(server: &str, failure: Failure) -> CallError {
     match failure {
-        Failure::Unsent => CallError::undelivered(format!("the connection to \"{server}\" ended before the call was sent")),
-        Failure::Lost => CallError::new(CallErrorKind::Offline, format!("the upstream \"{server}\" went away during the call"))
-            .hint("the call had reached it and may have had an effect; check before trying again")
-            .retryable(false),
+        Failure::Unsent => {
+            CallError::undelivered(format!("the connection to \"{server}\" ended before the call was sent"))
+        }
+        Failure::Lost => {
+            CallError::new(CallErrorKind::Offline, format!("the upstream \"{server}\" went away during the call"))
+                .hint("the call had reached it and may have had an effect; check before trying again")
+                .retryable(false)
+        }
         Failure::Refused(why) => {
             CallError::new(CallErrorKind::Failed, format!("the upstream \"{server}\" did not take the call: {why}"))
                 .hint("switchboard upstream list shows how it is")
@@ -58,10 +66,7 @@ fn kind(error: &ErrorData) -> CallErrorKind {
     }
 }
 
-pub(crate) fn of_document(
-    server: &str,
-    answer: Result<ServerResult, Failure>,
-) -> Result<RawJson, DocumentError> {
+pub(crate) fn of_document(server: &str, answer: Result<ServerResult, Failure>) -> Result<RawJson, DocumentError> {
     let internal = |message: String| DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None };
     match answer {
         Ok(result) => {

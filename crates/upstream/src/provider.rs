@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rmcp::model::ServerResult;
-use sa_core::{
-    Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates,
-};
+use sa_core::{Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates};
 
 use crate::connection::Failure;
 use crate::lists::server_name;

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use secrecy::ExposeSecret as _;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
 use crate::child::Child;
-use crate::connection::{Connection, Era};
+use crate::connection::{Connection, Era, News, is_unsent};
 use crate::spec::{Spec, resolve};
 
 /// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
@@ -27,11 +28,25 @@ const IDLE: Duration = Duration::from_secs(300);
 const SWEEP: Duration = Duration::from_secs(30);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why there is no connection, and whether there was anybody to speak to.
+struct NotOpened {
+    why: String,
+    spoke: bool,
+}
+
+impl From<String> for NotOpened {
+    fn from(why: String) -> Self {
+        Self { why, spoke: false }
+    }
+}
+
 pub(crate) struct Seats {
     name: Arc<str>,
     spec: Spec,
     http: reqwest::Client,
     taken: Mutex<HashMap<Arc<str>, Seat>>,
+    /// What any of the connections hears.
+    pub(crate) news: watch::Sender<News>,
 }
 
 #[derive(Clone)]
@@ -46,7 +61,8 @@ impl Seat {
     }
 
     fn is_closed(&self) -> bool {
-        let closed = |connection: &Arc<Connection>| connection.closed.is_cancelled() || connection.suspect.is_cancelled();
+        let closed =
+            |connection: &Arc<Connection>| connection.closed.is_cancelled() || connection.suspect.is_cancelled();
         self.connection.get().is_some_and(closed)
     }
 }
@@ -59,19 +75,28 @@ impl Seats {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap_or_default();
-        Self { name, spec: spec.clone(), http, taken: Mutex::default() }
+        Self { name, spec: spec.clone(), http, taken: Mutex::default(), news: watch::Sender::default() }
     }
 
-    /// A new connection.
+    /// A new connection. Where one handshake fails, the other is tried: a server may refuse the one it does not know in
+    /// ways that look like any other failure, down to ending itself.
     pub(crate) async fn open(&self, era: Era) -> Result<Connection, String> {
+        let other = if era == Era::Initialize { Era::Unknown } else { Era::Initialize };
+        match self.open_in(era).await {
+            Err(first) if first.spoke => self.open_in(other).await.map_err(|second| second.why),
+            opened => opened.map_err(|failure| failure.why),
+        }
+    }
+
+    async fn open_in(&self, era: Era) -> Result<Connection, NotOpened> {
         if self.spec.url.is_empty() { self.open_process(era).await } else { self.open_url(era).await }
     }
 
-    async fn open_process(&self, era: Era) -> Result<Connection, String> {
+    async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
         let transport = AsyncRwTransport::new(stdout, stdin);
         let opened = tokio::select! {
-            opened = Connection::open(transport, era) => opened.map_err(|error| error.to_string()),
+            opened = Connection::open(transport, era, self.news.clone()) => opened.map_err(|error| error.to_string()),
             () = process.ended.cancelled() => Err(String::new()),
         };
         let connection = match opened {
@@ -80,7 +105,7 @@ impl Seats {
                 // What it said on its way out says more than that it is gone.
                 process.stop();
                 let _ = tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
-                return Err(process.last_words().unwrap_or(why));
+                return Err(NotOpened { why: process.last_words().unwrap_or(why), spoke: true });
             }
         };
         let (closed, stop) = (connection.closed.clone(), connection.stopper());
@@ -93,7 +118,7 @@ impl Seats {
         Ok(connection)
     }
 
-    async fn open_url(&self, era: Era) -> Result<Connection, String> {
+    async fn open_url(&self, era: Era) -> Result<Connection, NotOpened> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.spec.url.as_str())
             .max_concurrent_requests(self.spec.max_running.saturating_add(8));
         if !self.spec.bearer.is_empty() {
@@ -109,7 +134,10 @@ impl Seats {
             config.custom_headers.insert(name, header);
         }
         let transport = StreamableHttpClientTransport::with_client(self.http.clone(), config);
-        Connection::open(transport, era).await.map_err(|error| error.to_string())
+        Connection::open(transport, era, self.news.clone()).await.map_err(|error| NotOpened {
+            spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
+            why: error.to_string(),
+        })
     }
 
     /// The connection of this caller; the server's own, where all share it.

@@ -89,7 +89,8 @@ enum End {
 }
 
 impl Server {
-    pub(crate) fn start(
+    /// Takes a server in. It is not waited for: what is known of it from before is offered at once.
+    pub(crate) async fn start(
         name: &str,
         spec: Spec,
         directory: Arc<Directory>,
@@ -114,7 +115,14 @@ impl Server {
             stop,
         });
         if server.spec.enabled {
-            tokio::spawn(Arc::clone(&server).supervise());
+            let kept = Lists::kept(&*server.records, &server.name, &server.spec).await;
+            let known = kept.is_some();
+            if let Some(lists) = kept {
+                server.take(lists);
+                server.attach();
+                server.enter(State::Idle, None);
+            }
+            tokio::spawn(Arc::clone(&server).supervise(known));
         }
         server
     }
@@ -160,11 +168,8 @@ impl Server {
         Err(CallError::undelivered(format!("the upstream \"{}\" is not there: {why}", self.name)))
     }
 
-    async fn supervise(self: Arc<Self>) {
-        if let Some(lists) = Lists::kept(&*self.records, &self.name, &self.spec).await {
-            self.take(lists);
-            self.attach();
-            self.enter(State::Idle, None);
+    async fn supervise(self: Arc<Self>, known: bool) {
+        if known {
             tokio::select! {
                 () = self.wanted.notified() => {}
                 () = self.restart.notified() => {}
@@ -241,7 +246,7 @@ impl Server {
 
     /// Follows the server's changes until there is nothing to follow any more.
     async fn attend(&self, connection: &Connection) -> End {
-        let mut news = connection.news.clone();
+        let mut news = self.seats.news.subscribe();
         let end = loop {
             tokio::select! {
                 biased;

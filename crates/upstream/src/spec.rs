@@ -230,10 +230,7 @@ mod tests {
 
     #[test]
     fn what_may_be_a_secret_is_not_shown() {
-        let spec = Spec {
-            env: [("A".into(), "canary".into()), ("B".into(), "env:TOKEN".into())].into(),
-            ..command()
-        };
+        let spec = Spec { env: [("A".into(), "canary".into()), ("B".into(), "env:TOKEN".into())].into(), ..command() };
         let shown = serde_json::to_string(&spec.masked()).unwrap();
         assert!(!shown.contains("canary") && shown.contains("env:TOKEN"), "{shown}");
     }

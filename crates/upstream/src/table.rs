@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use rmcp::model::{GetExtensions as _, GetMeta as _};
 use rmcp::model::{JsonRpcMessage, ProgressNotificationParam, ProgressToken, RequestId, ServerNotification};
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::model::{GetExtensions as _, GetMeta as _};
 use sa_core::{CallError, CallErrorKind, Question, RawJson, Update, UpdateSink, Updates};
 use tokio_util::sync::CancellationToken;
 

@@ -43,6 +43,9 @@ mod tls;
 mod traces;
 mod unreadable_schema;
 mod upstream;
+mod upstream_http;
+mod upstream_manage;
+mod upstream_questions;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

@@ -12,11 +12,7 @@ pub(crate) const SERVER: &str = env!("CARGO_BIN_EXE_e2e-mcp-server");
 /// A configuration with one server over stdio, which leaves its notes in `dir`.
 pub(crate) fn stdio(name: &str, args: &[&str], dir: &Path, more: &str) -> String {
     let command: Vec<&str> = [SERVER].iter().chain(args).copied().collect();
-    format!(
-        "[upstream.{name}]\ncommand = {}\nenv = {{ SERVER_DIR = \"{}\" }}\n{more}\n",
-        json!(command),
-        dir.display()
-    )
+    format!("[upstream.{name}]\ncommand = {}\nenv = {{ SERVER_DIR = \"{}\" }}\n{more}\n", json!(command), dir.display())
 }
 
 pub(crate) async fn upstream(gateway: &Gateway, name: &str) -> Value {

@@ -108,4 +108,3 @@ fn row(server: &Value) -> Vec<String> {
     let since = clock(server["since_ms"].as_i64().unwrap_or(0));
     vec![name("name"), name("state"), since, server["tools"].to_string(), place, name("last_error")]
 }
-

@@ -100,7 +100,8 @@ pub(crate) async fn add(
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let new: AddUpstream = parse(&body).map_err(|problem| problem.hint("it needs a \"name\", and a \"command\" or a \"url\""))?;
+    let new: AddUpstream =
+        parse(&body).map_err(|problem| problem.hint("it needs a \"name\", and a \"command\" or a \"url\""))?;
     let spec: Spec = serde_json::from_value(serde_json::Value::Object(new.spec))
         .map_err(|error| Problem::bad_request(printable(&error.to_string())))?;
     let view = app.upstreams.add(&new.name, spec).await?;
