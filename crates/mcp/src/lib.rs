@@ -5,6 +5,7 @@
 
 mod convert;
 mod handler;
+mod passthrough;
 
 use std::sync::Arc;
 

@@ -187,6 +187,10 @@ impl Connection {
                 failure => failure,
             })?;
             let ServerResult::InputRequiredResult(required) = result else { return Ok(result) };
+            if matches!(running.asker, Asker::Nobody) {
+                // Whoever sent the request takes questions for an answer, and sends it again with theirs.
+                return Ok(ServerResult::InputRequiredResult(required));
+            }
             answers = Some(answer(&running.asker, required).await?);
         }
         let message = format!("the server asked {MAX_ROUNDS} times and still wants to know more");

@@ -43,6 +43,7 @@ mod tls;
 mod traces;
 mod unreadable_schema;
 mod upstream;
+mod upstream_documents;
 mod upstream_http;
 mod upstream_manage;
 mod upstream_questions;
