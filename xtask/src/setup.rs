@@ -1,15 +1,17 @@
 //! Installing what a machine lacks.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::{cargo, run};
+use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 4] =
-    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash")];
+const TESTS: [(&str, &str); 5] =
+    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash"), ("npm", "npm")];
 
 pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)
@@ -30,7 +32,22 @@ pub(crate) fn for_tests() -> Result<()> {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
     }
-    Ok(())
+    upstream_servers()
+}
+
+/// Other people's MCP servers, as their lock file has them.
+fn upstream_servers() -> Result<()> {
+    let (from, to) = (root().join("xtask/upstream"), target().join("upstream-servers"));
+    let lock = |dir: &Path| fs::read(dir.join("package-lock.json"));
+    let wanted = lock(&from)?;
+    if lock(&to).is_ok_and(|had| had == wanted) && to.join("node_modules").is_dir() {
+        return Ok(());
+    }
+    eprintln!("installing MCP servers to test with");
+    fs::create_dir_all(&to)?;
+    fs::copy(from.join("package.json"), to.join("package.json"))?;
+    fs::write(to.join("package-lock.json"), &wanted)?;
+    run(Command::new("npm").current_dir(&to).args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))
 }
 
 /// Installs the packages of those programs that are missing.

@@ -44,6 +44,7 @@ mod traces;
 mod unreadable_schema;
 mod upstream;
 mod upstream_documents;
+mod upstream_everything;
 mod upstream_http;
 mod upstream_manage;
 mod upstream_questions;
