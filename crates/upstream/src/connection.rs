@@ -230,10 +230,15 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a request certainly never left: there was nobody to take it.
+/// Whether a request was certainly not taken: there was nobody to take it, or they wanted to see a token first.
 pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
-    matches!(error, Some(StreamableHttpError::Client(error)) if error.is_connect())
+    match error {
+        Some(StreamableHttpError::Client(error)) => error.is_connect(),
+        // A token that is not good any more: nothing was done, and the next connection has a new one.
+        Some(StreamableHttpError::AuthRequired(_)) => true,
+        _ => false,
+    }
 }
 
 /// Why a request has no result.

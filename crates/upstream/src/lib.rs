@@ -28,7 +28,7 @@ use tracing::warn;
 
 use self::server::Server;
 pub use self::server::{Health, State};
-pub use self::spec::Spec;
+pub use self::spec::{OAuth, Spec};
 
 /// The kind of these providers.
 pub const KIND: &str = "upstream";

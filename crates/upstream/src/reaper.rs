@@ -100,9 +100,8 @@ impl State {
         match started {
             Ok(mut child) => {
                 self.pipe = child.stdin.take();
-                let all: String = self.groups.iter().map(|group| format!("+{group}\n")).collect();
-                if let Some(pipe) = &mut self.pipe {
-                    let _ = pipe.write_all(all.as_bytes());
+                for group in &self.groups {
+                    let _ = self.pipe.as_mut().map(|pipe| writeln!(pipe, "+{group}"));
                 }
                 // It ends after this process, or is found dead at the next line; nobody waits for it here.
                 std::thread::spawn(move || child.wait());

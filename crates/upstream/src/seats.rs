@@ -11,6 +11,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
-use crate::spec::{Spec, resolve};
+use crate::spec::{OAuth, Spec, resolve};
 
 /// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
 const MAX_CONNECTIONS: usize = 256;
@@ -133,11 +134,34 @@ impl Seats {
             let name = HeaderName::try_from(name).map_err(|error| wrong(error.to_string()))?;
             config.custom_headers.insert(name, header);
         }
-        let transport = StreamableHttpClientTransport::with_client(self.http.clone(), config);
-        Connection::open(transport, era, self.news.clone()).await.map_err(|error| NotOpened {
+        let news = self.news.clone();
+        let opened = if let Some(oauth) = &self.spec.oauth {
+            let client = AuthClient::new(self.http.clone(), self.authorise(oauth).await?);
+            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news).await
+        } else {
+            Connection::open(StreamableHttpClientTransport::with_client(self.http.clone(), config), era, news).await
+        };
+        opened.map_err(|error| NotOpened {
             spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
             why: error.to_string(),
         })
+    }
+
+    /// Gets a token from whoever the server says grants them.
+    async fn authorise(&self, oauth: &OAuth) -> Result<AuthorizationManager, String> {
+        let secret = resolve(&oauth.client_secret).map_err(|error| format!("oauth.client_secret: {error}"))?;
+        let config = ClientCredentialsConfig::ClientSecret {
+            client_id: oauth.client_id.clone(),
+            client_secret: secret.expose_secret().to_owned(),
+            scopes: oauth.scopes.clone(),
+            resource: Some(self.spec.url.clone()),
+        };
+        let granted = async {
+            let mut state = OAuthState::new(&self.spec.url, None).await?;
+            state.authenticate_client_credentials(config).await?;
+            state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
+        };
+        granted.await.map_err(|error| format!("oauth: {error}"))
     }
 
     /// The connection of this caller; the server's own, where all share it.
@@ -175,7 +199,7 @@ impl Seats {
     pub(crate) async fn sweep(&self) {
         tokio::time::sleep(SWEEP).await;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.retain(|_, seat| !seat.is_closed() && !(seat.is_idle() && seat.used.elapsed() > IDLE));
+        taken.retain(|_, seat| !(seat.is_closed() || seat.is_idle() && seat.used.elapsed() > IDLE));
     }
 
     pub(crate) fn clear(&self) {

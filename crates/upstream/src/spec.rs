@@ -49,6 +49,9 @@ pub struct Spec {
     /// More headers for each request. A value may be a reference, like `bearer`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// How to get a token from the server's own authority, where it wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<OAuth>,
     pub enabled: bool,
     /// Time limit of its tools, where the caller sets none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,6 +64,17 @@ pub struct Spec {
     pub isolate: Option<bool>,
 }
 
+/// OAuth's client credentials: the gateway has an account of its own with whoever grants tokens for the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuth {
+    pub client_id: String,
+    /// A reference, like `bearer`.
+    pub client_secret: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+}
+
 impl Default for Spec {
     fn default() -> Self {
         Self {
@@ -70,6 +84,7 @@ impl Default for Spec {
             url: String::new(),
             bearer: String::new(),
             headers: BTreeMap::new(),
+            oauth: None,
             enabled: true,
             timeout_ms: None,
             max_running: 50,
@@ -91,8 +106,8 @@ impl Spec {
         match (self.command.is_empty(), self.url.is_empty()) {
             (true, true) => return Err("needs a command or a url".into()),
             (false, false) => return Err("has a command and a url; it can have only one".into()),
-            (false, true) if !self.bearer.is_empty() || !self.headers.is_empty() => {
-                return Err("bearer and headers are for a url; give a command its secrets in env".into());
+            (false, true) if !self.bearer.is_empty() || !self.headers.is_empty() || self.oauth.is_some() => {
+                return Err("bearer, headers and oauth are for a url; give a command its secrets in env".into());
             }
             (true, false) if !self.env.is_empty() || !self.cwd.is_empty() => {
                 return Err("env and cwd are for a command".into());
@@ -131,6 +146,20 @@ impl Spec {
         }
         if !self.bearer.is_empty() && !is_reference(&self.bearer) {
             return Err("bearer must say where the token is: env:NAME or file:PATH".into());
+        }
+        if let Some(oauth) = &self.oauth {
+            if !self.bearer.is_empty() {
+                return Err("has bearer and oauth; it can have only one".into());
+            }
+            if oauth.client_id.is_empty() || !is_reference(&oauth.client_secret) {
+                return Err(
+                    "oauth needs a client_id, and in client_secret where the secret is: env:NAME or file:PATH".into()
+                );
+            }
+            let lengths = [&oauth.client_id, &oauth.client_secret].into_iter().chain(&oauth.scopes).map(String::len);
+            if oauth.scopes.len() > MAX_ITEMS || lengths.max() > Some(MAX_ITEM) {
+                return Err(format!("oauth: at most {MAX_ITEMS} scopes, and {MAX_ITEM} bytes each"));
+            }
         }
         for name in self.headers.keys() {
             let lower = name.to_lowercase();
@@ -221,6 +250,11 @@ mod tests {
         check("files", url("https://me:secret@example.com/"), "password");
         check("files", Spec { bearer: "sb_x".into(), ..url("http://a/") }, "env:NAME");
         check("files", Spec { bearer: "env:X".into(), ..command() }, "for a url");
+        let oauth =
+            |secret: &str| Some(OAuth { client_id: "me".into(), client_secret: secret.into(), scopes: Vec::new() });
+        check("web", Spec { oauth: oauth("file:/x"), ..url("http://a/") }, "");
+        check("web", Spec { oauth: oauth("in clear"), ..url("http://a/") }, "client_secret");
+        check("web", Spec { oauth: oauth("env:X"), bearer: "env:Y".into(), ..url("http://a/") }, "only one");
         check("files", Spec { max_running: 0, ..command() }, "max_running");
         check("files", Spec { timeout_ms: Some(0), ..command() }, "timeout_ms");
         let header = |name: &str| [(name.to_owned(), "x".to_owned())].into();

@@ -60,7 +60,9 @@ impl Running {
 
 /// The requests that run on one connection. An entry goes with the last one who waits for it.
 #[derive(Default)]
-pub(crate) struct Table(Mutex<HashMap<RequestId, (Option<ProgressToken>, Weak<Running>)>>);
+pub(crate) struct Table(Mutex<HashMap<RequestId, Entry>>);
+
+type Entry = (Option<ProgressToken>, Weak<Running>);
 
 impl Table {
     fn enter(&self, id: RequestId, token: Option<ProgressToken>, running: Weak<Running>) {

@@ -47,6 +47,7 @@ mod upstream_documents;
 mod upstream_everything;
 mod upstream_http;
 mod upstream_manage;
+mod upstream_oauth;
 mod upstream_questions;
 
 /// The gateway's program.

@@ -20,6 +20,15 @@ pub(crate) enum UpstreamCommand {
         /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
         #[arg(long, value_name = "REFERENCE", requires = "url")]
         bearer: Option<String>,
+        /// The gateway's own account, for a server that wants tokens of an OAuth authority.
+        #[arg(long, value_name = "ID", requires_all = ["url", "oauth_client_secret"], conflicts_with = "bearer")]
+        oauth_client_id: Option<String>,
+        /// Where the account's secret is: env:NAME or file:PATH.
+        #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
+        oauth_client_secret: Option<String>,
+        /// A scope to ask for. May be repeated.
+        #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
+        oauth_scopes: Vec<String>,
         /// One more header for each request. The value may be a reference. May be repeated.
         #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
         headers: Vec<String>,
@@ -51,7 +60,20 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
     let client = Client::new(global)?;
     let (request, done) = match command {
         UpstreamCommand::List => return list(global, &client).await,
-        UpstreamCommand::Add { name, url, bearer, headers, env, cwd, timeout_ms, max_running, command } => {
+        UpstreamCommand::Add {
+            name,
+            url,
+            bearer,
+            oauth_client_id,
+            oauth_client_secret,
+            oauth_scopes,
+            headers,
+            env,
+            cwd,
+            timeout_ms,
+            max_running,
+            command,
+        } => {
             let mut body = json!({ "name": name });
             let texts = [("url", url), ("bearer", bearer), ("cwd", cwd)];
             for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
@@ -60,6 +82,10 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
             let numbers = [("timeout_ms", timeout_ms), ("max_running", max_running)];
             for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
                 body[key] = json!(value);
+            }
+            if let Some(id) = oauth_client_id {
+                body["oauth"] =
+                    json!({ "client_id": id, "client_secret": oauth_client_secret, "scopes": oauth_scopes });
             }
             for (key, pairs) in [("env", env), ("headers", headers)] {
                 if !pairs.is_empty() {
