@@ -36,6 +36,7 @@ fn tool(value: Value) -> Tool {
     serde_json::from_value(value).unwrap()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is what a tool returns")]
 fn result(value: Value) -> Result<CallToolResponse, ErrorData> {
     Ok(CallToolResponse::Complete(serde_json::from_value(value).unwrap()))
 }
@@ -133,6 +134,7 @@ impl ServerHandler for Server {
             }
             "die" => std::process::abort(),
             "leave_child" => {
+                #[expect(clippy::zombie_processes, reason = "it is to be left behind")]
                 let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
                 text(child.id())
             }

@@ -15,8 +15,8 @@ use rmcp::model::{
     ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_testkit::Setup;
 use serde_json::json;
 
@@ -77,8 +77,11 @@ async fn a_token_is_fetched_with_the_gateway_s_own_account_and_renewed() {
     let authority = Authority::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let service =
-        StreamableHttpService::new(|| Ok(Guarded), Arc::new(LocalSessionManager::default()), Default::default());
+    let service = StreamableHttpService::new(
+        || Ok(Guarded),
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
     let resource = json!({ "resource": format!("{url}/mcp"), "authorization_servers": [url] });
     let metadata = json!({
         "issuer": url, "token_endpoint": format!("{url}/token"), "authorization_endpoint": format!("{url}/authorize"),

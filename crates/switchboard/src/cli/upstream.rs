@@ -11,43 +11,7 @@ use super::output::{self, Failure, clock, line, table};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
     /// Add a server. Its tools appear as NAME__TOOL.
-    Add {
-        /// The first part of its tools' names.
-        name: String,
-        /// Where it is, for a server that speaks Streamable HTTP.
-        #[arg(long, conflicts_with = "command")]
-        url: Option<String>,
-        /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
-        #[arg(long, value_name = "REFERENCE", requires = "url")]
-        bearer: Option<String>,
-        /// The gateway's own account, for a server that wants tokens of an OAuth authority.
-        #[arg(long, value_name = "ID", requires_all = ["url", "oauth_client_secret"], conflicts_with = "bearer")]
-        oauth_client_id: Option<String>,
-        /// Where the account's secret is: env:NAME or file:PATH.
-        #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
-        oauth_client_secret: Option<String>,
-        /// A scope to ask for. May be repeated.
-        #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
-        oauth_scopes: Vec<String>,
-        /// One more header for each request. The value may be a reference. May be repeated.
-        #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
-        headers: Vec<String>,
-        /// One more variable for the program. The value may be a reference. May be repeated.
-        #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "url")]
-        env: Vec<String>,
-        /// Where the program runs.
-        #[arg(long, value_name = "DIR", conflicts_with = "url")]
-        cwd: Option<String>,
-        /// Time limit of its tools, where the caller sets none.
-        #[arg(long, value_name = "MS")]
-        timeout_ms: Option<u64>,
-        /// Calls that it may be given at once.
-        #[arg(long, value_name = "N")]
-        max_running: Option<u64>,
-        /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
-        #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "url")]
-        command: Vec<String>,
-    },
+    Add(Box<AddArgs>),
     /// All servers, and how they are.
     List,
     /// Remove a server that was added.
@@ -56,46 +20,52 @@ pub(crate) enum UpstreamCommand {
     Restart { name: String },
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    /// The first part of its tools' names.
+    name: String,
+    /// Where it is, for a server that speaks Streamable HTTP.
+    #[arg(long, conflicts_with = "command")]
+    url: Option<String>,
+    /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
+    #[arg(long, value_name = "REFERENCE", requires = "url")]
+    bearer: Option<String>,
+    /// The gateway's own account, for a server that wants tokens of an OAuth authority.
+    #[arg(long, value_name = "ID", requires_all = ["url", "oauth_client_secret"], conflicts_with = "bearer")]
+    oauth_client_id: Option<String>,
+    /// Where the account's secret is: env:NAME or file:PATH.
+    #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
+    oauth_client_secret: Option<String>,
+    /// A scope to ask for. May be repeated.
+    #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
+    oauth_scopes: Vec<String>,
+    /// One more header for each request. The value may be a reference. May be repeated.
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    headers: Vec<String>,
+    /// One more variable for the program. The value may be a reference. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "url")]
+    env: Vec<String>,
+    /// Where the program runs.
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    cwd: Option<String>,
+    /// Time limit of its tools, where the caller sets none.
+    #[arg(long, value_name = "MS")]
+    timeout_ms: Option<u64>,
+    /// Calls that it may be given at once.
+    #[arg(long, value_name = "N")]
+    max_running: Option<u64>,
+    /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
+    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "url")]
+    command: Vec<String>,
+}
+
 pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let (request, done) = match command {
         UpstreamCommand::List => return list(global, &client).await,
-        UpstreamCommand::Add {
-            name,
-            url,
-            bearer,
-            oauth_client_id,
-            oauth_client_secret,
-            oauth_scopes,
-            headers,
-            env,
-            cwd,
-            timeout_ms,
-            max_running,
-            command,
-        } => {
-            let mut body = json!({ "name": name });
-            let texts = [("url", url), ("bearer", bearer), ("cwd", cwd)];
-            for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-                body[key] = json!(value);
-            }
-            let numbers = [("timeout_ms", timeout_ms), ("max_running", max_running)];
-            for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-                body[key] = json!(value);
-            }
-            if let Some(id) = oauth_client_id {
-                body["oauth"] =
-                    json!({ "client_id": id, "client_secret": oauth_client_secret, "scopes": oauth_scopes });
-            }
-            for (key, pairs) in [("env", env), ("headers", headers)] {
-                if !pairs.is_empty() {
-                    body[key] = Value::Object(pairs.iter().map(|pair| split(key, pair)).collect::<Result<_, _>>()?);
-                }
-            }
-            if !command.is_empty() {
-                body["command"] = json!(command);
-            }
-            (client.request(Method::POST, "/v1/upstream").json(&body), format!("added {name}"))
+        UpstreamCommand::Add(args) => {
+            let done = format!("added {}", args.name);
+            (client.request(Method::POST, "/v1/upstream").json(&args.body()?), done)
         }
         UpstreamCommand::Remove { name } => {
             (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
@@ -107,6 +77,34 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
     };
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     if global.json { output::json(&raw) } else { line(&done) }
+}
+
+impl AddArgs {
+    /// The request that says the same.
+    fn body(self) -> Result<Value, Failure> {
+        let mut body = json!({ "name": self.name });
+        let texts = [("url", self.url), ("bearer", self.bearer), ("cwd", self.cwd)];
+        for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            body[key] = json!(value);
+        }
+        let numbers = [("timeout_ms", self.timeout_ms), ("max_running", self.max_running)];
+        for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            body[key] = json!(value);
+        }
+        if let Some(id) = self.oauth_client_id {
+            let (secret, scopes) = (self.oauth_client_secret, self.oauth_scopes);
+            body["oauth"] = json!({ "client_id": id, "client_secret": secret, "scopes": scopes });
+        }
+        for (key, pairs) in [("env", self.env), ("headers", self.headers)] {
+            if !pairs.is_empty() {
+                body[key] = Value::Object(pairs.iter().map(|pair| split(key, pair)).collect::<Result<_, _>>()?);
+            }
+        }
+        if !self.command.is_empty() {
+            body["command"] = json!(self.command);
+        }
+        Ok(body)
+    }
 }
 
 fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
