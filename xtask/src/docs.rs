@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 28] = [
     &[],
     &["up"],
     &["serve"],
@@ -25,6 +25,11 @@ const COMMANDS: [&[&str]; 23] = [
     &["token", "create"],
     &["token", "list"],
     &["token", "revoke"],
+    &["upstream"],
+    &["upstream", "add"],
+    &["upstream", "list"],
+    &["upstream", "remove"],
+    &["upstream", "restart"],
     &["calls"],
     &["tail"],
     &["audit"],

@@ -37,34 +37,42 @@ pub(crate) fn for_tests() -> Result<()> {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
     }
-    mcp_peers()
+    npm_packages("xtask/mcp", "mcp-peers")?;
+    npm_packages("xtask/upstream", "upstream-servers")?;
+    python_sdk()
 }
 
-/// The official Python SDK for MCP; the versions of the rest are in `xtask/mcp`.
-const PYTHON_SDK: &str = "mcp==2.3.0";
-
-/// Other people's MCP programs, against which the gateway is tested: the conformance suite, the official SDKs, the
-/// Inspector. They go into the target directory, once for each set of versions.
-fn mcp_peers() -> Result<()> {
-    let (place, source) = (target().join("mcp-peers"), root().join("xtask/mcp"));
-    let wanted = fs::read_to_string(source.join("package-lock.json"))? + PYTHON_SDK;
+/// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
+/// the reference server. They go into the target directory, once for each set of versions.
+fn npm_packages(source: &str, place: &str) -> Result<()> {
+    let (source, place) = (root().join(source), target().join(place));
+    let wanted = fs::read_to_string(source.join("package-lock.json"))?;
     let installed = place.join("installed");
     if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    eprintln!("installing the MCP conformance suite and clients into {}", place.display());
+    eprintln!("installing what the tests talk to into {}", place.display());
     fs::create_dir_all(&place)?;
     for file in ["package.json", "package-lock.json"] {
         fs::copy(source.join(file), place.join(file))?;
     }
     // Not `ci`, which stumbles over packages for other systems that the lock file leaves out.
-    let quiet = ["install", "--no-audit", "--no-fund", "--loglevel", "error"];
-    run(Command::new("npm").args(quiet).current_dir(&place))?;
-    let venv = place.join("venv");
+    run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(&place))?;
+    Ok(fs::write(installed, wanted)?)
+}
+
+/// The official Python SDK for MCP.
+fn python_sdk() -> Result<()> {
+    const PACKAGE: &str = "mcp==2.3.0";
+    let venv = target().join("mcp-peers/venv");
+    let installed = venv.join("installed");
+    if fs::read_to_string(&installed).is_ok_and(|found| found == PACKAGE) {
+        return Ok(());
+    }
+    eprintln!("installing {PACKAGE} into {}", venv.display());
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", PYTHON_SDK]))?;
-    fs::write(installed, wanted)?;
-    Ok(())
+    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]))?;
+    Ok(fs::write(installed, PACKAGE)?)
 }
 
 /// Installs the packages of those programs that are missing.

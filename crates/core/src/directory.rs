@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::index::{Index, Member, Presence, Remembered};
 pub use self::resolve::{Route, Unresolved};
+use crate::documents::Documents;
 use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::notice::{Notice, NoticeBody, Notices};
@@ -152,6 +153,11 @@ impl Directory {
         self.read(|index| index.members(kind))
     }
 
+    /// The documents and prompts of the providers that are here, by the providers' ids.
+    pub fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
+        self.read(|index| index.documents(view))
+    }
+
     /// How many providers of a kind are here.
     pub fn online(&self, kind: &str) -> usize {
         self.read(|index| index.online(kind))
@@ -218,6 +224,12 @@ impl Registration {
         self.replaced.clone()
     }
 
+    /// Marks the provider as gone, and keeps its names for as long as this registration lives: it is known to come back,
+    /// by attaching again.
+    pub fn away(&self) {
+        self.change(|index| index.detach(&self.id, self.generation, true));
+    }
+
     /// Leaves for good: the names are free at once.
     pub fn withdraw(self) {
         self.change(|index| index.withdraw(&self.id, self.generation));
@@ -230,6 +242,6 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.change(|index| index.detach(&self.id, self.generation));
+        self.change(|index| index.detach(&self.id, self.generation, false));
     }
 }

@@ -17,18 +17,21 @@ pub struct Output {
     /// The same result as blocks that a model can look at (text, images), where the provider gave such.
     pub blocks: Vec<Block>,
     pub attachments: Vec<Attachment>,
+    /// The whole result in the words of the protocol that the provider speaks (`tools/call` of MCP), for a surface that
+    /// speaks it too and then has nothing to translate.
+    pub native: Option<RawJson>,
 }
 
 impl Output {
     pub fn json(content: RawJson) -> Self {
-        Self { content, blocks: Vec::new(), attachments: Vec::new() }
+        Self { content, blocks: Vec::new(), attachments: Vec::new(), native: None }
     }
 
     /// A provider's JSON result. A result of the form `{"content":[{"type":"text"|"image",…},…]}` is a list of
     /// blocks: it is kept as it came, and offered as blocks beside it.
     pub fn from_provider(content: RawJson, attachments: Vec<Attachment>) -> Self {
         let blocks = Block::find(&content);
-        Self { content, blocks, attachments }
+        Self { content, blocks, attachments, native: None }
     }
 }
 
@@ -41,6 +44,9 @@ pub enum Block {
         data: String,
         mime_type: String,
     },
+    /// A block of any other kind (audio, a link, an embedded document): a JSON object with a `type`, as the provider
+    /// wrote it.
+    Other(RawJson),
 }
 
 impl Block {
@@ -182,11 +188,19 @@ pub struct CallError {
     pub retryable: bool,
     /// The provider certainly never saw the call, so it may be given to it (or to another) again.
     undelivered: bool,
+    native: Option<RawJson>,
 }
 
 impl CallError {
     pub fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, retryable: kind.usually_retryable(), undelivered: false }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+            retryable: kind.usually_retryable(),
+            undelivered: false,
+            native: None,
+        }
     }
 
     /// The provider went away before it was given the call.
@@ -208,6 +222,17 @@ impl CallError {
 
     pub fn is_undelivered(&self) -> bool {
         self.undelivered
+    }
+
+    /// Keeps the failed result as the provider wrote it; see [`Output::native`].
+    #[must_use]
+    pub fn with_native(mut self, native: RawJson) -> Self {
+        self.native = Some(native);
+        self
+    }
+
+    pub fn native(&self) -> Option<&RawJson> {
+        self.native.as_ref()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::call::{Call, Updates};
+use crate::documents::Documents;
 use crate::outcome::Outcome;
 
 /// Something connected that executes tools.
@@ -21,6 +22,11 @@ pub trait Provider: Send + Sync + 'static {
     /// leaves, and does not wait: a provider that has a worker to stop does so in its own destructor, where
     /// `call.cancel_reason()` tells why.
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome>;
+
+    /// What it has to read beside its tools. Most have nothing.
+    fn documents(&self) -> Option<Arc<dyn Documents>> {
+        None
+    }
 }
 
 /// A provider's address: its kind and its id within that kind. The core compares kinds, it never knows them.

@@ -62,6 +62,11 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
 }
 
 pub(crate) fn result(outcome: &Outcome) -> CallToolResult {
+    // What a provider says in MCP's own words needs no translation.
+    let native = outcome.as_ref().map_or_else(CallError::native, |output| output.native.as_ref());
+    if let Some(result) = native.and_then(|native| serde_json::from_str(native.as_str()).ok()) {
+        return result;
+    }
     match outcome {
         Ok(output) => success(output),
         Err(error) => failure(error),
@@ -110,6 +115,7 @@ fn block(block: &Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::text(text.clone()),
         Block::Image { data, mime_type } => ContentBlock::image(data.clone(), mime_type.clone()),
+        Block::Other(json) => serde_json::from_str(json.as_str()).unwrap_or_else(|_| ContentBlock::text(json.as_str())),
     }
 }
 

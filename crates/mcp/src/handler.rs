@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, GetPromptRequestParams,
-    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, CompleteRequestParams,
+    CompleteResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
     ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscriptionFilter, Tool, UpdateTaskParams,
 };
@@ -16,13 +17,14 @@ use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::store::Records;
 use sa_core::{Notices, Principal, RawJson, Role, Router, View};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Asking, Running, Turn};
 use crate::caller::Caller;
 use crate::convert::{self, Tools};
 use crate::news::{self, Listener};
+use crate::passthrough::Passthrough;
 use crate::questions::{self, Back, Waiting, Whose};
 use crate::search::{self, Search};
 use crate::service::Options;
@@ -195,6 +197,7 @@ impl McpHandler {
 impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
+            .enable_completions()
             .enable_logging()
             .enable_prompts()
             .enable_resources()
@@ -257,21 +260,52 @@ impl ServerHandler for McpHandler {
         Ok(ListToolsResult { tools: shared.tools.page(revision, &page.tools), next_cursor: page.next, ..list })
     }
 
-    async fn get_prompt(
+    async fn list_resources(
         &self,
-        request: GetPromptRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<GetPromptResponse, ErrorData> {
-        Err(ErrorData::invalid_params(format!("there is no prompt \"{}\"", request.name), None))
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).resources(request).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).templates(request).await
     }
 
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let message = format!("there is no resource {}", request.uri);
-        Err(ErrorData::resource_not_found(message, Some(json!({ "uri": request.uri }))))
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).read(request, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).prompts(request).await
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).prompt(request, &context).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).complete(request, &context).await
     }
 
     async fn call_tool(

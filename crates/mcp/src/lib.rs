@@ -16,6 +16,7 @@ mod caller;
 mod convert;
 mod handler;
 mod news;
+mod passthrough;
 mod questions;
 mod search;
 mod service;

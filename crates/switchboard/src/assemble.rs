@@ -13,6 +13,7 @@ use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, Router
 use sa_nodes::{NodeOptions, Nodes};
 use sa_socket::Liveness;
 use sa_store::Store;
+use sa_upstream::Upstreams;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -38,6 +39,7 @@ pub struct Gateway {
     pub router: Arc<Router>,
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
+    pub upstreams: Arc<Upstreams>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -59,7 +61,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let spans = Spans::new(&settings.telemetry)?;
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
-    let ledger = Arc::new(StoreLedger::new(records));
+    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
 
     // The core.
     let notices = Notices::new();
@@ -98,10 +100,24 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
+    let upstreams = Upstreams::load(directory, records, &settings.upstream, closing.clone()).await?;
+
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
-    let gateway =
-        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, closing, housekeeping };
+    let gateway = Gateway {
+        config,
+        store,
+        log,
+        tokens,
+        journal,
+        metrics,
+        router,
+        notices,
+        nodes,
+        upstreams,
+        closing,
+        housekeeping,
+    };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
     Ok(gateway)

@@ -36,7 +36,10 @@ pub(crate) fn check_filter(text: &str) -> Result<(), String> {
 }
 
 fn filter(text: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(text).map_err(|error| format!("{error}; try \"info\" or \"info,sa_nodes=debug\""))
+    // The MCP library tells of every message and handshake, which is ours to tell where it matters.
+    let quiet = if text.contains("rmcp") { String::new() } else { ",rmcp=error".to_owned() };
+    EnvFilter::try_new(format!("{text}{quiet}"))
+        .map_err(|error| format!("{error}; try \"info\" or \"info,sa_nodes=debug\""))
 }
 
 /// Makes a span of every ended call.

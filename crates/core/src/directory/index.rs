@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{AttachError, MemberView, ToolPage, ToolView};
+use crate::documents::Documents;
 use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::naming;
@@ -112,8 +113,17 @@ pub(super) struct Remembered {
 }
 
 pub(super) enum Presence {
-    Online { provider: Arc<dyn Provider>, slots: Arc<Slots>, since: Instant, replaced: CancellationToken },
-    Offline { at: Instant },
+    Online {
+        provider: Arc<dyn Provider>,
+        slots: Arc<Slots>,
+        since: Instant,
+        replaced: CancellationToken,
+    },
+    /// `kept` while its registration is: it will be back, however long that takes.
+    Offline {
+        at: Instant,
+        kept: bool,
+    },
 }
 
 impl Member {
@@ -201,15 +211,20 @@ impl Index {
         true
     }
 
-    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64) -> bool {
+    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, kept: bool) -> bool {
         if !self.is_current(id, generation) {
             return false;
         }
         let Some(member) = self.members.get_mut(id) else { return false };
-        if let Presence::Online { slots, .. } = &member.presence {
-            slots.close();
-        }
-        member.presence = Presence::Offline { at: Instant::now() };
+        let at = match &member.presence {
+            Presence::Online { slots, .. } => {
+                slots.close();
+                Instant::now()
+            }
+            Presence::Offline { kept: before, .. } if *before == kept => return false,
+            Presence::Offline { at, .. } => *at,
+        };
+        member.presence = Presence::Offline { at, kept };
         true
     }
 
@@ -224,8 +239,8 @@ impl Index {
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { at } => Some((at, member)),
-                Presence::Online { .. } => None,
+                Presence::Offline { at, kept: false } => Some((at, member)),
+                Presence::Offline { kept: true, .. } | Presence::Online { .. } => None,
             })
             .collect();
         gone.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
@@ -274,6 +289,19 @@ impl Index {
         ToolPage { tools, next }
     }
 
+    /// The providers that a view can see and that have documents, by id.
+    pub(super) fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
+        let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.scope));
+        let mut found: Vec<_> = seen
+            .filter_map(|member| match &member.presence {
+                Presence::Online { provider, .. } => Some((member.id.clone(), provider.documents()?)),
+                Presence::Offline { .. } => None,
+            })
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    }
+
     pub(super) fn members(&self, kind: &str) -> Vec<MemberView> {
         let primary = self.primary();
         let of_kind = self.members.values().filter(|member| member.id.kind == kind);
@@ -300,7 +328,7 @@ impl Index {
     fn view(&self, member: &Member, primary: Option<&ProviderId>) -> MemberView {
         let (gone_for, attached_for, running) = match &member.presence {
             Presence::Online { slots, since, .. } => (None, since.elapsed(), slots.running()),
-            Presence::Offline { at } => (Some(at.elapsed()), Duration::ZERO, 0),
+            Presence::Offline { at, .. } => (Some(at.elapsed()), Duration::ZERO, 0),
         };
         let blocked = self.scopes.get(&member.scope).map_or_else(Vec::new, |index| {
             let blocked_by = |claim: &String| {

@@ -144,7 +144,7 @@ fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc
             provider: Arc::clone(provider),
             slots: Arc::clone(slots),
         }),
-        Presence::Offline { at } => {
+        Presence::Offline { at, .. } => {
             let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).collect();
             Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed(), names })
         }

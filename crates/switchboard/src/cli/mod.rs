@@ -14,6 +14,7 @@ mod skills;
 mod sse;
 mod tail;
 mod token;
+mod upstream;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -77,6 +78,9 @@ enum Command {
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Upstream MCP servers, whose tools are offered here.
+    #[command(subcommand)]
+    Upstream(upstream::UpstreamCommand),
     /// The history of calls; with an id, one call.
     Calls(calls::CallsArgs),
     /// Watch calls and events as they happen.
@@ -103,6 +107,11 @@ pub fn main() -> ExitCode {
     // Commands of a node are kept by this program, too.
     if let Some(code) = sa_node::keeper::run_if_asked() {
         return code;
+    }
+    // And it ends what a killed gateway has left running.
+    if std::env::args_os().nth(1).is_some_and(|word| word == sa_upstream::reaper::WORD) {
+        sa_upstream::reaper::run();
+        return ExitCode::SUCCESS;
     }
     let cli = Cli::parse_from(typed(std::env::args_os()));
     match dispatch(cli) {
@@ -144,6 +153,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
+        Command::Upstream(command) => block_on(upstream::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
         Command::Completions { shell } => {

@@ -62,6 +62,9 @@ pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result
         warn!("the variable {} sets nothing; switchboard config explain lists the keys", printable(&name));
     }
     raise_descriptor_limit();
+    if let Ok(program) = std::env::current_exe() {
+        sa_upstream::reaper::install(program);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(run(config, with_demo))

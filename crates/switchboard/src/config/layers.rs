@@ -208,6 +208,9 @@ fn line_of(text: &str, key: &str) -> usize {
         let line = line.trim();
         if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
             header.trim().clone_into(&mut current);
+            if current == key {
+                return number + 1;
+            }
         }
         let left = line.split('=').next().unwrap_or_default().trim();
         if (current == section && left == name) || (current.is_empty() && left == key) {
@@ -253,6 +256,8 @@ mod tests {
         check_mistake("[server]\nmax_connections = 0\n", 2, &["server.max_connections"]);
         check_mistake("[server]\nmax_connections = 9223372036854775807\n", 2, &["server.max_connections"]);
         check_mistake("[limits]\nmax_call_ms = 9223372036854775807\n", 2, &["limits.max_call_ms", "milliseconds"]);
+        check_mistake("[upstream.files]\n", 1, &["upstream.files", "command", "url"]);
+        check_mistake("\n[upstream.web]\nurl = \"ftp://x\"\n", 2, &["upstream.web", "http"]);
         check_mistake("[log]\nfilter = \"info,=nonsense=\"\n", 2, &["log.filter"]);
     }
 

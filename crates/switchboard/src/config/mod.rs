@@ -81,6 +81,9 @@ impl Config {
         if let Some((key, message)) = bounds::violation(&settings) {
             return Err(wrong(key, message));
         }
+        for (name, spec) in &settings.upstream {
+            spec.check(name).map_err(|error| wrong(&format!("upstream.{name}"), error))?;
+        }
         if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
             return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
         }

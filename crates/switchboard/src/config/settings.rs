@@ -1,5 +1,7 @@
 //! What can be written in the configuration file, with the default of each key.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -11,6 +13,8 @@ pub struct Settings {
     pub nodes: Nodes,
     pub skills: Skills,
     pub mcp: Mcp,
+    /// By name; what each may hold is in `docs/upstream.md`.
+    pub upstream: BTreeMap<String, sa_upstream::Spec>,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,

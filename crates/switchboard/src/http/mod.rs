@@ -18,6 +18,7 @@ mod skills;
 mod sse;
 mod tokens;
 mod tools;
+mod upstream;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -74,6 +75,9 @@ fn routes(gateway: App) -> Router {
         .route("/v1/nodes/{id}/probe", post(eligibility::probe))
         .route("/v1/nodes/ws", any(nodes::upgrade))
         .route("/v1/eligibility", post(eligibility::answer))
+        .route("/v1/upstream", get(upstream::list).post(upstream::add))
+        .route("/v1/upstream/{name}", delete(upstream::remove))
+        .route("/v1/upstream/{name}/restart", post(upstream::restart))
         .route("/v1/skills", get(skills::list))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
@@ -120,6 +124,10 @@ pub(crate) enum WireBlock<'a> {
         #[serde(rename = "mimeType")]
         mime_type: &'a str,
     },
+    /// A block of any other kind, as the provider wrote it.
+    #[serde(untagged)]
+    #[schema(value_type = Object)]
+    Other(&'a serde_json::value::RawValue),
 }
 
 impl<'a> From<&'a Block> for WireBlock<'a> {
@@ -127,6 +135,7 @@ impl<'a> From<&'a Block> for WireBlock<'a> {
         match block {
             Block::Text(text) => Self::Text { text },
             Block::Image { data, mime_type } => Self::Image { data, mime_type },
+            Block::Other(json) => serde_json::from_str(json.as_str()).map_or(Self::Text { text: "" }, Self::Other),
         }
     }
 }

@@ -1,0 +1,292 @@
+//! An MCP server for tests, with the official library: over stdio, or over Streamable HTTP on a free port.
+//!
+//! `SERVER_DIR`, where it is set, is where it leaves notes for the test: its process id, and which requests were cancelled.
+
+#![expect(deprecated, reason = "sampling has no future, but servers that use it")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use rmcp::model::*;
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
+use serde_json::{Value, json};
+
+#[derive(Clone, Default)]
+struct Server {
+    /// Whether the tool `late` is there.
+    late: Arc<AtomicBool>,
+    changed: Arc<tokio::sync::Notify>,
+}
+
+fn note(name: &str, text: &str) {
+    if let Some(dir) = std::env::var_os("SERVER_DIR") {
+        let draft = PathBuf::from(&dir).join(format!("{name}.draft"));
+        std::fs::write(&draft, text).unwrap();
+        std::fs::rename(draft, PathBuf::from(dir).join(name)).unwrap();
+    }
+}
+
+fn tool(value: Value) -> Tool {
+    serde_json::from_value(value).unwrap()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it is what a tool returns")]
+fn result(value: Value) -> Result<CallToolResponse, ErrorData> {
+    Ok(CallToolResponse::Complete(serde_json::from_value(value).unwrap()))
+}
+
+fn text(text: impl ToString) -> Result<CallToolResponse, ErrorData> {
+    result(json!({ "content": [{ "type": "text", "text": text.to_string() }] }))
+}
+
+impl Server {
+    fn form() -> Value {
+        json!({ "mode": "form", "message": "your name?", "requestedSchema":
+            { "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] } })
+    }
+
+    /// Asks in the way of the newer protocol: with a result that wants to be answered.
+    fn ask_again(request: &CallToolRequestParams) -> Result<CallToolResponse, ErrorData> {
+        if let Some(answers) = &request.input_responses {
+            assert_eq!(request.request_state.as_deref(), Some("half-way"));
+            return text(&answers["who"]["content"]["name"]);
+        }
+        let question = json!({ "who": { "method": "elicitation/create", "params": Self::form() } });
+        let required = InputRequiredResult::new(serde_json::from_value(question).unwrap(), Some("half-way".into()));
+        Ok(CallToolResponse::InputRequired(required))
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_prompts()
+            .enable_completions()
+            .build();
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("test-server", "1"))
+    }
+
+    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
+        match std::env::var("SERVER_ERA").as_deref() {
+            Ok("old") => vec![ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25].into(),
+            _ => ProtocolVersion::KNOWN_VERSIONS.into(),
+        }
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let any = json!({ "type": "object" });
+        let mut tools = vec![tool(json!({
+            "name": "echo", "title": "Echo", "description": "Says it back.",
+            "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] },
+            "outputSchema": { "type": "object", "properties": { "text": { "type": "string" } } },
+            "annotations": { "readOnlyHint": true },
+        }))];
+        for name in ["media", "fail", "wait", "progress", "die", "leave_child", "change", "ask", "sample", "headers"] {
+            tools.push(tool(json!({ "name": name, "description": name, "inputSchema": any })));
+        }
+        if self.late.load(Ordering::SeqCst) {
+            tools.push(tool(json!({ "name": "late", "inputSchema": any })));
+        }
+        Ok(ListToolsResult { tools, ..ListToolsResult::default() })
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let args = Value::Object(request.arguments.clone().unwrap_or_default());
+        match &*request.name {
+            "echo" => {
+                result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }))
+            }
+            "late" => text("here"),
+            "media" => result(media()),
+            "fail" => result(json!({ "isError": true, "content": [
+                { "type": "text", "text": "no such thing" }, { "type": "image", "data": "AA==", "mimeType": "image/png" }] })),
+            "wait" => {
+                note("waiting", "");
+                context.ct.cancelled().await;
+                note("cancelled", "");
+                text("cancelled")
+            }
+            "progress" => {
+                for step in 1..=3_u32 {
+                    let token = context.meta.get_progress_token().unwrap();
+                    let mut report = ProgressNotificationParam::new(token, f64::from(step));
+                    (report.total, report.message) = (Some(3.0), Some(format!("step {step}")));
+                    context.peer.notify_progress(report).await.unwrap();
+                }
+                text("done")
+            }
+            "die" => std::process::abort(),
+            "leave_child" => {
+                #[expect(clippy::zombie_processes, reason = "it is to be left behind")]
+                let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+                text(child.id())
+            }
+            "change" => {
+                self.late.fetch_not(Ordering::SeqCst);
+                self.changed.notify_waiters();
+                let _ = context.peer.notify_tool_list_changed().await;
+                text("changed")
+            }
+            "ask" if context.protocol_version().is_some_and(|version| !version.has_initialize()) => {
+                Self::ask_again(&request)
+            }
+            "ask" => {
+                let question = ElicitRequest::new(serde_json::from_value(Self::form()).unwrap());
+                let answer = context.peer.send_request(ServerRequest::ElicitRequest(question)).await;
+                let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                text(&serde_json::to_value(answer).unwrap()["content"]["name"])
+            }
+            "sample" => {
+                let message = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }],
+                    "maxTokens": 5 });
+                let answer = context.peer.create_message(serde_json::from_value(message).unwrap()).await;
+                let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                text(answer.model)
+            }
+            "headers" => {
+                let parts = context.extensions.get::<Parts>().map(|parts| format!("{:?}", parts.headers));
+                text(
+                    parts.unwrap_or_default()
+                        + &format!("{:?} {:?}", context.meta, std::env::vars().collect::<Vec<_>>()),
+                )
+            }
+            other => Err(ErrorData::invalid_params(format!("no tool {other}"), None)),
+        }
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        loop {
+            tokio::select! {
+                () = self.changed.notified() => { let _ = subscription.sink().notify_tool_list_changed().await; }
+                () = subscription.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resources = json!([{ "uri": "note://one", "name": "one", "mimeType": "text/plain" }]);
+        Ok(ListResourcesResult { resources: serde_json::from_value(resources).unwrap(), ..Default::default() })
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = json!([{ "uriTemplate": "note://by-name/{name}", "name": "by name" }]);
+        Ok(ListResourceTemplatesResult {
+            resource_templates: serde_json::from_value(templates).unwrap(),
+            ..Default::default()
+        })
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        if !request.uri.starts_with("note://") {
+            return Err(ErrorData::resource_not_found("no such note", None));
+        }
+        let contents = json!({ "contents": [{ "uri": request.uri, "mimeType": "text/plain", "text": "a note" }] });
+        Ok(ReadResourceResponse::Complete(serde_json::from_value(contents).unwrap()))
+    }
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let prompts =
+            json!([{ "name": "greet", "description": "Greets.", "arguments": [{ "name": "who", "required": true }] }]);
+        Ok(ListPromptsResult { prompts: serde_json::from_value(prompts).unwrap(), ..Default::default() })
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let who = request.arguments.unwrap_or_default()["who"].clone();
+        let prompt =
+            json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": format!("greet {who}") } }] });
+        Ok(GetPromptResponse::Complete(serde_json::from_value(prompt).unwrap()))
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let values = json!({ "completion": { "values": [format!("{}ice", request.argument.value)] } });
+        Ok(serde_json::from_value(values).unwrap())
+    }
+}
+
+fn media() -> Value {
+    json!({
+        "content": [
+            { "type": "text", "text": "look", "annotations": { "audience": ["user"], "priority": 0.5 } },
+            { "type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png" },
+            { "type": "audio", "data": "UklGRg==", "mimeType": "audio/wav" },
+            { "type": "resource_link", "uri": "note://one", "name": "one" },
+            { "type": "resource", "resource": { "uri": "note://two", "mimeType": "text/plain", "text": "two" } },
+        ],
+        "structuredContent": { "n": [1, 2.5, "three"] },
+        "_meta": { "kept": true },
+    })
+}
+
+#[tokio::main]
+async fn main() {
+    note("pid", &std::process::id().to_string());
+    eprintln!("the test server \u{1b}[31mspeaks\u{1b}[0m");
+    match std::env::args().nth(1).as_deref() {
+        Some("hang") => std::future::pending().await,
+        Some("fail") => std::process::exit(3),
+        Some("http") => http().await,
+        _ => {
+            let service = Server::default().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();
+            let _ = service.waiting().await;
+        }
+    }
+}
+
+/// Says its address on stdout. `POST /forget` makes it forget all sessions.
+async fn http() {
+    let server = Server::default();
+    let sessions = Arc::new(LocalSessionManager::default());
+    let config = StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(1)));
+    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
+    let forget = axum::routing::post(async move || sessions.sessions.write().await.drain().count().to_string());
+    let app = axum::Router::new().nest_service("/mcp", service).route("/forget", forget);
+    let listener =
+        tokio::net::TcpListener::bind(std::env::args().nth(2).as_deref().unwrap_or("127.0.0.1:0")).await.unwrap();
+    println!("http://{}", listener.local_addr().unwrap());
+    axum::serve(listener, app).await.unwrap();
+}

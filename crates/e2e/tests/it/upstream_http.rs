@@ -1,0 +1,113 @@
+//! An upstream server over Streamable HTTP: its session is renewed, its absence noticed, and no credential but its own
+//! reaches it.
+
+use std::process::Stdio;
+
+use sa_testkit::{Gateway, Setup, assert_nowhere, eventually, soon};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::upstream::{SERVER, until, upstream};
+
+/// A server on a port of its own.
+pub(crate) struct HttpServer {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl HttpServer {
+    pub(crate) async fn start(address: &str, era: &str) -> Self {
+        let mut command = Command::new(SERVER);
+        command.args(["http", address]).env("SERVER_ERA", era).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let url = soon(lines.next_line()).await.unwrap().expect("it did not start");
+        Self { child, url }
+    }
+
+    pub(crate) fn config(&self, more: &str) -> String {
+        format!("[upstream.web]\nurl = \"{}/mcp\"\n{more}\n", self.url)
+    }
+
+    async fn kill(&mut self) {
+        soon(self.child.kill()).await.unwrap();
+    }
+}
+
+async fn behind(server: &HttpServer, more: &str) -> Gateway {
+    let gateway = Setup::new().config(&server.config(more)).start().await;
+    until(&gateway, "web", "ready").await;
+    gateway
+}
+
+#[tokio::test]
+async fn tools_are_called_in_both_eras() {
+    for era in ["old", "new"] {
+        let server = HttpServer::start("127.0.0.1:0", era).await;
+        let gateway = behind(&server, "").await;
+        let agent = gateway.operator();
+        let result = agent.call("web__echo", json!({ "text": era })).await.result();
+        assert_eq!(result["text"], era);
+        agent.call("web__change", json!({})).await.result();
+        eventually("the changed list", || async {
+            agent.tool_names().await.contains(&"web__late".to_owned()).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through() {
+    let server = HttpServer::start("127.0.0.1:0", "old").await;
+    let gateway = behind(&server, "").await;
+    let agent = gateway.operator();
+    assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
+    let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
+    let forgotten: usize = forget.text().await.unwrap().parse().unwrap();
+    assert!(forgotten >= 2, "one of the gateway's own, one of the caller's: {forgotten}");
+    assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_offline_and_found_again() {
+    let mut server = HttpServer::start("127.0.0.1:0", "new").await;
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 0").config(&server.config("")).start().await;
+    until(&gateway, "web", "ready").await;
+    let agent = gateway.operator();
+    server.kill().await;
+    agent.call("web__echo", json!({ "text": "a" })).await.assert_problem(503, "offline");
+    let offline = upstream(&gateway, "web").await;
+    assert_ne!(offline["state"], "ready", "{offline}");
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let _again = HttpServer::start(&address, "new").await;
+    until(&gateway, "web", "ready").await;
+    assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_delays_nothing() {
+    let config = "[upstream.web]\nurl = \"http://127.0.0.1:9/mcp\"\n";
+    let gateway = Setup::new().config(config).start().await;
+    assert_eq!(gateway.operator().tool_names().await, Vec::<String>::new());
+    until(&gateway, "web", "offline").await;
+}
+
+#[tokio::test]
+async fn only_the_server_s_own_credentials_reach_it() {
+    const OWN: &str = "its-own-canary-8261";
+    let server = HttpServer::start("127.0.0.1:0", "new").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, OWN).unwrap();
+    let more = format!("bearer = \"file:{}\"\nheaders = {{ X-Plain = \"masked-canary-5512\" }}", file.display());
+    let gateway = behind(&server, &more).await;
+    let (_, token) = gateway.token(json!({ "name": "caller", "role": "agent" })).await;
+    let seen = gateway.agent(&token).call("web__headers", json!({})).await;
+    assert_nowhere(&token, &[("what the server saw", &seen.text)]);
+    assert_nowhere(&gateway.operator, &[("what the server saw", &seen.text)]);
+    assert!(seen.text.contains(OWN), "its own token reaches it: {}", seen.text);
+    let list = gateway.operator().get("/v1/upstream").await.text;
+    assert_nowhere(OWN, &[("the list", &list)]);
+    assert_nowhere("masked-canary-5512", &[("the list", &list)]);
+}

@@ -1,0 +1,86 @@
+//! Operators add, see, restart and remove upstream servers while the gateway runs; what they started dies with it.
+
+use std::path::Path;
+
+use sa_testkit::{Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+use crate::upstream::{SERVER, noted, stdio, until, upstream};
+
+#[tokio::test]
+async fn a_server_is_added_kept_restarted_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let env = format!("SERVER_DIR={}", dir.path().display());
+    let add = ["upstream", "add", "test", "--env", &env, "--env", "KEY=canary-771", "--command", SERVER, "stdio"];
+    gateway.cli(&add).run().await.assert_code(0);
+    gateway.cli(&add).run().await.assert_code(1);
+    let ready = until(&gateway, "test", "ready").await;
+    assert_eq!(ready["source"], "added");
+    assert_eq!((&ready["env"]["KEY"], &ready["command"]), (&json!("***"), &json!([SERVER, "stdio"])), "{ready}");
+    let list = gateway.cli(&["upstream", "list"]).run().await;
+    assert!(list.assert_code(0).stdout.contains("ready") && !list.stdout.contains("canary-771"), "{}", list.stdout);
+    let pid = noted(dir.path(), "pid").await;
+    gateway.cli(&["upstream", "restart", "test"]).run().await.assert_code(0);
+    eventually("another process", || async { (noted(dir.path(), "pid").await != pid).then_some(()) }).await;
+    until(&gateway, "test", "ready").await;
+
+    let again = Setup::new().on(&gateway);
+    gateway.stop().await;
+    let gateway = again.spawn(SWITCHBOARD).await;
+    assert_eq!(gateway.operator().call("test__echo", json!({ "text": "kept" })).await.result()["text"], "kept");
+    gateway.cli(&["upstream", "remove", "test"]).run().await.assert_code(0);
+    assert_eq!(gateway.operator().tool_names().await, Vec::<String>::new());
+    assert_eq!(upstream(&gateway, "test").await, Value::Null);
+    gateway.cli(&["upstream", "remove", "test"]).run().await.assert_code(5);
+}
+
+#[tokio::test]
+async fn what_is_in_the_file_is_changed_there_alone_and_mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;
+    let operator = gateway.operator();
+    operator.delete("/v1/upstream/test").await.assert_problem(409, "conflict");
+    let add = async |body: Value| operator.post("/v1/upstream", &body).await;
+    add(json!({ "name": "test", "command": ["x"] })).await.assert_problem(409, "conflict");
+    add(json!({ "name": "a__b", "command": ["x"] })).await.assert_problem(400, "bad_request");
+    add(json!({ "name": "a", "url": "http://a/", "bearer": "in clear" })).await.assert_problem(400, "bad_request");
+    add(json!({ "name": "a", "comand": ["x"] })).await.assert_problem(400, "bad_request");
+    operator.post("/v1/upstream/none/restart", &json!({})).await.assert_problem(404, "not_found");
+    let agent = gateway.new_agent("a").await;
+    agent.get("/v1/upstream").await.assert_problem(403, "not_allowed");
+    agent.post("/v1/upstream", &json!({ "name": "a", "command": ["x"] })).await.assert_problem(403, "not_allowed");
+}
+
+#[tokio::test]
+async fn processes_and_what_they_started_end_with_a_gateway_that_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).spawn(SWITCHBOARD).await;
+    until(&gateway, "test", "ready").await;
+    let left = gateway.operator().call("test__leave_child", json!({})).await.result();
+    let child = left["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{left}")).to_owned();
+    let pid = noted(dir.path(), "pid").await;
+    assert!(runs(&pid) && runs(&child));
+    gateway.kill().await;
+    for process in [pid, child] {
+        eventually("its end", || async { (!runs(&process)).then_some(()) }).await;
+    }
+}
+
+#[tokio::test]
+async fn processes_and_what_they_started_end_with_their_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;
+    until(&gateway, "test", "ready").await;
+    let left = gateway.operator().call("test__leave_child", json!({})).await.result();
+    let child = left["content"][0]["text"].as_str().unwrap().to_owned();
+    crate::upstream::kill(&noted(dir.path(), "pid").await);
+    eventually("its end", || async { (!runs(&child)).then_some(()) }).await;
+}
+
+/// Whether a process is there and not only waiting to be taken note of.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+}

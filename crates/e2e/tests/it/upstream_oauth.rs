@@ -1,0 +1,124 @@
+//! A server that wants tokens of an authority gets one that the gateway fetched with its own account, and a new one when
+//! the old one is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use rmcp::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use sa_testkit::Setup;
+use serde_json::json;
+
+use crate::upstream::until;
+
+const SECRET: &str = "the-account-s-secret";
+
+/// The number of the only token that is good.
+#[derive(Clone, Default)]
+struct Authority(Arc<AtomicUsize>);
+
+#[derive(Clone)]
+struct Guarded;
+
+impl ServerHandler for Guarded {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, rmcp::ErrorData> {
+        let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
+        Ok(ListToolsResult { tools: vec![Tool::new("hello", "says hello", schema)], ..Default::default() })
+    }
+
+    async fn call_tool(
+        &self,
+        _request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, rmcp::ErrorData> {
+        Ok(CallToolResult::success(vec![ContentBlock::text("hello")]).into())
+    }
+}
+
+async fn guard(State(authority): State<Authority>, request: Request, next: Next) -> Response {
+    let good = format!("Bearer granted-{}", authority.0.load(Ordering::SeqCst));
+    if request.headers().get("authorization").is_some_and(|token| *token == *good) {
+        return next.run(request).await;
+    }
+    (axum::http::StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response()
+}
+
+async fn grant(State(authority): State<Authority>, headers: axum::http::HeaderMap, form: String) -> Response {
+    let basic = headers.get("authorization").is_some();
+    if !form.contains("grant_type=client_credentials") || !(basic || form.contains(SECRET)) {
+        return axum::http::StatusCode::BAD_REQUEST.into_response();
+    }
+    let number = authority.0.fetch_add(1, Ordering::SeqCst) + 1;
+    let token = json!({ "access_token": format!("granted-{number}"), "token_type": "Bearer", "expires_in": 3600 });
+    Json(token).into_response()
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_with_the_gateway_s_own_account_and_renewed() {
+    let authority = Authority::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let service = StreamableHttpService::new(
+        || Ok(Guarded),
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
+    let resource = json!({ "resource": format!("{url}/mcp"), "authorization_servers": [url] });
+    let metadata = json!({
+        "issuer": url, "token_endpoint": format!("{url}/token"), "authorization_endpoint": format!("{url}/authorize"),
+        "response_types_supported": ["code"], "grant_types_supported": ["client_credentials"],
+        "token_endpoint_auth_methods_supported": ["client_secret_post"],
+    });
+    let app = Router::new()
+        .nest_service("/mcp", service)
+        .layer(from_fn_with_state(authority.clone(), guard))
+        .route(
+            "/.well-known/oauth-protected-resource",
+            get({
+                let it = resource.clone();
+                async || Json(it)
+            }),
+        )
+        .route("/.well-known/oauth-protected-resource/mcp", get(async || Json(resource)))
+        .route("/.well-known/oauth-authorization-server", get(async || Json(metadata)))
+        .route("/token", post(grant))
+        .with_state(authority.clone());
+    tokio::spawn(axum::serve(listener, app).into_future());
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let oauth = format!("{{ client_id = \"gateway\", client_secret = \"file:{}\" }}", file.display());
+    let gateway = Setup::new()
+        .config(&format!("[upstream.guarded]\nurl = \"{url}/mcp\"\nisolate = false\noauth = {oauth}\n"))
+        .start()
+        .await;
+    until(&gateway, "guarded", "ready").await;
+    let agent = gateway.operator();
+    let said = agent.call("guarded__hello", json!({})).await;
+    assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);
+    // The token is over, without a word.
+    authority.0.fetch_add(1, Ordering::SeqCst);
+    let said = agent.call("guarded__hello", json!({})).await;
+    assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);
+    assert!(authority.0.load(Ordering::SeqCst) >= 3);
+}

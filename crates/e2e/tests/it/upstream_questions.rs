@@ -1,0 +1,131 @@
+//! What an upstream server wants to know reaches whoever made the call, and nobody else; the answer goes back.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::{
+    CallError, CallErrorKind, Outcome, Overrun, Principal, Question, RawJson, Role, Update, UpdateSink, View,
+};
+use sa_testkit::{Gateway, Setup};
+use serde_json::{Value, json};
+
+use crate::upstream::{SERVER, noted, stdio, until};
+use crate::upstream_http::HttpServer;
+
+/// A client with an answer to everything.
+struct Client {
+    answer: Value,
+    asked: Mutex<Vec<Question>>,
+}
+
+impl UpdateSink for Client {
+    fn send(&self, _update: Update) -> Result<(), Overrun> {
+        Ok(())
+    }
+
+    fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
+        self.asked.lock().unwrap().push(question);
+        Box::pin(std::future::ready(Ok(RawJson::of(&self.answer))))
+    }
+}
+
+fn client(answer: Value) -> Arc<Client> {
+    Arc::new(Client { answer, asked: Mutex::default() })
+}
+
+fn named(name: &str) -> Arc<Client> {
+    client(json!({ "action": "accept", "content": { "name": name } }))
+}
+
+/// A call by somebody, of a tool that asks.
+async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>>) -> Outcome {
+    let principal = Principal { id: who.into(), name: who.into(), role: Role::Agent, tools: Vec::new() };
+    let request = CallRequest {
+        tool: tool.into(),
+        args: RawJson::empty_object(),
+        view: View::of(Arc::new(principal)),
+        surface: "test",
+        session_key: None,
+        timeout: None,
+        idempotency_key: None,
+        trace: TraceContext::root(),
+    };
+    gateway.inner().router.start(request, sink.map(|sink| sink as _)).outcome().await.outcome
+}
+
+#[track_caller]
+fn text(outcome: Outcome) -> String {
+    let content = outcome.unwrap().content.to_value().unwrap();
+    content["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
+    for era in ["old", "new"] {
+        let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"{era}\" }}\n", json!([SERVER]));
+        let gateway = Setup::new().config(&config).start().await;
+        until(&gateway, "test", "ready").await;
+        let ada = named("Ada");
+        assert_eq!(text(call(&gateway, "a", "test__ask", Some(Arc::clone(&ada))).await), "\"Ada\"", "{era}");
+        let asked = ada.asked.lock().unwrap();
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].what, "elicitation/create");
+        assert_eq!(asked[0].params.to_value().unwrap()["message"], "your name?");
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_asked_too() {
+    let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"old\" }}\n", json!([SERVER]));
+    let gateway = Setup::new().config(&config).start().await;
+    until(&gateway, "test", "ready").await;
+    let answer = json!({ "role": "assistant", "content": { "type": "text", "text": "hello" }, "model": "m-1" });
+    let model = client(answer);
+    assert_eq!(text(call(&gateway, "a", "test__sample", Some(Arc::clone(&model))).await), "m-1");
+    assert_eq!(model.asked.lock().unwrap()[0].what, "sampling/createMessage");
+}
+
+#[tokio::test]
+async fn each_of_many_callers_is_asked_its_own_question() {
+    for (era, isolate) in [("old", true), ("old", false), ("new", false)] {
+        let server = HttpServer::start("127.0.0.1:0", era).await;
+        let gateway = Setup::new().config(&server.config(&format!("isolate = {isolate}"))).start().await;
+        until(&gateway, "web", "ready").await;
+        let gateway = &gateway;
+        let calls = (0..20).map(|number| async move {
+            let name = format!("caller {number}");
+            let answered = text(call(gateway, &name, "web__ask", Some(named(&name))).await);
+            assert_eq!(answered, format!("\"{name}\""), "{era} {isolate}");
+        });
+        futures_util::future::join_all(calls).await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_could_be_for_two_is_put_to_neither() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = stdio("test", &[], dir.path(), "").replace("env = { ", "env = { SERVER_ERA = \"old\", ");
+    let gateway = Setup::new().config(&config).start().await;
+    until(&gateway, "test", "ready").await;
+    let (waits, asks) = (named("waits"), named("asks"));
+    let waiting = call(&gateway, "a", "test__wait", Some(Arc::clone(&waits)));
+    let asking = async {
+        noted(dir.path(), "waiting").await;
+        call(&gateway, "b", "test__ask", Some(Arc::clone(&asks))).await
+    };
+    let refused = tokio::select! {
+        refused = asking => refused.unwrap_err(),
+        _ = waiting => panic!("it waits"),
+    };
+    assert_eq!(refused.kind, CallErrorKind::Failed);
+    assert!(waits.asked.lock().unwrap().is_empty() && asks.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_caller_that_cannot_be_asked_is_no_answer() {
+    let config = format!("[upstream.test]\ncommand = {}\n", json!([SERVER]));
+    let gateway = Setup::new().config(&config).start().await;
+    until(&gateway, "test", "ready").await;
+    assert_eq!(call(&gateway, "a", "test__ask", None).await.unwrap_err().kind, CallErrorKind::Failed);
+}

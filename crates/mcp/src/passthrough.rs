@@ -1,0 +1,273 @@
+//! Resources, prompts and completions of those providers that have them.
+//!
+//! A prompt is called `{provider}__{prompt}`. A resource keeps its URI, because results of tools link to it; where two
+//! providers list the same one, the second is listed as `{provider}+{uri}`, a form that is understood for any of them.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rmcp::model::{
+    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, InputRequiredResult,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerRequest,
+};
+use rmcp::service::{Peer, RequestContext};
+use rmcp::{ErrorData, RoleServer};
+use sa_core::{
+    CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson, Router,
+    Update, UpdateSink, View,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Items on one page of a list.
+const PAGE: usize = 500;
+
+/// What one request may see of documents.
+pub(crate) struct Passthrough<'a> {
+    router: &'a Router,
+    view: View,
+    sources: Vec<(ProviderId, Arc<dyn Documents>)>,
+}
+
+type Source = (ProviderId, Arc<dyn Documents>);
+
+impl<'a> Passthrough<'a> {
+    pub(crate) fn new(router: &'a Router, view: View) -> Self {
+        let sources = router.directory().documents(&view);
+        Self { router, view, sources }
+    }
+
+    pub(crate) async fn resources(
+        &self,
+        page: Option<PaginatedRequestParams>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let listed = self.uris(Listing::Resources, "uri").await;
+        result(paged("resources", listed, page)?)
+    }
+
+    pub(crate) async fn templates(
+        &self,
+        page: Option<PaginatedRequestParams>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let listed = self.uris(Listing::Templates, "uriTemplate").await;
+        result(paged("resourceTemplates", listed, page)?)
+    }
+
+    pub(crate) async fn prompts(&self, page: Option<PaginatedRequestParams>) -> Result<ListPromptsResult, ErrorData> {
+        let mut prompts = Vec::new();
+        for (id, documents) in &self.sources {
+            for prompt in documents.list(Listing::Prompts).await {
+                let Ok(mut prompt) = prompt.to_value() else { continue };
+                let name = format!("{}__{}", id.id, prompt["name"].as_str().unwrap_or_default());
+                if self.may(&name) {
+                    prompt["name"] = json!(name);
+                    prompts.push(prompt);
+                }
+            }
+        }
+        result(paged("prompts", prompts, page)?)
+    }
+
+    pub(crate) async fn read(
+        &self,
+        request: ReadResourceRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let unknown = || ErrorData::resource_not_found(format!("there is no resource \"{}\"", request.uri), None);
+        let mut last = unknown();
+        for ((_, documents), uri) in self.holders(&request.uri, Listing::Resources).await {
+            let mut params = value(&request)?;
+            params["uri"] = json!(uri);
+            match self.ask(documents, "resources/read", &params, context).await {
+                Ok(answer) => {
+                    return Ok(match input_required(&answer) {
+                        Some(required) => ReadResourceResponse::InputRequired(required),
+                        None => ReadResourceResponse::Complete(result(answer)?),
+                    });
+                }
+                Err(error) if matches!(error.code, ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS) => {
+                    last = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    pub(crate) async fn prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let ((_, documents), name) = self.holder_of_prompt(&request.name)?;
+        let mut params = value(&request)?;
+        params["name"] = json!(name);
+        let answer = self.ask(documents, "prompts/get", &params, context).await?;
+        Ok(match input_required(&answer) {
+            Some(required) => GetPromptResponse::InputRequired(required),
+            None => GetPromptResponse::Complete(result(answer)?),
+        })
+    }
+
+    pub(crate) async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let mut params = value(&request)?;
+        let documents = if let Some(name) = params["ref"]["name"].as_str() {
+            let ((_, documents), name) = self.holder_of_prompt(name)?;
+            params["ref"]["name"] = json!(name);
+            documents
+        } else {
+            let uri = params["ref"]["uri"].as_str().unwrap_or_default().to_owned();
+            let mut holders = self.holders(&uri, Listing::Templates).await;
+            if holders.is_empty() {
+                return Err(ErrorData::invalid_params(format!("there is no resource \"{uri}\""), None));
+            }
+            let ((_, documents), uri) = holders.remove(0);
+            params["ref"]["uri"] = json!(uri);
+            documents
+        };
+        result(self.ask(documents, "completion/complete", &params, context).await?)
+    }
+
+    async fn ask(
+        &self,
+        documents: &Arc<dyn Documents>,
+        method: &'static str,
+        params: &Value,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, ErrorData> {
+        // A client of the newer protocol is given the question as an answer; an older one is asked meanwhile.
+        let older = context.protocol_version().is_none_or(|version| version.has_initialize());
+        let sink = older.then(|| Arc::new(Client(context.peer.clone())) as Arc<dyn UpdateSink>);
+        let asked = documents.ask(method, RawJson::of(params), &self.view.principal.id, sink);
+        let answer = tokio::select! {
+            answer = asked => answer.map_err(error)?,
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
+        };
+        serde_json::from_str(answer.as_str()).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    /// Everything of a sort that has a URI, each of them once.
+    async fn uris(&self, listing: Listing, key: &str) -> Vec<Value> {
+        let (mut listed, mut seen) = (Vec::new(), std::collections::HashSet::new());
+        for (id, documents) in &self.sources {
+            for item in documents.list(listing).await {
+                let Ok(mut item) = item.to_value() else { continue };
+                let uri = item[key].as_str().unwrap_or_default().to_owned();
+                if !self.may(&format!("{}__{uri}", id.id)) {
+                    continue;
+                }
+                if !seen.insert(uri.clone()) {
+                    item[key] = json!(format!("{}+{uri}", id.id));
+                }
+                listed.push(item);
+            }
+        }
+        listed
+    }
+
+    /// Who may have a resource, the likeliest first, with the provider's own URI for it: the one that is named; those that
+    /// list it; those with a template that it may come from; all others.
+    async fn holders(&self, uri: &str, listing: Listing) -> Vec<(&Source, String)> {
+        let mut found: Vec<(u8, &Source, String)> = Vec::new();
+        for source in &self.sources {
+            let (id, documents) = source;
+            if let Some(own) = uri.strip_prefix(&*id.id).and_then(|rest| rest.strip_prefix('+')) {
+                found.push((0, source, own.to_owned()));
+                continue;
+            }
+            let has = |items: Vec<RawJson>, test: &dyn Fn(&Value) -> bool| {
+                items.iter().filter_map(|item| item.to_value().ok()).any(|item| test(&item))
+            };
+            let exact = |item: &Value| item["uri"] == uri || item["uriTemplate"] == uri;
+            let template = |item: &Value| {
+                let literal = item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
+                literal.is_some_and(|literal| !literal.is_empty() && uri.starts_with(literal))
+            };
+            let rank = if has(documents.list(listing).await, &exact) {
+                1
+            } else if has(documents.list(Listing::Templates).await, &template) {
+                2
+            } else {
+                3
+            };
+            found.push((rank, source, uri.to_owned()));
+        }
+        found.retain(|(_, (id, _), uri)| self.may(&format!("{}__{uri}", id.id)));
+        found.sort_by_key(|(rank, _, _)| *rank);
+        // Whoever is certain to have it is the only one asked.
+        if found.first().is_some_and(|(rank, _, _)| *rank < 2) {
+            found.truncate(1);
+        }
+        found.into_iter().map(|(_, source, uri)| (source, uri)).collect()
+    }
+
+    fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&Source, &'n str), ErrorData> {
+        let found = name
+            .split_once("__")
+            .filter(|_| self.may(name))
+            .and_then(|(server, own)| Some((self.sources.iter().find(|(id, _)| &*id.id == server)?, own)));
+        found.ok_or_else(|| ErrorData::invalid_params(format!("there is no prompt \"{name}\""), None))
+    }
+
+    /// Documents go by the same rules as tools, under the names that they would have as such.
+    fn may(&self, name: &str) -> bool {
+        self.router.policy().authorise(&self.view.principal, &[name]).is_ok()
+    }
+}
+
+/// A client that can be asked while its request runs.
+struct Client(Peer<RoleServer>);
+
+impl UpdateSink for Client {
+    fn send(&self, _update: Update) -> Result<(), Overrun> {
+        Ok(())
+    }
+
+    fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
+        let peer = self.0.clone();
+        Box::pin(async move {
+            let failed = |why: String| CallError::new(CallErrorKind::Failed, why);
+            let params: Value = serde_json::from_str(question.params.as_str()).unwrap_or_default();
+            let request = json!({ "method": question.what, "params": params });
+            let request: ServerRequest = serde_json::from_value(request).map_err(|error| failed(error.to_string()))?;
+            let answer = peer.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+            Ok(RawJson::of(&serde_json::to_value(answer).map_err(|error| failed(error.to_string()))?))
+        })
+    }
+}
+
+fn paged(key: &str, items: Vec<Value>, page: Option<PaginatedRequestParams>) -> Result<Value, ErrorData> {
+    let wrong = || ErrorData::invalid_params("the cursor is none of this list", None);
+    let cursor = page.and_then(|page| page.cursor);
+    let from: usize = cursor.map_or(Ok(0), |cursor| cursor.parse()).map_err(|_| wrong())?;
+    let more = items.len() > from.saturating_add(PAGE);
+    let items: Vec<Value> = items.into_iter().skip(from).take(PAGE).collect();
+    let mut answer = json!({ key: items });
+    if more {
+        answer["nextCursor"] = json!((from + PAGE).to_string());
+    }
+    Ok(answer)
+}
+
+fn input_required(answer: &Value) -> Option<InputRequiredResult> {
+    (answer["resultType"] == "input_required").then(|| serde_json::from_value(answer.clone()).ok()).flatten()
+}
+
+fn value(request: &impl Serialize) -> Result<Value, ErrorData> {
+    serde_json::to_value(request).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+fn result<T: DeserializeOwned>(answer: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+fn error(error: DocumentError) -> ErrorData {
+    let data = error.data.and_then(|data| data.to_value().ok());
+    ErrorData::new(ErrorCode(error.code), error.message, data)
+}

@@ -1,0 +1,134 @@
+//! `upstream`: MCP servers behind the gateway.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Global;
+use super::client::{Client, segment};
+use super::lists::text;
+use super::output::{self, Failure, clock, line, table};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum UpstreamCommand {
+    /// Add a server. Its tools appear as NAME__TOOL.
+    Add(Box<AddArgs>),
+    /// All servers, and how they are.
+    List,
+    /// Remove a server that was added.
+    Remove { name: String },
+    /// Start a server anew, and forget how often it failed.
+    Restart { name: String },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    /// The first part of its tools' names.
+    name: String,
+    /// Where it is, for a server that speaks Streamable HTTP.
+    #[arg(long, conflicts_with = "command")]
+    url: Option<String>,
+    /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
+    #[arg(long, value_name = "REFERENCE", requires = "url")]
+    bearer: Option<String>,
+    /// The gateway's own account, for a server that wants tokens of an OAuth authority.
+    #[arg(long, value_name = "ID", requires_all = ["url", "oauth_client_secret"], conflicts_with = "bearer")]
+    oauth_client_id: Option<String>,
+    /// Where the account's secret is: env:NAME or file:PATH.
+    #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
+    oauth_client_secret: Option<String>,
+    /// A scope to ask for. May be repeated.
+    #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
+    oauth_scopes: Vec<String>,
+    /// One more header for each request. The value may be a reference. May be repeated.
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    headers: Vec<String>,
+    /// One more variable for the program. The value may be a reference. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "url")]
+    env: Vec<String>,
+    /// Where the program runs.
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    cwd: Option<String>,
+    /// Time limit of its tools, where the caller sets none.
+    #[arg(long, value_name = "MS")]
+    timeout_ms: Option<u64>,
+    /// Calls that it may be given at once.
+    #[arg(long, value_name = "N")]
+    max_running: Option<u64>,
+    /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
+    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "url")]
+    command: Vec<String>,
+}
+
+pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let (request, done) = match command {
+        UpstreamCommand::List => return list(global, &client).await,
+        UpstreamCommand::Add(args) => {
+            let done = format!("added {}", args.name);
+            (client.request(Method::POST, "/v1/upstream").json(&args.body()?), done)
+        }
+        UpstreamCommand::Remove { name } => {
+            (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
+        }
+        UpstreamCommand::Restart { name } => {
+            let path = format!("/v1/upstream/{}/restart", segment(&name));
+            (client.request(Method::POST, &path), format!("restarting {name}"))
+        }
+    };
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    if global.json { output::json(&raw) } else { line(&done) }
+}
+
+impl AddArgs {
+    /// The request that says the same.
+    fn body(self) -> Result<Value, Failure> {
+        let mut body = json!({ "name": self.name });
+        let texts = [("url", self.url), ("bearer", self.bearer), ("cwd", self.cwd)];
+        for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            body[key] = json!(value);
+        }
+        let numbers = [("timeout_ms", self.timeout_ms), ("max_running", self.max_running)];
+        for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            body[key] = json!(value);
+        }
+        if let Some(id) = self.oauth_client_id {
+            let (secret, scopes) = (self.oauth_client_secret, self.oauth_scopes);
+            body["oauth"] = json!({ "client_id": id, "client_secret": secret, "scopes": scopes });
+        }
+        for (key, pairs) in [("env", self.env), ("headers", self.headers)] {
+            if !pairs.is_empty() {
+                body[key] = Value::Object(pairs.iter().map(|pair| split(key, pair)).collect::<Result<_, _>>()?);
+            }
+        }
+        if !self.command.is_empty() {
+            body["command"] = json!(self.command);
+        }
+        Ok(body)
+    }
+}
+
+fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
+    let (name, value) = pair.split_once('=').ok_or_else(|| Failure::usage(format!("{key}: \"{pair}\" has no =")))?;
+    Ok((name.to_owned(), json!(value)))
+}
+
+async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
+    let (list, raw): (Value, _) = client.get("/v1/upstream").await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
+    table(&["NAME", "STATE", "SINCE", "TOOLS", "WHERE", "LAST ERROR"], &rows)
+}
+
+fn row(server: &Value) -> Vec<String> {
+    let place = match (&server["url"], &server["command"]) {
+        (Value::String(url), _) => url.clone(),
+        (_, Value::Array(words)) => words.iter().map(text).collect::<Vec<_>>().join(" "),
+        _ => String::new(),
+    };
+    let name = |key: &str| text(&server[key]).to_owned();
+    let since = clock(server["since_ms"].as_i64().unwrap_or(0));
+    vec![name("name"), name("state"), since, server["tools"].to_string(), place, name("last_error")]
+}

@@ -1,0 +1,148 @@
+//! Upstream MCP servers over REST, for operators.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use sa_core::{AuditEvent, Journal as _};
+use sa_upstream::{ChangeError, Spec, View};
+use serde::{Deserialize, Serialize};
+
+use super::body::Payload;
+use super::front::operator_only;
+use super::tools::parse;
+use super::{App, Problem, Segment};
+use crate::redact::printable;
+use crate::tokens::Identity;
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+pub(crate) struct AddUpstream {
+    /// The first part of its tools' names: `{name}__{tool}`.
+    name: String,
+    /// `command` (with `env`, `cwd`) or `url` (with `bearer`, `headers`), `timeout_ms`, `max_running`, `enabled`, `isolate`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    spec: serde_json::Map<String, serde_json::Value>,
+}
+
+/// An upstream server as operators see it. Values that may be secrets are masked.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct UpstreamDoc {
+    name: String,
+    /// `disabled`, `idle`, `starting`, `ready`, `offline` or `failed`.
+    #[schema(value_type = String)]
+    state: sa_upstream::State,
+    /// Since when it is in this state.
+    since_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    tools: usize,
+    /// How often it was started again.
+    restarts: u64,
+    /// `config` for one in the configuration file, which is read-only here, or `added`.
+    source: &'static str,
+    #[schema(value_type = Object)]
+    #[serde(flatten)]
+    spec: Spec,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct UpstreamList {
+    upstream: Vec<UpstreamDoc>,
+}
+
+impl UpstreamDoc {
+    fn of(view: View) -> Self {
+        let View { name, spec, configured, health } = view;
+        let source = if configured { "config" } else { "added" };
+        Self {
+            name,
+            state: health.state,
+            since_ms: health.since_ms,
+            last_error: health.last_error,
+            tools: health.tools,
+            restarts: health.restarts,
+            source,
+            spec,
+        }
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        let detail = printable(&error.to_string()).into_owned();
+        match error {
+            ChangeError::Invalid(_) => Self::bad_request(detail),
+            ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first"),
+            ChangeError::Configured(_) => Self::new(409, "conflict", detail),
+            ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard upstream list shows all"),
+            ChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Every upstream server, by name, with how it is.
+#[utoipa::path(get, path = "/v1/upstream", tag = "upstream", responses((status = 200, body = UpstreamList), (status = 403, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Json<UpstreamList>, Problem> {
+    operator_only(&identity)?;
+    Ok(Json(UpstreamList { upstream: app.upstreams.list().into_iter().map(UpstreamDoc::of).collect() }))
+}
+
+/// Adds an upstream server, and starts it.
+#[utoipa::path(post, path = "/v1/upstream", tag = "upstream", request_body = AddUpstream,
+    responses((status = 201, body = UpstreamDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn add(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    operator_only(&identity)?;
+    let new: AddUpstream =
+        parse(&body).map_err(|problem| problem.hint("it needs a \"name\", and a \"command\" or a \"url\""))?;
+    let spec: Spec = serde_json::from_value(serde_json::Value::Object(new.spec))
+        .map_err(|error| Problem::bad_request(printable(&error.to_string())))?;
+    let view = app.upstreams.add(&new.name, spec).await?;
+    audit(&app, &identity, "upstream.added", &view);
+    Ok((StatusCode::CREATED, Json(UpstreamDoc::of(view))).into_response())
+}
+
+/// Removes an upstream server that was added: its processes end and its tools are gone.
+#[utoipa::path(delete, path = "/v1/upstream/{name}", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
+    responses((status = 200, body = UpstreamDoc), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "It is in the configuration file")))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Result<Json<UpstreamDoc>, Problem> {
+    operator_only(&identity)?;
+    let view = app.upstreams.remove(&name).await?;
+    audit(&app, &identity, "upstream.removed", &view);
+    Ok(Json(UpstreamDoc::of(view)))
+}
+
+/// Starts an upstream server anew, and forgets how often it failed.
+#[utoipa::path(post, path = "/v1/upstream/{name}/restart", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
+    responses((status = 200, body = UpstreamDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn restart(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Result<Json<UpstreamDoc>, Problem> {
+    operator_only(&identity)?;
+    let view = app.upstreams.restart(&name)?;
+    audit(&app, &identity, "upstream.restarted", &view);
+    Ok(Json(UpstreamDoc::of(view)))
+}
+
+fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
+    app.journal.audit(AuditEvent {
+        what,
+        who: format!("{} {}", by.principal.role, by.principal.name),
+        subject: view.name.clone(),
+        detail: if view.spec.url.is_empty() { view.spec.command[0].clone() } else { view.spec.url.clone() },
+    });
+}

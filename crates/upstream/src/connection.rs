@@ -1,0 +1,302 @@
+//! One connection to a server: requests go out, answers and questions come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientRequest,
+    ErrorData, GetExtensions as _, InputRequest, InputRequiredResult, ProtocolVersion, RequestId, ServerPeerInfo,
+    ServerResult,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RoleClient, ServiceError,
+    serve_client_with_lifecycle_and_ct,
+};
+use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use sa_core::{CallError, RawJson};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::child::Process;
+use crate::handler::Handler;
+use crate::table::{Asker, Running, Table, Tapped};
+
+/// How often a server may ask again before it has its answer.
+const MAX_ROUNDS: usize = 16;
+
+/// How long a process may take to end once it has closed its stdout, before that is said of it instead.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a connection hears without having asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct News {
+    /// Grows whenever a list is not what it was.
+    pub(crate) lists: u64,
+}
+
+pub(crate) struct Connection {
+    peer: Peer<RoleClient>,
+    pub(crate) info: Arc<ServerPeerInfo>,
+    table: Arc<Table>,
+    /// Fires when the server cannot answer any more.
+    pub(crate) closed: CancellationToken,
+    /// Fired by whoever found that it cannot be used any more.
+    pub(crate) suspect: CancellationToken,
+    stop: CancellationToken,
+    process: Option<Process>,
+}
+
+/// Which handshake a server is known to want. The newer one is tried first where that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Era {
+    #[default]
+    Unknown,
+    Initialize,
+    Discover,
+}
+
+impl Era {
+    fn mode(self) -> ClientLifecycleMode {
+        let newest = || vec![ProtocolVersion::V_2026_07_28];
+        match self {
+            Self::Unknown => ClientLifecycleMode::Auto {
+                preferred_versions: newest(),
+                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            },
+            Self::Initialize => ClientLifecycleMode::Initialize,
+            Self::Discover => ClientLifecycleMode::Discover { preferred_versions: newest() },
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) async fn open(
+        transport: impl Transport<RoleClient> + 'static,
+        era: Era,
+        news: watch::Sender<News>,
+    ) -> Result<Self, Box<ClientInitializeError>> {
+        let (table, closed, stop) = (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
+        let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
+        let handler = Handler { table: Arc::clone(&table), news: news.clone() };
+        // Dropped half-way, the handshake takes the transport with it.
+        let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
+        let peer = service.peer().clone();
+        let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
+        let connection = Self { peer, info, table, closed, suspect: CancellationToken::new(), stop, process: None };
+        if connection.era() == Era::Discover {
+            let (info, closed) = (Arc::clone(&connection.info), connection.closed.clone());
+            tokio::spawn(crate::handler::listen(connection.peer.clone(), info, news, closed));
+        }
+        tokio::spawn(async move { service.waiting().await });
+        Ok(connection)
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        if self.info.protocol_version.has_initialize() { Era::Initialize } else { Era::Discover }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.table.running()
+    }
+
+    pub(crate) fn with_process(mut self, process: Process) -> Self {
+        self.process = Some(process);
+        self
+    }
+
+    /// Ends the connection when it is fired.
+    pub(crate) fn stopper(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Why it ended, as far as is known. A process may take a moment to end after its stdout has.
+    pub(crate) async fn last_words(&self) -> String {
+        let unknown = "the connection ended";
+        let Some(process) = &self.process else { return unknown.into() };
+        let _ = tokio::time::timeout(LAST_WORDS, process.ended.cancelled()).await;
+        process.last_words().unwrap_or_else(|| unknown.into())
+    }
+
+    pub(crate) fn close(&self) {
+        self.stop.cancel();
+    }
+
+    /// Calls a tool.
+    pub(crate) async fn call_tool(
+        &self,
+        tool: &str,
+        arguments: &RawJson,
+        traceparent: &str,
+        asker: Asker,
+    ) -> Result<ServerResult, Failure> {
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments = serde_json::from_str(arguments.as_str()).map_err(|error| {
+            Failure::Answered(ErrorData::invalid_params(format!("the arguments must be an object: {error}"), None))
+        })?;
+        let mut meta = rmcp::model::RequestMetaObject::new();
+        meta.0.insert("traceparent".to_owned(), Value::String(traceparent.to_owned()));
+        params.meta = Some(meta);
+        self.rounds(asker, |answers| {
+            let mut params = params.clone();
+            if let Some((responses, state)) = answers {
+                params.input_responses = Some(responses)
+                    .filter(|responses: &Map<_, _>| !responses.is_empty())
+                    .map(|map| map.into_iter().collect());
+                params.request_state = state;
+            }
+            Ok(ClientRequest::CallToolRequest(CallToolRequest::new(params)))
+        })
+        .await
+    }
+
+    /// Any other request, by its method.
+    pub(crate) async fn request(&self, method: &str, params: &RawJson, asker: Asker) -> Result<ServerResult, Failure> {
+        let params: Value = serde_json::from_str(params.as_str()).unwrap_or_default();
+        self.rounds(asker, |answers| {
+            let mut params = params.clone();
+            if let (Some((responses, state)), Some(params)) = (answers, params.as_object_mut()) {
+                if !responses.is_empty() {
+                    params.insert("inputResponses".into(), Value::Object(responses));
+                }
+                if let Some(state) = state {
+                    params.insert("requestState".into(), Value::String(state));
+                }
+            }
+            let request = json!({ "method": method, "params": params });
+            serde_json::from_value(request).map_err(|error| ErrorData::invalid_params(error.to_string(), None))
+        })
+        .await
+    }
+
+    /// Sends a request, and again with what the server wanted to know, until it has an answer.
+    async fn rounds(
+        &self,
+        asker: Asker,
+        make: impl Fn(Option<(Map<String, Value>, Option<String>)>) -> Result<ClientRequest, ErrorData>,
+    ) -> Result<ServerResult, Failure> {
+        let running = Running::new(asker);
+        let mut answers = None;
+        for round in 0..MAX_ROUNDS {
+            let request = make(answers.take()).map_err(Failure::Answered)?;
+            let result = self.once(request, &running).await.map_err(|failure| match failure {
+                // It has seen the request before.
+                Failure::Unsent if round > 0 => Failure::Lost,
+                failure => failure,
+            })?;
+            let ServerResult::InputRequiredResult(required) = result else { return Ok(result) };
+            if matches!(running.asker, Asker::Nobody) {
+                // Whoever sent the request takes questions for an answer, and sends it again with theirs.
+                return Ok(ServerResult::InputRequiredResult(required));
+            }
+            answers = Some(answer(&running.asker, required).await?);
+        }
+        let message = format!("the server asked {MAX_ROUNDS} times and still wants to know more");
+        Err(Failure::Answered(ErrorData::internal_error(message, None)))
+    }
+
+    async fn once(&self, mut request: ClientRequest, running: &Arc<Running>) -> Result<ServerResult, Failure> {
+        if self.closed.is_cancelled() {
+            return Err(Failure::Unsent);
+        }
+        request.extensions_mut().insert(running.marker());
+        let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
+        let handle = tokio::select! {
+            sent = sent => sent.map_err(|_| Failure::Unsent)?,
+            () = self.closed.cancelled() => return Err(Failure::Unsent),
+        };
+        let mut guard = TakeBack { peer: &self.peer, id: Some(handle.id.clone()) };
+        let answer = tokio::select! {
+            biased;
+            answer = handle.await_response() => answer,
+            () = self.closed.cancelled() => Err(ServiceError::TransportClosed),
+        };
+        guard.id = None;
+        answer.map_err(|error| match error {
+            ServiceError::McpError(error) => Failure::Answered(error),
+            ServiceError::TransportSend(error) if is_unsent(&*error.error) => Failure::Unsent,
+            ServiceError::TransportSend(error) => Failure::Refused(error.to_string()),
+            ServiceError::TransportClosed => Failure::Lost,
+            other => Failure::Answered(ErrorData::internal_error(other.to_string(), None)),
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Whether a request was certainly not taken: there was nobody to take it, or they wanted to see a token first.
+pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+    match error {
+        Some(StreamableHttpError::Client(error)) => error.is_connect(),
+        // A token that is not good any more: nothing was done, and the next connection has a new one.
+        Some(StreamableHttpError::AuthRequired(_)) => true,
+        _ => false,
+    }
+}
+
+/// Why a request has no result.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server certainly never saw it.
+    Unsent,
+    /// It was on its way, or under way, when the connection ended.
+    Lost,
+    /// The transport could not deliver it, and says why.
+    Refused(String),
+    /// The server's own error.
+    Answered(ErrorData),
+    /// Whoever was asked had no answer.
+    Unanswered(CallError),
+}
+
+/// Puts a server's questions to whoever made the request.
+async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<String, Value>, Option<String>), Failure> {
+    let mut responses = Map::new();
+    let requests = required.input_requests.unwrap_or_default();
+    if requests.is_empty() {
+        // The server only wants to be asked again, a little later.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for (key, request) in requests {
+        let what = match &request {
+            InputRequest::CreateMessage(_) => "sampling/createMessage",
+            InputRequest::Elicitation(_) => "elicitation/create",
+            InputRequest::ListRoots(_) => "roots/list",
+            _ => {
+                return Err(Failure::Answered(ErrorData::internal_error(
+                    "the server asks for something unknown",
+                    None,
+                )));
+            }
+        };
+        let request = serde_json::to_value(&request).unwrap_or_default();
+        let params = request.get("params").map_or_else(RawJson::empty_object, RawJson::of);
+        let answer = asker.ask(what, params).await.map_err(Failure::Unanswered)?;
+        responses.insert(key, serde_json::from_str(answer.as_str()).unwrap_or_default());
+    }
+    Ok((responses, required.request_state))
+}
+
+/// Tells the server that nobody waits any more.
+struct TakeBack<'a> {
+    peer: &'a Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let params = CancelledNotificationParam::new(Some(id), Some("the caller does not wait any more".into()));
+            let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! What a server wants from its client: answers to questions, and an ear for changes.
+
+#![expect(deprecated, reason = "sampling, roots and logging have no future, but servers that use them")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
+    LoggingMessageNotificationParam, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
+};
+use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient};
+use sa_core::{CallErrorKind, RawJson};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::connection::News;
+use crate::table::{Asker, Table};
+
+/// How long after a stream of changes ended it is asked for again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+pub(crate) struct Handler {
+    pub(crate) table: Arc<Table>,
+    pub(crate) news: watch::Sender<News>,
+}
+
+impl Handler {
+    fn asker(&self, context: &RequestContext<RoleClient>) -> Result<Asker, ErrorData> {
+        let origin = context.extensions.get::<InboundStreamOrigin>();
+        self.table.asked_by(origin).map_err(|why| ErrorData::invalid_request(why, None))
+    }
+
+    fn lists_changed(&self) {
+        self.news.send_modify(|news| news.lists += 1);
+    }
+}
+
+/// Puts a question to whoever made the call. Ends when the server takes it back.
+async fn ask<T: DeserializeOwned>(
+    asker: Asker,
+    what: &str,
+    params: &impl Serialize,
+    context: &RequestContext<RoleClient>,
+) -> Result<T, ErrorData> {
+    let params = serde_json::to_value(params).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let answer = tokio::select! {
+        answer = asker.ask(what, RawJson::of(&params)) => answer,
+        () = context.ct.cancelled() => return Err(ErrorData::internal_error("taken back", None)),
+    };
+    let answer = answer.map_err(|error| match error.kind {
+        CallErrorKind::NotAllowed => ErrorData::invalid_request(error.message, None),
+        _ => ErrorData::internal_error(error.message, None),
+    })?;
+    serde_json::from_str(answer.as_str())
+        .map_err(|error| ErrorData::internal_error(format!("the client's answer is none to {what}: {error}"), None))
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::builder().enable_roots().enable_sampling().build();
+        capabilities.elicitation = Some(
+            ElicitationCapability::new()
+                .with_form(FormElicitationCapability::default())
+                .with_url(UrlElicitationCapability::default()),
+        );
+        ClientConfig::new(capabilities, Implementation::new("switchboard", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        ask(self.asker(&context)?, "sampling/createMessage", &params, &context).await
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        ask(self.asker(&context)?, "elicitation/create", &params, &context).await
+    }
+
+    async fn list_roots(&self, context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        // Many servers ask for these as soon as they are connected. The gateway itself has none.
+        let Ok(asker) = self.asker(&context) else { return Ok(ListRootsResult::default()) };
+        ask(asker, "roots/list", &serde_json::json!({}), &context).await
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        debug!(level = ?params.level, "a server logged a message");
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.lists_changed();
+    }
+
+    async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.lists_changed();
+    }
+
+    async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.lists_changed();
+    }
+}
+
+/// Follows the changes of a server that sends them on a stream of their own, for as long as it is connected.
+pub(crate) async fn listen(
+    peer: Peer<RoleClient>,
+    info: Arc<ServerPeerInfo>,
+    news: watch::Sender<News>,
+    closed: CancellationToken,
+) {
+    let offers = &info.capabilities;
+    let mut filter = SubscriptionFilter::new();
+    filter.tools_list_changed = offers.tools.as_ref().and_then(|tools| tools.list_changed).filter(|yes| *yes);
+    filter.prompts_list_changed = offers.prompts.as_ref().and_then(|prompts| prompts.list_changed).filter(|yes| *yes);
+    filter.resources_list_changed =
+        offers.resources.as_ref().and_then(|resources| resources.list_changed).filter(|yes| *yes);
+    if filter == SubscriptionFilter::new() {
+        return;
+    }
+    let follow = async {
+        loop {
+            if let Ok(mut changes) = peer.listen(filter.clone()).await {
+                // Something may have changed while nobody listened.
+                news.send_modify(|news| news.lists += 1);
+                while let Ok(Some(_)) = changes.next().await {
+                    news.send_modify(|news| news.lists += 1);
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = follow => {}
+        () = closed.cancelled() => {}
+    }
+}

@@ -1,0 +1,174 @@
+//! Upstream MCP servers as providers: a program that is spoken to over its stdin and stdout, or a URL.
+//!
+//! [`Upstreams`] has them all. Each [`server`] is started when it is first wanted, watched, and started again when it ends;
+//! a [`connection`] carries requests to it and its questions back to whoever made the request. What it lists is kept, so
+//! that a server that is not running, or slow, or dead delays no list.
+
+mod child;
+mod connection;
+mod handler;
+mod lists;
+mod outcome;
+mod provider;
+pub mod reaper;
+mod seats;
+mod server;
+mod spec;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use sa_core::Directory;
+use sa_core::store::{Expect, Records, StoreError};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use self::server::Server;
+pub use self::server::{Health, State};
+pub use self::spec::{OAuth, Spec};
+
+/// The kind of these providers.
+pub const KIND: &str = "upstream";
+const BUCKET: &str = "upstream";
+/// How many servers there may be, each of them a process or a few connections.
+pub const MAX_SERVERS: usize = 200;
+
+/// All upstream servers of a gateway: those of its configuration, and those that were added while it ran.
+pub struct Upstreams {
+    directory: Arc<Directory>,
+    records: Arc<dyn Records>,
+    closing: CancellationToken,
+    servers: Mutex<BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    server: Arc<Server>,
+    configured: bool,
+}
+
+/// A server as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub name: String,
+    /// Without its secrets.
+    pub spec: Spec,
+    /// Whether it is in the configuration file, where alone it can be changed.
+    pub configured: bool,
+    pub health: Health,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is an upstream \"{0}\" already")]
+    Exists(String),
+    #[error("there is no upstream \"{0}\"")]
+    Unknown(String),
+    #[error("the upstream \"{0}\" is in the configuration file, and can only be changed there")]
+    Configured(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Upstreams {
+    /// Takes in the servers of the configuration and those that were added before. None of them is waited for.
+    pub async fn load(
+        directory: Arc<Directory>,
+        records: Arc<dyn Records>,
+        configured: &BTreeMap<String, Spec>,
+        closing: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        let added = records.list(BUCKET).await?;
+        let upstreams = Arc::new(Self { directory, records, closing, servers: Mutex::default() });
+        for (name, spec) in configured {
+            upstreams.enter(name, spec.clone(), true).await;
+        }
+        for (name, record) in added {
+            match serde_json::from_slice::<Spec>(&record.value) {
+                _ if configured.contains_key(&name) => {
+                    warn!(upstream = name, "it was added before, and now is in the configuration file, which counts");
+                }
+                Ok(spec) => upstreams.enter(&name, spec, false).await,
+                Err(error) => warn!(upstream = name, %error, "its record cannot be read; remove it and add it again"),
+            }
+        }
+        Ok(upstreams)
+    }
+
+    /// Every server, by name.
+    pub fn list(&self) -> Vec<View> {
+        let servers = self.servers().clone();
+        servers.into_iter().map(|(name, entry)| view(name, &entry)).collect()
+    }
+
+    /// Adds a server for good.
+    pub async fn add(&self, name: &str, spec: Spec) -> Result<View, ChangeError> {
+        spec.check(name).map_err(ChangeError::Invalid)?;
+        if self.servers().contains_key(name) {
+            return Err(ChangeError::Exists(name.into()));
+        }
+        if self.servers().len() >= MAX_SERVERS {
+            return Err(ChangeError::Invalid(format!(
+                "there are {MAX_SERVERS} upstreams already, the most there may be"
+            )));
+        }
+        let json = serde_json::to_vec(&spec).map_err(|error| ChangeError::Invalid(error.to_string()))?;
+        self.records.put(BUCKET, name, Bytes::from(json), Expect::Absent).await.map_err(|error| match error.kind {
+            sa_core::store::StoreErrorKind::Conflict => ChangeError::Exists(name.into()),
+            _ => error.into(),
+        })?;
+        self.enter(name, spec, false).await;
+        self.find(name).map(|entry| view(name.into(), &entry))
+    }
+
+    /// Removes a server that was added.
+    pub async fn remove(&self, name: &str) -> Result<View, ChangeError> {
+        let entry = self.find(name)?;
+        if entry.configured {
+            return Err(ChangeError::Configured(name.into()));
+        }
+        self.records.delete(BUCKET, name).await?;
+        self.servers().remove(name);
+        entry.server.remove().await;
+        Ok(view(name.into(), &entry))
+    }
+
+    /// Starts a server anew, whatever it is doing, and forgets how often it failed.
+    pub fn restart(&self, name: &str) -> Result<View, ChangeError> {
+        let entry = self.find(name)?;
+        if !entry.server.spec.enabled {
+            return Err(ChangeError::Invalid(format!("the upstream \"{name}\" is disabled")));
+        }
+        entry.server.restart();
+        Ok(view(name.into(), &entry))
+    }
+
+    fn find(&self, name: &str) -> Result<Entry, ChangeError> {
+        self.servers().get(name).cloned().ok_or_else(|| ChangeError::Unknown(name.into()))
+    }
+
+    async fn enter(&self, name: &str, spec: Spec, configured: bool) {
+        let (directory, records) = (Arc::clone(&self.directory), Arc::clone(&self.records));
+        let server = Server::start(name, spec, directory, records, self.closing.child_token()).await;
+        self.servers().insert(name.into(), Entry { server, configured });
+    }
+
+    fn servers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn view(name: String, entry: &Entry) -> View {
+    View { name, spec: entry.server.spec.masked(), configured: entry.configured, health: entry.server.health() }
+}
+
+impl fmt::Debug for Upstreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstreams").field("servers", &self.servers().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! What a server offers, as it last said: kept, so that its tools are listed before it is started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rmcp::model::ServerResult;
+use sa_core::store::{Expect, Records};
+use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tracing::warn;
+
+use crate::connection::{Connection, Era, Failure};
+use crate::spec::Spec;
+use crate::table::Asker;
+
+const BUCKET: &str = "upstream_lists";
+/// How many items of each kind a server may list, and on how many pages.
+const MAX_ITEMS: usize = 5_000;
+const MAX_PAGES: usize = 200;
+
+/// Everything that a server lists.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Lists {
+    fingerprint: String,
+    pub(crate) era: Era,
+    tools: Vec<rmcp::model::Tool>,
+    resources: Vec<serde_json::Value>,
+    templates: Vec<serde_json::Value>,
+    prompts: Vec<serde_json::Value>,
+    /// Whether it can complete arguments, and tell of changed resources.
+    pub(crate) completes: bool,
+}
+
+impl Lists {
+    /// Asks the server. Takes as long as the server does, within `patience`.
+    pub(crate) async fn load(connection: &Connection, spec: &Spec, patience: Duration) -> Result<Self, String> {
+        let offers = &connection.info.capabilities;
+        let load = async {
+            let mut lists = Self {
+                fingerprint: spec.fingerprint(),
+                era: connection.era(),
+                completes: offers.completions.is_some(),
+                ..Self::default()
+            };
+            if offers.tools.is_some() {
+                lists.tools = all(connection, "tools/list", |result| match result {
+                    ServerResult::ListToolsResult(page) => Some((page.tools, page.next_cursor)),
+                    _ => None,
+                })
+                .await?;
+            }
+            if offers.resources.is_some() {
+                lists.resources = values(connection, "resources/list", "resources").await?;
+                // A server may have resources and know nothing of templates.
+                lists.templates =
+                    values(connection, "resources/templates/list", "resourceTemplates").await.unwrap_or_default();
+            }
+            if offers.prompts.is_some() {
+                lists.prompts = values(connection, "prompts/list", "prompts").await?;
+            }
+            Ok(lists)
+        };
+        tokio::time::timeout(patience, load).await.unwrap_or_else(|_| Err("it did not list its tools in time".into()))
+    }
+
+    /// What was kept of this very server.
+    pub(crate) async fn kept(records: &dyn Records, name: &str, spec: &Spec) -> Option<Self> {
+        let record = records.get(BUCKET, name).await.ok()??;
+        let lists: Self = serde_json::from_slice(&record.value).ok()?;
+        (lists.fingerprint == spec.fingerprint()).then_some(lists)
+    }
+
+    pub(crate) async fn keep(&self, records: &dyn Records, name: &str) {
+        let Ok(bytes) = serde_json::to_vec(self) else { return };
+        if let Err(error) = records.put(BUCKET, name, Bytes::from(bytes), Expect::Anything).await {
+            warn!(upstream = name, %error, "cannot keep the list of its tools; after a restart it is asked anew");
+        }
+    }
+
+    pub(crate) async fn forget(records: &dyn Records, name: &str) {
+        let _ = records.delete(BUCKET, name).await;
+    }
+
+    pub(crate) fn tools(&self) -> usize {
+        self.tools.len()
+    }
+
+    pub(crate) fn documents(&self, listing: Listing) -> Vec<RawJson> {
+        let list = match listing {
+            Listing::Resources => &self.resources,
+            Listing::Templates => &self.templates,
+            Listing::Prompts => &self.prompts,
+        };
+        list.iter().map(RawJson::of).collect()
+    }
+
+    pub(crate) fn has_documents(&self) -> bool {
+        !(self.resources.is_empty() && self.templates.is_empty() && self.prompts.is_empty())
+    }
+
+    /// The same as the directory has it. A tool's own name carries the server's, so that it is nobody else's.
+    pub(crate) fn catalog(&self, name: &str, spec: &Spec) -> Catalog {
+        let json = |value: Option<serde_json::Value>| value.as_ref().map(RawJson::of);
+        let tools = self.tools.iter().map(|tool| Tool {
+            title: tool.title.clone(),
+            description: tool.description.as_ref().map(ToString::to_string),
+            input: json(serde_json::to_value(&*tool.input_schema).ok()).map(Schema::new),
+            output_schema: tool.output_schema.as_ref().and_then(|schema| json(serde_json::to_value(&**schema).ok())),
+            annotations: tool.annotations.as_ref().and_then(|annotations| json(serde_json::to_value(annotations).ok())),
+            timeout: spec.timeout(),
+            ..Tool::named(&own_name(name, &tool.name))
+        });
+        Catalog { tools: tools.collect(), ..Catalog::default() }
+    }
+}
+
+fn own_name(server: &str, tool: &str) -> String {
+    format!("{server}__{tool}")
+}
+
+/// The server's name for a tool, from ours.
+pub(crate) fn server_name<'a>(server: &Arc<str>, own: &'a str) -> &'a str {
+    own.strip_prefix(&**server).and_then(|rest| rest.strip_prefix("__")).unwrap_or(own)
+}
+
+async fn values(connection: &Connection, method: &str, key: &str) -> Result<Vec<serde_json::Value>, String> {
+    all(connection, method, |result| {
+        let mut page = serde_json::to_value(&result).ok()?;
+        let items = page.get_mut(key)?.as_array_mut().map(std::mem::take)?;
+        Some((items, page.get("nextCursor").and_then(|cursor| cursor.as_str()).map(str::to_owned)))
+    })
+    .await
+}
+
+/// All pages of a list.
+async fn all<T>(
+    connection: &Connection,
+    method: &str,
+    page: impl Fn(ServerResult) -> Option<(Vec<T>, Option<String>)>,
+) -> Result<Vec<T>, String> {
+    let mut items = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+        let result =
+            connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
+                |failure| match failure {
+                    Failure::Answered(error) => format!("{method}: {}", error.message),
+                    Failure::Refused(why) => format!("{method}: {why}"),
+                    _ => format!("{method}: the connection ended"),
+                },
+            )?;
+        let (more, next) = page(result).ok_or_else(|| format!("{method}: the answer is no list"))?;
+        items.extend(more);
+        if items.len() > MAX_ITEMS {
+            return Err(format!("{method}: it lists more than {MAX_ITEMS}"));
+        }
+        match next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(items),
+        }
+    }
+    Err(format!("{method}: the list has more than {MAX_PAGES} pages"))
+}

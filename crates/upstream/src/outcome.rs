@@ -1,0 +1,123 @@
+//! A server's answers in the gateway's words, with the server's own kept beside them.
+
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData, ServerResult};
+use sa_core::{Block, CallError, CallErrorKind, DocumentError, Outcome, Output, RawJson};
+
+use crate::connection::Failure;
+
+pub(crate) fn of_call(server: &str, answer: Result<ServerResult, Failure>) -> Outcome {
+    match answer {
+        Ok(ServerResult::CallToolResult(result)) => of_result(&result),
+        Ok(_) => Err(CallError::new(
+            CallErrorKind::Failed,
+            format!("\"{server}\" answered with something else than a result"),
+        )),
+        Err(failure) => Err(error(server, failure)),
+    }
+}
+
+fn of_result(result: &CallToolResult) -> Outcome {
+    let json =
+        serde_json::to_string(result).map_err(|error| CallError::new(CallErrorKind::Failed, error.to_string()))?;
+    let native = RawJson::parse(&json)
+        .map_err(|error| CallError::new(CallErrorKind::Failed, format!("the result cannot be passed on: {error}")))?;
+    if result.is_error == Some(true) {
+        let texts: Vec<&str> = result.content.iter().filter_map(|block| Some(block.as_text()?.text.as_str())).collect();
+        let message = if texts.is_empty() { "the tool failed and did not say why".into() } else { texts.join("\n") };
+        return Err(CallError::new(CallErrorKind::Failed, message).with_native(native));
+    }
+    let content = result.structured_content.as_ref().map_or_else(|| native.clone(), RawJson::of);
+    let blocks = result.content.iter().map(block).collect();
+    Ok(Output { content, blocks, attachments: Vec::new(), native: Some(native) })
+}
+
+fn block(block: &ContentBlock) -> Block {
+    match block {
+        ContentBlock::Text(text) => Block::Text(text.text.clone()),
+        ContentBlock::Image(image) => Block::Image { data: image.data.clone(), mime_type: image.mime_type.clone() },
+        other => Block::Other(RawJson::of(&serde_json::to_value(other).unwrap_or_default())),
+    }
+}
+
+fn error(server: &str, failure: Failure) -> CallError {
+    match failure {
+        Failure::Unsent => {
+            CallError::undelivered(format!("the connection to \"{server}\" ended before the call was sent"))
+        }
+        Failure::Lost => {
+            CallError::new(CallErrorKind::Offline, format!("the upstream \"{server}\" went away during the call"))
+                .hint("the call had reached it and may have had an effect; check before trying again")
+                .retryable(false)
+        }
+        Failure::Refused(why) => {
+            CallError::new(CallErrorKind::Failed, format!("the upstream \"{server}\" did not take the call: {why}"))
+                .hint("switchboard upstream list shows how it is")
+        }
+        Failure::Answered(error) => CallError::new(kind(&error), error.message.into_owned()),
+        Failure::Unanswered(error) => error,
+    }
+}
+
+fn kind(error: &ErrorData) -> CallErrorKind {
+    match error.code {
+        ErrorCode::INVALID_PARAMS => CallErrorKind::InvalidArgs,
+        ErrorCode::METHOD_NOT_FOUND | ErrorCode::RESOURCE_NOT_FOUND => CallErrorKind::NotFound,
+        _ => CallErrorKind::Failed,
+    }
+}
+
+pub(crate) fn of_document(server: &str, answer: Result<ServerResult, Failure>) -> Result<RawJson, DocumentError> {
+    let internal = |message: String| DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None };
+    match answer {
+        Ok(result) => {
+            let json = serde_json::to_string(&result).map_err(|error| internal(error.to_string()))?;
+            RawJson::parse(&json).map_err(|error| internal(format!("the result cannot be passed on: {error}")))
+        }
+        Err(Failure::Answered(error)) => Err(DocumentError {
+            code: error.code.0,
+            message: error.message.into_owned(),
+            data: error.data.as_ref().map(RawJson::of),
+        }),
+        Err(failure) => Err(internal(error(server, failure).message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(json: serde_json::Value) -> Outcome {
+        of_call("s", Ok(ServerResult::CallToolResult(serde_json::from_value(json).unwrap())))
+    }
+
+    #[test]
+    fn nothing_of_a_result_is_lost() {
+        let sent = json!({
+            "content": [
+                { "type": "text", "text": "a", "annotations": { "audience": ["user"], "priority": 0.5 } },
+                { "type": "image", "data": "AA==", "mimeType": "image/png" },
+                { "type": "audio", "data": "AA==", "mimeType": "audio/wav" },
+                { "type": "resource_link", "uri": "file:///a", "name": "a" },
+                { "type": "resource", "resource": { "uri": "file:///b", "mimeType": "text/plain", "text": "b" } },
+            ],
+            "structuredContent": { "n": 1 },
+            "_meta": { "k": "v" },
+        });
+        let output = result(sent.clone()).unwrap();
+        assert_eq!(output.content.to_value().unwrap(), json!({ "n": 1 }));
+        assert_eq!(output.blocks.len(), 5);
+        assert_eq!(output.native.unwrap().to_value().unwrap(), sent);
+        let Block::Other(audio) = &output.blocks[2] else { panic!("{:?}", output.blocks[2]) };
+        assert_eq!(audio.to_value().unwrap(), sent["content"][2]);
+    }
+
+    #[test]
+    fn a_failed_result_is_an_error_that_keeps_its_blocks() {
+        let sent = json!({ "content": [{ "type": "text", "text": "no such file" }], "isError": true });
+        let error = result(sent.clone()).unwrap_err();
+        assert_eq!((error.kind, &*error.message), (CallErrorKind::Failed, "no such file"));
+        assert_eq!(error.native().unwrap().to_value().unwrap(), sent);
+    }
+}

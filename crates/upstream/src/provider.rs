@@ -1,0 +1,94 @@
+//! An upstream server as the core sees it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rmcp::model::ServerResult;
+use sa_core::{Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates};
+
+use crate::connection::Failure;
+use crate::lists::server_name;
+use crate::outcome;
+use crate::server::Server;
+use crate::table::Asker;
+
+#[derive(Clone)]
+pub(crate) struct Upstream(pub(crate) Arc<Server>);
+
+impl Provider for Upstream {
+    fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
+        let server = Arc::clone(&self.0);
+        Box::pin(async move {
+            let tool = server_name(&server.name, &call.tool);
+            let request = Request::Tool { tool, args: &call.args, traceparent: call.trace.traceparent() };
+            let answer = run(&server, &call.principal.id, request, Asker::Call(updates)).await?;
+            outcome::of_call(&server.name, answer)
+        })
+    }
+
+    fn documents(&self) -> Option<Arc<dyn Documents>> {
+        self.0.lists().has_documents().then(|| Arc::new(self.clone()) as Arc<dyn Documents>)
+    }
+}
+
+impl Documents for Upstream {
+    fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>> {
+        Box::pin(std::future::ready(self.0.lists().documents(listing)))
+    }
+
+    fn ask(
+        &self,
+        method: &'static str,
+        params: RawJson,
+        asker: &str,
+        sink: Option<Arc<dyn UpdateSink>>,
+    ) -> BoxFuture<'static, Result<RawJson, DocumentError>> {
+        let (server, caller) = (Arc::clone(&self.0), asker.to_owned());
+        Box::pin(async move {
+            let asker = sink.map_or(Asker::Nobody, Asker::Reader);
+            let answer = run(&server, &caller, Request::Other { method, params: &params }, asker).await;
+            let answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
+            outcome::of_document(&server.name, answer)
+        })
+    }
+}
+
+enum Request<'a> {
+    Tool { tool: &'a str, args: &'a RawJson, traceparent: String },
+    Other { method: &'a str, params: &'a RawJson },
+}
+
+/// Runs a request on the caller's connection. One that turns out to be dead before the request was sent is replaced once.
+/// When that is no help, the server counts as gone, and the router is told that the request never reached it.
+async fn run(
+    server: &Server,
+    caller: &str,
+    request: Request<'_>,
+    asker: Asker,
+) -> Result<Result<ServerResult, Failure>, CallError> {
+    let main = server.connection().await?;
+    for _ in 0..2 {
+        let connection = match server.seats.of(caller, &main).await {
+            Ok(connection) => connection,
+            Err(why) => {
+                main.suspect.cancel();
+                return Err(CallError::undelivered(format!("the upstream \"{}\": {why}", server.name)));
+            }
+        };
+        let answer = match &request {
+            Request::Tool { tool, args, traceparent } => {
+                connection.call_tool(tool, args, traceparent, asker.clone()).await
+            }
+            Request::Other { method, params } => connection.request(method, params, asker.clone()).await,
+        };
+        match answer {
+            Err(Failure::Unsent) => connection.suspect.cancel(),
+            answer => return Ok(answer),
+        }
+        if Arc::ptr_eq(&connection, &main) {
+            break;
+        }
+    }
+    main.suspect.cancel();
+    Ok(Err(Failure::Unsent))
+}

@@ -1,0 +1,208 @@
+//! How connections to one server are made, and who shares which.
+//!
+//! Where callers are isolated, each token has a connection of its own, so that what one of them says in a session is
+//! nothing that another one sees. The connections are kept for as long as they are used, and bounded in number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::service::ClientInitializeError;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use secrecy::ExposeSecret as _;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
+
+use crate::child::Child;
+use crate::connection::{Connection, Era, News, is_unsent};
+use crate::spec::{OAuth, Spec, resolve};
+
+/// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
+const MAX_CONNECTIONS: usize = 256;
+const MAX_PROCESSES: usize = 16;
+/// How long a connection is kept after its last use.
+const IDLE: Duration = Duration::from_secs(300);
+const SWEEP: Duration = Duration::from_secs(30);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no connection, and whether there was anybody to speak to.
+struct NotOpened {
+    why: String,
+    spoke: bool,
+}
+
+impl From<String> for NotOpened {
+    fn from(why: String) -> Self {
+        Self { why, spoke: false }
+    }
+}
+
+pub(crate) struct Seats {
+    name: Arc<str>,
+    spec: Spec,
+    http: reqwest::Client,
+    taken: Mutex<HashMap<Arc<str>, Seat>>,
+    /// What any of the connections hears.
+    pub(crate) news: watch::Sender<News>,
+}
+
+#[derive(Clone)]
+struct Seat {
+    connection: Arc<OnceCell<Arc<Connection>>>,
+    used: Instant,
+}
+
+impl Seat {
+    fn is_idle(&self) -> bool {
+        self.connection.get().is_none_or(|connection| connection.running() == 0)
+    }
+
+    fn is_closed(&self) -> bool {
+        let closed =
+            |connection: &Arc<Connection>| connection.closed.is_cancelled() || connection.suspect.is_cancelled();
+        self.connection.get().is_some_and(closed)
+    }
+}
+
+impl Seats {
+    pub(crate) fn new(name: Arc<str>, spec: &Spec) -> Self {
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_PATIENCE)
+            // A redirect would carry our headers to whoever the server names.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .unwrap_or_default();
+        Self { name, spec: spec.clone(), http, taken: Mutex::default(), news: watch::Sender::default() }
+    }
+
+    /// A new connection. Where one handshake fails, the other is tried: a server may refuse the one it does not know in
+    /// ways that look like any other failure, down to ending itself.
+    pub(crate) async fn open(&self, era: Era) -> Result<Connection, String> {
+        let other = if era == Era::Initialize { Era::Unknown } else { Era::Initialize };
+        match self.open_in(era).await {
+            Err(first) if first.spoke => self.open_in(other).await.map_err(|second| second.why),
+            opened => opened.map_err(|failure| failure.why),
+        }
+    }
+
+    async fn open_in(&self, era: Era) -> Result<Connection, NotOpened> {
+        if self.spec.url.is_empty() { self.open_process(era).await } else { self.open_url(era).await }
+    }
+
+    async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
+        let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
+        let transport = AsyncRwTransport::new(stdout, stdin);
+        let opened = tokio::select! {
+            opened = Connection::open(transport, era, self.news.clone()) => opened.map_err(|error| error.to_string()),
+            () = process.ended.cancelled() => Err(String::new()),
+        };
+        let connection = match opened {
+            Ok(connection) => connection.with_process(process.clone()),
+            Err(why) => {
+                // What it said on its way out says more than that it is gone.
+                process.stop();
+                let _ = tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
+                return Err(NotOpened { why: process.last_words().unwrap_or(why), spoke: true });
+            }
+        };
+        let (closed, stop) = (connection.closed.clone(), connection.stopper());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = process.ended.cancelled() => stop.cancel(),
+                () = closed.cancelled() => process.stop(),
+            }
+        });
+        Ok(connection)
+    }
+
+    async fn open_url(&self, era: Era) -> Result<Connection, NotOpened> {
+        let mut config = StreamableHttpClientTransportConfig::with_uri(self.spec.url.as_str())
+            .max_concurrent_requests(self.spec.max_running.saturating_add(8));
+        if !self.spec.bearer.is_empty() {
+            let token = resolve(&self.spec.bearer).map_err(|error| format!("bearer: {error}"))?;
+            config = config.auth_header(token.expose_secret());
+        }
+        for (name, value) in &self.spec.headers {
+            let wrong = |error: String| format!("headers.{name}: {error}");
+            let value = resolve(value).map_err(wrong)?;
+            let mut header = HeaderValue::from_str(value.expose_secret()).map_err(|error| wrong(error.to_string()))?;
+            header.set_sensitive(true);
+            let name = HeaderName::try_from(name).map_err(|error| wrong(error.to_string()))?;
+            config.custom_headers.insert(name, header);
+        }
+        let news = self.news.clone();
+        let opened = if let Some(oauth) = &self.spec.oauth {
+            let client = AuthClient::new(self.http.clone(), self.authorise(oauth).await?);
+            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news).await
+        } else {
+            Connection::open(StreamableHttpClientTransport::with_client(self.http.clone(), config), era, news).await
+        };
+        opened.map_err(|error| NotOpened {
+            spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
+            why: error.to_string(),
+        })
+    }
+
+    /// Gets a token from whoever the server says grants them.
+    async fn authorise(&self, oauth: &OAuth) -> Result<AuthorizationManager, String> {
+        let secret = resolve(&oauth.client_secret).map_err(|error| format!("oauth.client_secret: {error}"))?;
+        let config = ClientCredentialsConfig::ClientSecret {
+            client_id: oauth.client_id.clone(),
+            client_secret: secret.expose_secret().to_owned(),
+            scopes: oauth.scopes.clone(),
+            resource: Some(self.spec.url.clone()),
+        };
+        let granted = async {
+            let mut state = OAuthState::new(&self.spec.url, None).await?;
+            state.authenticate_client_credentials(config).await?;
+            state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
+        };
+        granted.await.map_err(|error| format!("oauth: {error}"))
+    }
+
+    /// The connection of this caller; the server's own, where all share it.
+    pub(crate) async fn of(&self, caller: &str, main: &Arc<Connection>) -> Result<Arc<Connection>, String> {
+        if !self.spec.isolates() {
+            return Ok(Arc::clone(main));
+        }
+        let seat = self.seat(caller)?;
+        let open = || async { self.open(main.era()).await.map(Arc::new) };
+        seat.connection.get_or_try_init(open).await.cloned()
+    }
+
+    fn seat(&self, caller: &str) -> Result<Seat, String> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seat) = taken.get_mut(caller)
+            && !seat.is_closed()
+        {
+            seat.used = Instant::now();
+            return Ok(seat.clone());
+        }
+        taken.remove(caller);
+        let most = if self.spec.url.is_empty() { MAX_PROCESSES } else { MAX_CONNECTIONS };
+        if taken.len() >= most {
+            let idle = taken.iter().filter(|(_, seat)| seat.is_idle()).min_by_key(|(_, seat)| seat.used);
+            let idle = idle.map(|(caller, _)| Arc::clone(caller));
+            let idle = idle.ok_or_else(|| format!("all of its {most} connections are in use"))?;
+            taken.remove(&idle);
+        }
+        let seat = Seat { connection: Arc::default(), used: Instant::now() };
+        taken.insert(caller.into(), seat.clone());
+        Ok(seat)
+    }
+
+    /// Resolves now and then, having let go of what nobody uses.
+    pub(crate) async fn sweep(&self) {
+        tokio::time::sleep(SWEEP).await;
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.retain(|_, seat| !(seat.is_closed() || seat.is_idle() && seat.used.elapsed() > IDLE));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

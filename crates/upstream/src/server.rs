@@ -1,0 +1,355 @@
+//! One upstream server: started when it is wanted, watched, started again when it ends.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use sa_core::store::Records;
+use sa_core::{Attach, CallError, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::KIND;
+use crate::child::printable;
+use crate::connection::Connection;
+use crate::lists::Lists;
+use crate::provider::Upstream;
+use crate::seats::Seats;
+use crate::spec::Spec;
+
+/// How long a server may take to be ready. A package runner may have to fetch it first.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to list what it has.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+/// Changes that come together are looked at together.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The waits between attempts: they double, up to the longest, and vary by a quarter.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A server that has been up for this long starts with a clean slate when it ends.
+const STEADY: Duration = Duration::from_secs(30);
+/// A program that failed so often in a row is not started again until somebody says so. A URL is tried for ever.
+const MAX_FAILURES: u32 = 15;
+
+/// How a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Switched off in the configuration.
+    Disabled,
+    /// What it offers is known; it is started by the first call.
+    Idle,
+    Starting,
+    Ready,
+    /// It ended, or cannot be reached; another attempt follows.
+    Offline,
+    /// It failed too often in a row; `restart` tries again.
+    Failed,
+}
+
+/// What an operator is told of a server.
+#[derive(Debug, Clone)]
+pub struct Health {
+    pub state: State,
+    pub since_ms: i64,
+    pub last_error: Option<String>,
+    pub tools: usize,
+    pub restarts: u64,
+}
+
+#[derive(Clone)]
+pub(crate) enum Phase {
+    Waiting,
+    Ready(Arc<Connection>),
+    Away,
+}
+
+pub(crate) struct Server {
+    pub(crate) name: Arc<str>,
+    pub(crate) spec: Spec,
+    directory: Arc<Directory>,
+    records: Arc<dyn Records>,
+    pub(crate) seats: Seats,
+    phase: watch::Sender<Phase>,
+    lists: RwLock<Arc<Lists>>,
+    registration: Mutex<Option<Registration>>,
+    health: Mutex<Health>,
+    wanted: Notify,
+    restart: Notify,
+    stop: CancellationToken,
+}
+
+/// Why a connection is not attended any more.
+enum End {
+    Stopped,
+    Restart,
+    Lost(String),
+}
+
+impl Server {
+    /// Takes a server in. It is not waited for: what is known of it from before is offered at once.
+    pub(crate) async fn start(
+        name: &str,
+        spec: Spec,
+        directory: Arc<Directory>,
+        records: Arc<dyn Records>,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let name: Arc<str> = name.into();
+        let state = if spec.enabled { State::Starting } else { State::Disabled };
+        let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0 };
+        let server = Arc::new(Self {
+            seats: Seats::new(Arc::clone(&name), &spec),
+            name,
+            spec,
+            directory,
+            records,
+            phase: watch::Sender::new(Phase::Waiting),
+            lists: RwLock::default(),
+            registration: Mutex::default(),
+            health: Mutex::new(health),
+            wanted: Notify::new(),
+            restart: Notify::new(),
+            stop,
+        });
+        if server.spec.enabled {
+            let kept = Lists::kept(&*server.records, &server.name, &server.spec).await;
+            let known = kept.is_some();
+            if let Some(lists) = kept {
+                server.take(lists);
+                server.attach();
+                server.enter(State::Idle, None);
+            }
+            tokio::spawn(Arc::clone(&server).supervise(known));
+        }
+        server
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        health.tools = self.lists().tools();
+        health
+    }
+
+    pub(crate) fn lists(&self) -> Arc<Lists> {
+        Arc::clone(&self.lists.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn restart(&self) {
+        self.restart.notify_one();
+    }
+
+    /// Ends it for good: its processes stop and its names are free.
+    pub(crate) async fn remove(&self) {
+        self.stop.cancel();
+        if let Some(registration) = self.registration().take() {
+            registration.withdraw();
+        }
+        Lists::forget(&*self.records, &self.name).await;
+    }
+
+    /// The server's own connection, once it is ready. Starts it when it is idle.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
+        self.wanted.notify_one();
+        let mut phase = self.phase.subscribe();
+        loop {
+            match &*phase.borrow_and_update() {
+                Phase::Ready(connection) => return Ok(Arc::clone(connection)),
+                Phase::Away => break,
+                Phase::Waiting => {}
+            }
+            if phase.changed().await.is_err() {
+                break;
+            }
+        }
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
+        Err(CallError::undelivered(format!("the upstream \"{}\" is not there: {why}", self.name)))
+    }
+
+    async fn supervise(self: Arc<Self>, known: bool) {
+        if known {
+            tokio::select! {
+                () = self.wanted.notified() => {}
+                () = self.restart.notified() => {}
+                () = self.stop.cancelled() => return,
+            }
+        }
+        let mut failures = 0_u32;
+        loop {
+            self.enter(State::Starting, None);
+            let mut up = Duration::ZERO;
+            let end = match self.open().await {
+                Ok(connection) => {
+                    let since = Instant::now();
+                    let end = self.attend(&connection).await;
+                    up = since.elapsed();
+                    end
+                }
+                Err(end) => end,
+            };
+            match end {
+                End::Stopped => return self.leave(State::Offline, "the gateway stops"),
+                End::Restart => {
+                    failures = 0;
+                    self.leave(State::Offline, "it is being restarted");
+                    continue;
+                }
+                End::Lost(why) => {
+                    failures = if up > STEADY { 1 } else { failures + 1 };
+                    let given_up = failures >= MAX_FAILURES && !self.spec.command.is_empty();
+                    warn!(upstream = %self.name, failures, given_up, "{why}");
+                    self.leave(if given_up { State::Failed } else { State::Offline }, &why);
+                    let wait = async {
+                        if given_up { std::future::pending().await } else { tokio::time::sleep(wait(failures)).await }
+                    };
+                    tokio::select! {
+                        () = wait => {}
+                        () = self.restart.notified() => failures = 0,
+                        () = self.stop.cancelled() => return,
+                    }
+                }
+            }
+            self.health.lock().unwrap_or_else(PoisonError::into_inner).restarts += 1;
+        }
+    }
+
+    /// Connects and learns what there is.
+    async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, End> {
+        let open = async {
+            let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
+            let opened = opened.unwrap_or_else(|_| Err("it was not ready in time".into()));
+            let connection = Arc::new(opened.map_err(End::Lost)?);
+            let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
+                connection.close();
+                End::Lost(why)
+            })?;
+            Ok((connection, lists))
+        };
+        let (connection, lists) = tokio::select! {
+            opened = open => opened?,
+            () = self.restart.notified() => return Err(End::Restart),
+            () = self.stop.cancelled() => return Err(End::Stopped),
+        };
+        if *self.lists() != lists {
+            lists.keep(&*self.records, &self.name).await;
+        }
+        self.take(lists);
+        // In this order: a call that finds the server must find it ready.
+        self.phase.send_replace(Phase::Ready(Arc::clone(&connection)));
+        self.attach();
+        self.enter(State::Ready, None);
+        info!(upstream = %self.name, tools = self.lists().tools(), protocol = %connection.info.protocol_version, "ready");
+        Ok(connection)
+    }
+
+    /// Follows the server's changes until there is nothing to follow any more.
+    async fn attend(&self, connection: &Connection) -> End {
+        let mut news = self.seats.news.subscribe();
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break End::Stopped,
+                () = connection.closed.cancelled() => break End::Lost(connection.last_words().await),
+                () = connection.suspect.cancelled() => break End::Lost("it cannot be reached".into()),
+                () = self.restart.notified() => break End::Restart,
+                () = self.seats.sweep() => {}
+                Ok(()) = news.changed() => {
+                    let learn = async {
+                        tokio::time::sleep(SETTLE).await;
+                        news.borrow_and_update();
+                        Lists::load(connection, &self.spec, LIST_PATIENCE).await
+                    };
+                    let learnt = tokio::select! {
+                        learnt = learn => learnt,
+                        () = self.stop.cancelled() => break End::Stopped,
+                    };
+                    match learnt {
+                        Ok(lists) if lists != *self.lists() => {
+                            lists.keep(&*self.records, &self.name).await;
+                            self.take(lists);
+                            if let Some(registration) = &*self.registration() {
+                                registration.publish(self.lists().catalog(&self.name, &self.spec));
+                            }
+                        }
+                        Ok(_) => {}
+                        Err(why) => warn!(upstream = %self.name, "its changed lists cannot be had: {why}"),
+                    }
+                }
+            }
+        };
+        // One that is only suspected to be gone may still answer what it was asked.
+        if !connection.suspect.is_cancelled() {
+            connection.close();
+        }
+        end
+    }
+
+    fn take(&self, lists: Lists) {
+        *self.lists.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
+    }
+
+    fn attach(self: &Arc<Self>) {
+        let attached = self.directory.attach(Attach {
+            id: ProviderId::new(KIND, &self.name),
+            scope: Scope::Everyone,
+            grant: GrantId(KIND.into()),
+            provider: Arc::new(Upstream(Arc::clone(self))),
+            catalog: self.lists().catalog(&self.name, &self.spec),
+            max_running: self.spec.max_running,
+            about: RawJson::empty_object(),
+            may_take_over: true,
+        });
+        match attached {
+            // After it was removed, nobody is left to take this back.
+            Ok(registration) if self.stop.is_cancelled() => registration.withdraw(),
+            Ok(registration) => *self.registration() = Some(registration),
+            Err(error) => warn!(upstream = %self.name, %error, "cannot offer its tools"),
+        }
+    }
+
+    /// The server is gone. Its tools stay listed, marked as offline.
+    fn leave(&self, state: State, why: &str) {
+        if let Some(registration) = &*self.registration() {
+            registration.away();
+        }
+        self.enter(state, Some(why));
+        self.phase.send_replace(Phase::Away);
+        self.seats.clear();
+    }
+
+    fn enter(&self, state: State, error: Option<&str>) {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        if health.state != state {
+            (health.state, health.since_ms) = (state, clock::now_ms());
+        }
+        if let Some(error) = error {
+            health.last_error = Some(printable(error));
+        }
+    }
+
+    fn registration(&self) -> std::sync::MutexGuard<'_, Option<Registration>> {
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wait(failures: u32) -> Duration {
+    let grown = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_WAIT);
+    grown.mul_f64(1.0 + rand::random::<f64>() / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_bound_and_vary() {
+        for failures in 1..100 {
+            assert!((FIRST_WAIT..=LONGEST_WAIT.mul_f64(1.25)).contains(&wait(failures)), "{failures}");
+        }
+        assert!(wait(4) > wait(1));
+        let waits: std::collections::HashSet<Duration> = (0..10).map(|_| wait(3)).collect();
+        assert!(waits.len() > 1);
+    }
+}

@@ -1,0 +1,283 @@
+//! What is written about an upstream server: how to reach it, and within which bounds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+/// The longest name, so that `{server}__{tool}` leaves room for the tool.
+const MAX_NAME: usize = 32;
+/// The most words, variables and headers, and the longest of each.
+const MAX_ITEMS: usize = 128;
+const MAX_ITEM: usize = 8_192;
+const LONGEST: u64 = 24 * 3_600_000;
+/// What stands in for a value that is not shown.
+const MASK: &str = "***";
+/// Headers that are the protocol's own business.
+const RESERVED: [&str; 8] = [
+    "accept",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "transfer-encoding",
+];
+
+/// One upstream server, as the configuration file and the API have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spec {
+    /// The program and its arguments: a server that is spoken to over its stdin and stdout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// More variables for the program. A value may be a reference, like `bearer`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Where the program runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cwd: String,
+    /// The address of a server that is spoken to over Streamable HTTP.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// Where the bearer token is: `env:NAME` or `file:PATH`. The token itself is never written here.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub bearer: String,
+    /// More headers for each request. A value may be a reference, like `bearer`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// How to get a token from the server's own authority, where it wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<OAuth>,
+    pub enabled: bool,
+    /// Time limit of its tools, where the caller sets none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Calls that it may be given at once.
+    pub max_running: usize,
+    /// Whether each caller gets a connection of its own. Unless told, that is so for a URL, and not for a command, which
+    /// would be a process for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolate: Option<bool>,
+}
+
+/// OAuth's client credentials: the gateway has an account of its own with whoever grants tokens for the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuth {
+    pub client_id: String,
+    /// A reference, like `bearer`.
+    pub client_secret: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: String::new(),
+            url: String::new(),
+            bearer: String::new(),
+            headers: BTreeMap::new(),
+            oauth: None,
+            enabled: true,
+            timeout_ms: None,
+            max_running: 50,
+            isolate: None,
+        }
+    }
+}
+
+impl Spec {
+    /// What is wrong with it, if anything is.
+    pub fn check(&self, name: &str) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) || name.contains("__") {
+            return Err(format!(
+                "the name must have 1 to {MAX_NAME} letters, digits, - or _, and no two _ side by side: it is the first \
+                 part of its tools' names"
+            ));
+        }
+        match (self.command.is_empty(), self.url.is_empty()) {
+            (true, true) => return Err("needs a command or a url".into()),
+            (false, false) => return Err("has a command and a url; it can have only one".into()),
+            (false, true) if !self.bearer.is_empty() || !self.headers.is_empty() || self.oauth.is_some() => {
+                return Err("bearer, headers and oauth are for a url; give a command its secrets in env".into());
+            }
+            (true, false) if !self.env.is_empty() || !self.cwd.is_empty() => {
+                return Err("env and cwd are for a command".into());
+            }
+            (true, false) => self.check_url()?,
+            (false, true) if self.command[0].is_empty() => return Err("the command's first word is empty".into()),
+            (false, true) => {}
+        }
+        let texts = self.command.iter().chain(self.env.keys()).chain(self.env.values());
+        let mut texts = texts.chain(self.headers.keys()).chain(self.headers.values()).chain([&self.cwd, &self.bearer]);
+        if texts.any(|text| text.len() > MAX_ITEM || text.contains('\0')) {
+            return Err(format!("a value is longer than {MAX_ITEM} bytes, or holds a null character"));
+        }
+        if self.command.len() > MAX_ITEMS || self.env.len() > MAX_ITEMS || self.headers.len() > MAX_ITEMS {
+            return Err(format!("command, env and headers may have {MAX_ITEMS} items each"));
+        }
+        if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains('=')) {
+            return Err(format!("env: \"{name}\" is no name of a variable"));
+        }
+        if self.max_running == 0 || self.max_running > 10_000 {
+            return Err("max_running must be from 1 to 10000".into());
+        }
+        if self.timeout_ms.is_some_and(|limit| limit == 0 || limit > LONGEST) {
+            return Err(format!("timeout_ms must be from 1 to {LONGEST}"));
+        }
+        Ok(())
+    }
+
+    fn check_url(&self) -> Result<(), String> {
+        let url = url::Url::parse(&self.url).map_err(|error| format!("url: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+            return Err("url must begin with http:// or https://".into());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("url must not hold a password: use bearer or headers".into());
+        }
+        if !self.bearer.is_empty() && !is_reference(&self.bearer) {
+            return Err("bearer must say where the token is: env:NAME or file:PATH".into());
+        }
+        if let Some(oauth) = &self.oauth {
+            if !self.bearer.is_empty() {
+                return Err("has bearer and oauth; it can have only one".into());
+            }
+            if oauth.client_id.is_empty() || !is_reference(&oauth.client_secret) {
+                return Err(
+                    "oauth needs a client_id, and in client_secret where the secret is: env:NAME or file:PATH".into()
+                );
+            }
+            let lengths = [&oauth.client_id, &oauth.client_secret].into_iter().chain(&oauth.scopes).map(String::len);
+            if oauth.scopes.len() > MAX_ITEMS || lengths.max() > Some(MAX_ITEM) {
+                return Err(format!("oauth: at most {MAX_ITEMS} scopes, and {MAX_ITEM} bytes each"));
+            }
+        }
+        for name in self.headers.keys() {
+            let lower = name.to_lowercase();
+            if reqwest::header::HeaderName::try_from(name).is_err() || RESERVED.contains(&&*lower) {
+                return Err(format!("headers: \"{name}\" cannot be set"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same without what may be a secret. References stay: they say where a secret is, not what it is.
+    #[must_use]
+    pub fn masked(&self) -> Self {
+        let mask = |values: &BTreeMap<String, String>| {
+            let show = |value: &String| if is_reference(value) { value.clone() } else { MASK.into() };
+            values.iter().map(|(name, value)| (name.clone(), show(value))).collect()
+        };
+        Self { env: mask(&self.env), headers: mask(&self.headers), ..self.clone() }
+    }
+
+    pub(crate) fn isolates(&self) -> bool {
+        self.isolate.unwrap_or(!self.url.is_empty())
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
+    }
+
+    /// Tells what was learnt of this server from what was learnt of another one under the same name.
+    pub(crate) fn fingerprint(&self) -> String {
+        let way = (&self.command, &self.env, &self.cwd, &self.url, &self.headers);
+        blake3::hash(serde_json::to_string(&way).unwrap_or_default().as_bytes()).to_hex().to_string()
+    }
+}
+
+fn is_reference(value: &str) -> bool {
+    value.starts_with("env:") || value.starts_with("file:")
+}
+
+/// The value that a reference leads to; any other text is the value itself. Read at each start, so that a token that
+/// was replaced in its file counts from the next connection on.
+pub(crate) fn resolve(value: &str) -> Result<SecretString, String> {
+    let text = if let Some(name) = value.strip_prefix("env:") {
+        std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?
+    } else if let Some(path) = value.strip_prefix("file:") {
+        let path = PathBuf::from(path);
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        text.trim().to_owned()
+    } else {
+        value.to_owned()
+    };
+    if text.len() > MAX_ITEM || text.contains(['\0', '\n', '\r']) {
+        return Err("a secret is longer than a line may be".into());
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> Spec {
+        Spec { command: vec!["server".into()], ..Spec::default() }
+    }
+
+    fn url(url: &str) -> Spec {
+        Spec { url: url.into(), ..Spec::default() }
+    }
+
+    #[track_caller]
+    fn check(name: &str, spec: Spec, expected: &str) {
+        match spec.check(name) {
+            Ok(()) => assert_eq!(expected, "", "{spec:?} was accepted"),
+            Err(error) => assert!(!expected.is_empty() && error.contains(expected), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_server_has_a_name_and_one_way_to_it() {
+        check("files", command(), "");
+        check("web", url("https://example.com/mcp"), "");
+        for name in ["", "a b", "a__b", "a.b", &"a".repeat(33)] {
+            check(name, command(), "name");
+        }
+        check("files", Spec::default(), "needs a command or a url");
+        check("files", Spec { url: "http://a/".into(), ..command() }, "only one");
+        check("files", url("ftp://example.com"), "http");
+        check("files", url("https://me:secret@example.com/"), "password");
+        check("files", Spec { bearer: "sb_x".into(), ..url("http://a/") }, "env:NAME");
+        check("files", Spec { bearer: "env:X".into(), ..command() }, "for a url");
+        let oauth =
+            |secret: &str| Some(OAuth { client_id: "me".into(), client_secret: secret.into(), scopes: Vec::new() });
+        check("web", Spec { oauth: oauth("file:/x"), ..url("http://a/") }, "");
+        check("web", Spec { oauth: oauth("in clear"), ..url("http://a/") }, "client_secret");
+        check("web", Spec { oauth: oauth("env:X"), bearer: "env:Y".into(), ..url("http://a/") }, "only one");
+        check("files", Spec { max_running: 0, ..command() }, "max_running");
+        check("files", Spec { timeout_ms: Some(0), ..command() }, "timeout_ms");
+        let header = |name: &str| [(name.to_owned(), "x".to_owned())].into();
+        check("web", Spec { headers: header("X-Key"), ..url("http://a/") }, "");
+        check("web", Spec { headers: header("Mcp-Session-Id"), ..url("http://a/") }, "cannot be set");
+    }
+
+    #[test]
+    fn what_may_be_a_secret_is_not_shown() {
+        let spec = Spec { env: [("A".into(), "canary".into()), ("B".into(), "env:TOKEN".into())].into(), ..command() };
+        let shown = serde_json::to_string(&spec.masked()).unwrap();
+        assert!(!shown.contains("canary") && shown.contains("env:TOKEN"), "{shown}");
+    }
+
+    #[test]
+    fn references_are_followed_and_their_mistakes_named() {
+        use secrecy::ExposeSecret as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "abc\n").unwrap();
+        assert_eq!(resolve(&format!("file:{}", file.display())).unwrap().expose_secret(), "abc");
+        assert_eq!(resolve("plain").unwrap().expose_secret(), "plain");
+        assert!(resolve("env:NO_SUCH_VARIABLE_HERE").unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
+        assert!(resolve("file:/no/such/file").is_err());
+    }
+}
