@@ -8,8 +8,8 @@ use crate::{cargo, run};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 4] =
-    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash")];
+const TESTS: [(&str, &str); 5] =
+    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash"), ("bwrap", "bubblewrap")];
 
 pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)

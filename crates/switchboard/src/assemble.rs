@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, clock};
 use sa_nodes::{NodeOptions, Nodes};
+use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,8 @@ pub struct Gateway {
     pub router: Arc<Router>,
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
+    /// Absent when the configuration has no use for them.
+    pub sessions: Option<Arc<Sessions>>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -59,7 +62,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let spans = Spans::new(&settings.telemetry)?;
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
-    let ledger = Arc::new(StoreLedger::new(records));
+    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
 
     // The core.
     let notices = Notices::new();
@@ -97,19 +100,32 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
+    let sessions = crate::sessions::start(&config, &router, &notices, &log, records).await?;
+
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
     let gateway =
-        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, closing, housekeeping };
+        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, sessions, closing, housekeeping };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
     Ok(gateway)
 }
 
 impl Gateway {
+    /// What a principal sees, in a session of theirs if they name one.
+    pub(crate) fn view(&self, principal: Arc<sa_core::Principal>, session: Option<&str>) -> sa_core::View {
+        match &self.sessions {
+            Some(sessions) if session.is_some() => sessions.view(principal, session),
+            _ => sa_core::View::of(principal),
+        }
+    }
+
     /// Lets running calls end, tells every connection, and puts everything on disk.
     pub async fn shut_down(&self) {
         self.router.drain(millis(self.config.settings.server.drain_ms)).await;
+        if let Some(sessions) = &self.sessions {
+            sessions.shut_down().await;
+        }
         self.closing.cancel();
         self.housekeeping.cancel();
     }

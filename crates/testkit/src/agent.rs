@@ -87,11 +87,12 @@ impl Agent {
         CallSocket::connect(&self.base, &self.token).await
     }
 
-    /// The tools that it sees, by name.
+    /// The tools that it sees, by name, but for those with which sessions are used.
     pub async fn tool_names(&self) -> Vec<String> {
         let reply = self.get("/v1/tools?limit=1000").await;
         let tools = reply.body["tools"].as_array().unwrap();
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        let tools = tools.iter().filter(|tool| tool["provider"]["kind"] != "sessions");
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 }
 

@@ -23,8 +23,8 @@ pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
     Some((key, message))
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 19] {
-    let Settings { server, limits, nodes, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 25] {
+    let Settings { server, limits, nodes, sessions, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
@@ -42,6 +42,12 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 19]
         ("nodes.ping_interval_ms", nodes.ping_interval_ms, 1..=MAX_MS),
         ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
         ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
+        ("sessions.caller_timeout_ms", sessions.caller_timeout_ms, 1..=MAX_MS),
+        ("sessions.caller_grace_ms", sessions.caller_grace_ms, 0..=MAX_MS),
+        ("sessions.idle_ms", sessions.idle_ms, 1..=MAX_MS),
+        ("sessions.max_open", sessions.max_open as u64, 1..=MAX_COUNT),
+        ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
+        ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),

@@ -1,5 +1,7 @@
 //! What can be written in the configuration file, with the default of each key.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -10,6 +12,7 @@ pub struct Settings {
     pub limits: Limits,
     pub nodes: Nodes,
     pub skills: Skills,
+    pub sessions: Sessions,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,
@@ -102,6 +105,36 @@ pub enum LogFormat {
 pub struct Telemetry {
     pub otlp_endpoint: String,
     pub service_name: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sessions {
+    pub enabled: bool,
+    pub caller_timeout_ms: u64,
+    pub caller_grace_ms: u64,
+    pub idle_ms: u64,
+    pub max_open: usize,
+    pub max_pending: usize,
+    pub keep_events: u64,
+    pub default_agent: String,
+    pub agents: BTreeMap<String, sa_relay::AgentCommand>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            caller_timeout_ms: 60_000,
+            caller_grace_ms: 5_000,
+            idle_ms: 86_400_000,
+            max_open: 256,
+            max_pending: 64,
+            keep_events: 10_000,
+            default_agent: String::new(),
+            agents: BTreeMap::new(),
+        }
+    }
 }
 
 impl Default for Server {
@@ -203,6 +236,21 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "skills.dirs",
         "Directories with a folder for each skill; ~ is your home. Empty means the directory skills in the data directory.",
+    ),
+    ("sessions.enabled", "Whether agents can work in sessions here, with tools that their callers lend them."),
+    ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
+    ("sessions.caller_grace_ms", "How long a caller that has stopped listening is waited for before its tools fail at once."),
+    ("sessions.idle_ms", "A session without an agent in which nothing happens for so long is ended."),
+    ("sessions.max_open", "Sessions that may be open at once."),
+    ("sessions.max_pending", "Calls of one caller's tools that may run at once."),
+    ("sessions.keep_events", "Events that are kept of a session."),
+    (
+        "sessions.default_agent",
+        "The agent of a session that names none. Empty: the only one that is configured, else one that connects by itself.",
+    ),
+    (
+        "sessions.agents",
+        "Agents by name, each a table [sessions.agents.NAME] with command = [\"…\"]; see docs/sessions.md. Only in the file.",
     ),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
