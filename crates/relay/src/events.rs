@@ -61,12 +61,29 @@ impl Events {
 
     /// Says and keeps an event: these fields, the kind, the session, the time.
     pub(crate) fn say(&self, kind: &str, fields: Value) {
+        let event = self.event(kind, fields);
+        self.keep(&event);
+        self.tell(event);
+    }
+
+    /// The same, and returns once it is on disk, with all that was said before it.
+    pub(crate) async fn write(&self, kind: &str, fields: Value) -> Result<(), StoreError> {
+        let event = self.event(kind, fields);
+        let body = Bytes::copy_from_slice(event.as_str().as_bytes());
+        self.log.0.append(NewEntry { stream: Arc::clone(&self.stream), key: None, body }).await?;
+        self.tell(event);
+        Ok(())
+    }
+
+    fn event(&self, kind: &str, fields: Value) -> RawJson {
         let mut event = json!({ "type": kind, "session_id": &*self.session, "at_ms": clock::now_ms() });
         if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
             event.extend(fields);
         }
-        let event = RawJson::of(&event);
-        self.keep(&event);
+        RawJson::of(&event)
+    }
+
+    fn tell(&self, event: RawJson) {
         self.notices.send(Notice {
             to: Some(Arc::clone(&self.owner)),
             body: NoticeBody::Session { session: Arc::clone(&self.session), kind: SessionNews::Event, data: event },

@@ -165,7 +165,8 @@ mod tests {
         fn any_request_is_read_back(id in any::<i64>(), method in "[a-z_]{1,20}", text in any::<String>()) {
             let line = serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "x": text } });
             let Incoming::One(Ok(request)) = decode(line.to_string().as_bytes(), true) else { panic!("{line}") };
-            prop_assert_eq!(request.id.unwrap().get(), id.to_string());
+            let read = request.id.unwrap();
+            prop_assert_eq!(read.get(), id.to_string());
             prop_assert_eq!(request.method, method);
             let params: Value = serde_json::from_str(request.params.unwrap().get()).unwrap();
             prop_assert_eq!(&params["x"], &text);

@@ -142,7 +142,8 @@ impl Sessions {
                 if within.is_some_and(|own| Arc::ptr_eq(own, &session)) {
                     // The agent says something in its own session.
                     session.touch();
-                    session.events.say("agent_message", json!({ "message": message.message }));
+                    let event = json!({ "message": message.message });
+                    session.events.write("agent_message", event).await.map_err(stored)?;
                     return Ok((session, Duration::ZERO));
                 }
                 session.lend(self.router.directory(), lending, places);
@@ -164,7 +165,8 @@ impl Sessions {
         session.touch();
         self.caller_did_something(&session);
         if let Some(text) = message.message {
-            session.events.say("message", json!({ "message": text, "from": &*principal.name }));
+            let event = json!({ "message": text, "from": &*principal.name });
+            session.events.write("message", event).await.map_err(stored)?;
             if let Err(error) = agent::deliver(self, &session, &text).await {
                 if message.session_id.is_none() {
                     self.end_session(&session, &error.message).await;

@@ -79,7 +79,12 @@ impl Agent {
 
     /// The live feed.
     pub async fn follow(&self) -> Events {
-        Events::new(soon(self.request(Method::GET, "/v1/events").send()).await.unwrap())
+        self.events("/v1/events").await
+    }
+
+    /// Any stream of events.
+    pub async fn events(&self, path: &str) -> Events {
+        Events::new(soon(self.request(Method::GET, path).send()).await.unwrap())
     }
 
     /// The socket for calls.
