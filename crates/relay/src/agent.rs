@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
@@ -221,7 +221,9 @@ async fn attend(sessions: &Sessions, session: &Arc<Session>, mut child: Child, m
     info!(session = &*session.id, code, "agent ended");
     // Closed before it is told, so that whoever is told finds that a new one can be started.
     drop(queue);
-    session.events.say("agent_exited", json!({ "code": code }));
+    if let Err(error) = session.events.write("agent_exited", json!({ "code": code })).await {
+        warn!(session = &*session.id, %error, "cannot write down that the agent has ended");
+    }
 }
 
 /// Each line that an agent writes is an event.

@@ -210,6 +210,14 @@ impl Following {
         }
     }
 
+    /// What there is to tell now.
+    pub(crate) async fn rest(&mut self) -> Result<Option<Vec<News>>, CallError> {
+        let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
+        self.at = at;
+        let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
+        Ok(Some(told.map(News::Event).collect()))
+    }
+
     fn requests(&mut self) -> Vec<News> {
         let Some(session) = &self.session else { return Vec::new() };
         if let Some(requests) = &mut self.requests {

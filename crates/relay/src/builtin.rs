@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::args::{self, EventsQuery, MAX_WAIT};
-use crate::session::Session;
-use crate::sessions::Sessions;
+use crate::sessions::{Heard, Sessions};
 use crate::{END, KIND, MESSAGE, RESPOND};
 
 pub(crate) fn attach(sessions: &Arc<Sessions>) -> Option<Registration> {
@@ -70,8 +69,7 @@ async fn run(
             Box::pin(run(sessions, tool, principal, args, updates)).await
         }
         MESSAGE => {
-            let (session, wait) = sessions.message(principal, args, None).await?;
-            attend(sessions, &session, wait, updates).await
+            attend(sessions, sessions.message(principal, args, None).await?, updates).await
         }
         "session_events" => {
             let query: EventsQuery = args::read(args)?;
@@ -98,23 +96,20 @@ struct Action {
 }
 
 /// What `session_message` answers: at once, or once the agent is done, after everything that happens meanwhile was told.
-async fn attend(
-    sessions: &Sessions,
-    session: &Arc<Session>,
-    wait: Duration,
-    updates: &Updates,
-) -> Result<Value, CallError> {
+async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
+    let Heard { session, event, wait } = heard;
     if wait.is_zero() {
         return Ok(json!(session.show()));
     }
-    let _attending = sessions.notices.attend(&session.id);
     let over = Instant::now() + wait;
-    let mut following = sessions.follow(&session.owner, &session.id, Some(0)).await?;
+    let mut following = sessions.follow(&session.owner, &session.id, event).await?;
     let mut agents = session.agents.subscribe();
     // An agent that was started for this message is done when it is gone. One that comes by itself may come any time.
     let started = session.agent.is_some();
     let mut said = Vec::new();
-    loop {
+    let mut over = std::pin::pin!(tokio::time::sleep_until(over));
+    let mut last = false;
+    while !last {
         let done = async {
             if !started {
                 return std::future::pending().await;
@@ -124,8 +119,12 @@ async fn attend(
         let news = tokio::select! {
             biased;
             news = following.next() => news?,
-            () = done => break,
-            () = tokio::time::sleep_until(over) => break,
+            // All that it said was on disk before it was gone.
+            () = done => {
+                last = true;
+                following.rest().await?
+            }
+            () = &mut over => break,
         };
         let Some(news) = news else { break };
         for news in news {
@@ -143,12 +142,13 @@ async fn attend(
 }
 
 fn tools() -> Vec<Tool> {
-    let text = |about: &str| json!({ "type": "string", "description": about });
-    let number = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
-    let id = text("The session's id");
+    // Callers write null for what they do not say.
+    let text = |about: &str| json!({ "type": ["string", "null"], "description": about });
+    let number = |about: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": about });
+    let id = json!({ "type": "string", "description": "The session's id" });
     let wait = number("How long to wait, in milliseconds; 300000 at most");
     let lent = json!({
-        "type": "array",
+        "type": ["array", "null"],
         "description": "Tools of yours that the agent may call. You get a caller_tool_request for each call, and answer it with caller_tool_response.",
         "items": { "type": "object", "properties": { "name": { "type": "string" }, "description": { "type": "string" } }, "required": ["name"] },
     });
@@ -165,12 +165,12 @@ fn tools() -> Vec<Tool> {
     });
     let response = json!({
         "session_id": id,
-        "request_id": text("The request's id"),
+        "request_id": { "type": "string", "description": "The request's id" },
         "result": { "description": "What your tool gave back" },
         "error": { "description": "Why it did not; a text, or an object with message" },
-        "progress": { "type": "number", "description": "Instead of an answer: how far it is" },
-        "total": { "type": "number" },
-        "message": { "type": "string" },
+        "progress": { "type": ["number", "null"], "description": "Instead of an answer: how far it is" },
+        "total": { "type": ["number", "null"] },
+        "message": text("A word on the progress"),
         "chunk": { "description": "Instead of an answer: a part of the result" },
     });
     let events = json!({
@@ -180,7 +180,7 @@ fn tools() -> Vec<Tool> {
         "session_id": id, "wait_ms": wait,
         "known": { "type": "array", "items": { "type": "string" }, "description": "Ids of requests that you work on already" },
     });
-    let action = json!({ "action": text("message, events, list, end, response or next: as the tool of that name") });
+    let action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next: as the tool of that name" } });
     vec![
         tool("session", "The session tools in one, chosen by action.", action, &["action"]),
         tool(MESSAGE, "Starts a session, in which an agent works for you and may use tools of yours, or goes on with one.", message, &[]),

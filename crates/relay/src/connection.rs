@@ -186,8 +186,8 @@ impl Connection {
         let answer = match method {
             "caller_tool" => return self.caller_tool(params).await.map(Some),
             "session_message" => {
-                let (session, _) = self.sessions.message(&principal, params, Some(&self.session)).await?;
-                json!(session.show())
+                let heard = self.sessions.message(&principal, params, Some(&self.session)).await?;
+                json!(heard.session.show())
             }
             "session_events" => {
                 let query: EventsQuery = args::read(params)?;

@@ -66,13 +66,13 @@ impl Events {
         self.tell(event);
     }
 
-    /// The same, and returns once it is on disk, with all that was said before it.
-    pub(crate) async fn write(&self, kind: &str, fields: Value) -> Result<(), StoreError> {
+    /// The same, and gives back its id once it is on disk, with all that was said before it.
+    pub(crate) async fn write(&self, kind: &str, fields: Value) -> Result<u64, StoreError> {
         let event = self.event(kind, fields);
         let body = Bytes::copy_from_slice(event.as_str().as_bytes());
-        self.log.0.append(NewEntry { stream: Arc::clone(&self.stream), key: None, body }).await?;
+        let written = self.log.0.append(NewEntry { stream: Arc::clone(&self.stream), key: None, body }).await?;
         self.tell(event);
-        Ok(())
+        Ok(written.seq)
     }
 
     fn event(&self, kind: &str, fields: Value) -> RawJson {

@@ -45,6 +45,15 @@ pub struct Sessions {
     registration: Mutex<Option<sa_core::Registration>>,
 }
 
+/// A message that was taken.
+pub(crate) struct Heard {
+    pub(crate) session: Arc<Session>,
+    /// The event that it is.
+    pub(crate) event: Option<u64>,
+    /// How long its sender wants to wait.
+    pub(crate) wait: Duration,
+}
+
 impl Sessions {
     /// Takes up the sessions of a gateway. Those that a former one left open have ended with it.
     pub async fn start(
@@ -122,7 +131,7 @@ impl Sessions {
         principal: &Arc<Principal>,
         json: &RawJson,
         within: Option<&Arc<Session>>,
-    ) -> Result<(Arc<Session>, Duration), CallError> {
+    ) -> Result<Heard, CallError> {
         let mut message: args::Message = args::read(json)?;
         let lending = message.lending()?;
         if message.message.as_ref().is_some_and(|text| text.len() > MAX_MESSAGE) {
@@ -143,8 +152,8 @@ impl Sessions {
                     // The agent says something in its own session.
                     session.touch();
                     let event = json!({ "message": message.message });
-                    session.events.write("agent_message", event).await.map_err(stored)?;
-                    return Ok((session, Duration::ZERO));
+                    let event = session.events.write("agent_message", event).await.map_err(stored)?;
+                    return Ok(Heard { session, event: Some(event), wait: Duration::ZERO });
                 }
                 session.lend(self.router.directory(), lending, places);
                 session
@@ -164,9 +173,10 @@ impl Sessions {
         };
         session.touch();
         self.caller_did_something(&session);
+        let mut written = None;
         if let Some(text) = message.message {
             let event = json!({ "message": text, "from": &*principal.name });
-            session.events.write("message", event).await.map_err(stored)?;
+            written = Some(session.events.write("message", event).await.map_err(stored)?);
             if let Err(error) = agent::deliver(self, &session, &text).await {
                 if message.session_id.is_none() {
                     self.end_session(&session, &error.message).await;
@@ -174,7 +184,7 @@ impl Sessions {
                 return Err(error);
             }
         }
-        Ok((session, wait))
+        Ok(Heard { session, event: written, wait })
     }
 
     fn choose_agent(&self, agent: Option<String>, project: Option<&str>) -> Result<Option<String>, CallError> {
