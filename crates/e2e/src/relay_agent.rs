@@ -45,7 +45,8 @@ async fn main() -> anyhow::Result<()> {
             }
             ["call", tool, args] => println!("{}", call(&service, tool.to_owned(), serde_json::from_str(args)?).await),
             ["all", tool, count] => {
-                let calls = (0..count.parse::<u64>()?).map(|n| call(&service, tool.to_owned(), serde_json::json!({ "n": n })));
+                let calls =
+                    (0..count.parse::<u64>()?).map(|n| call(&service, tool.to_owned(), serde_json::json!({ "n": n })));
                 println!("{}", futures_util::future::join_all(calls).await.join(","));
             }
             ["exists", path] => println!("{path} {}", std::path::Path::new(path).exists()),

@@ -28,7 +28,18 @@ const TRIM_EVERY: u64 = 1_024;
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 /// Of the gateway's own environment, agents get these. Anything else may be a secret.
 const PASSED_ON: [&str; 12] = [
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
 ];
 /// Where a sandbox has what is ours.
 const INSIDE: &str = "/run/switchboard";
@@ -162,7 +173,8 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand, own_dir
 /// names are there.
 fn sandbox(command: &AgentCommand, socket: &Path, program: &Path, dir: &Path, data_dir: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["bwrap".into()];
-    let mut add = |parts: &[&dyn AsRef<std::ffi::OsStr>]| words.extend(parts.iter().map(|part| part.as_ref().to_owned()));
+    let mut add =
+        |parts: &[&dyn AsRef<std::ffi::OsStr>]| words.extend(parts.iter().map(|part| part.as_ref().to_owned()));
     add(&[&"--die-with-parent", &"--new-session", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts"]);
     if !command.network {
         add(&[&"--unshare-net"]);

@@ -15,7 +15,7 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// `session_message`. The caller and its tools stand in `context`, or beside it.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Message {
+pub(crate) struct NewMessage {
     pub(crate) message: Option<String>,
     pub(crate) session_id: Option<String>,
     pub(crate) context: Option<Context>,
@@ -57,7 +57,7 @@ pub(crate) struct Lending {
     pub(crate) timeout: Option<Duration>,
 }
 
-impl Message {
+impl NewMessage {
     /// Takes the caller's part out of the message, from wherever it stands.
     pub(crate) fn lending(&mut self) -> Result<Lending, CallError> {
         let context = self.context.take().unwrap_or_default();
@@ -90,7 +90,8 @@ fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
             return Err(invalid(format!("caller_tools: \"{name}\" stands there twice")));
         }
         if let Some(raw) = &tool.input_schema {
-            let wrong = |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
+            let wrong =
+                |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
             let schema = RawJson::parse(raw.get()).map_err(|error| wrong(&error.to_string()))?;
             if !schema.as_str().starts_with('{') {
                 return Err(wrong("it must be an object"));
@@ -162,8 +163,7 @@ pub(crate) struct Next {
     pub(crate) session_id: String,
     pub(crate) wait_ms: Option<u64>,
     /// Requests that the caller works on already.
-    #[serde(default)]
-    pub(crate) known: Vec<String>,
+    pub(crate) known: Option<Vec<String>>,
 }
 
 /// `caller_tool_response`: an answer, or a word on the way to it.
@@ -199,7 +199,7 @@ mod tests {
 
     #[track_caller]
     fn check(json: &str, caller: Option<&str>, tools: &[&str]) {
-        let mut message: Message = read(&RawJson::parse(json).unwrap()).unwrap();
+        let mut message: NewMessage = read(&RawJson::parse(json).unwrap()).unwrap();
         let lending = message.lending().unwrap();
         assert_eq!(lending.caller_id.as_deref(), caller, "{json}");
         let names: Vec<_> = lending.tools.iter().flatten().map(|tool| tool.name.clone()).collect();
@@ -209,7 +209,7 @@ mod tests {
     #[track_caller]
     fn check_refused(tools: &str) {
         let json = format!(r#"{{"message":"x","caller_tools":{tools}}}"#);
-        let refused = read::<Message>(&RawJson::parse(&json).unwrap()).and_then(|mut message| message.lending());
+        let refused = read::<NewMessage>(&RawJson::parse(&json).unwrap()).and_then(|mut message| message.lending());
         assert_eq!(refused.map(drop).map_err(|error| error.kind), Err(CallErrorKind::InvalidArgs), "{tools}");
     }
 
@@ -229,6 +229,9 @@ mod tests {
         check_refused(r#"[{"name":"a","inputSchema":[]}]"#);
         check_refused(r#"[{"name":"a","inputSchema":{"type":"nonsense"}}]"#);
         check_refused(r#"[{"description":"no name"}]"#);
-        check_refused(&format!("[{}]", (0..200).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect::<Vec<_>>().join(",")));
+        check_refused(&format!(
+            "[{}]",
+            (0..200).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect::<Vec<_>>().join(",")
+        ));
     }
 }

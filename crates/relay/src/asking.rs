@@ -69,7 +69,7 @@ impl Sessions {
         let (open, new) = loop {
             follow.borrow_and_update();
             let open = session.requests.all();
-            let known = |id: &CallId| next.known.iter().any(|known| *known == id.to_string());
+            let known = |id: &CallId| next.known.iter().flatten().any(|known| *known == id.to_string());
             let new: Vec<RawJson> =
                 open.iter().filter(|(id, _)| !known(id)).map(|(_, request)| request.clone()).collect();
             if !new.is_empty() || session.ended.is_cancelled() {
@@ -92,7 +92,8 @@ impl Sessions {
             // It may listen elsewhere as well.
             self.look_again();
         }
-        let requests: Vec<Value> = new.iter().filter_map(|request| serde_json::from_str(request.as_str()).ok()).collect();
+        let requests: Vec<Value> =
+            new.iter().filter_map(|request| serde_json::from_str(request.as_str()).ok()).collect();
         Ok(json!({ "session_id": &*session.id, "state": session.show().state, "requests": requests }))
     }
 
@@ -239,7 +240,8 @@ enum Word {
 fn word(response: &args::Response) -> Word {
     let json = |raw: &serde_json::value::RawValue| RawJson::parse(raw.get());
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
-        let message = error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);
+        let message =
+            error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);
         let kind = error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
         return Word::Answer(Err(CallError::new(kind, message)));
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sa_core::{
-    Attach, Call, CallError, CallErrorKind, Catalog, GrantId, Outcome, Output, Principal, Provider, ProviderId, RawJson,
-    Registration, Schema, Scope, Tool, Update, Updates,
+    Attach, Call, CallError, CallErrorKind, Catalog, GrantId, Outcome, Output, Principal, Provider, ProviderId,
+    RawJson, Registration, Schema, Scope, Tool, Update, Updates,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -68,9 +68,7 @@ async fn run(
             };
             Box::pin(run(sessions, tool, principal, args, updates)).await
         }
-        MESSAGE => {
-            attend(sessions, sessions.message(principal, args, None).await?, updates).await
-        }
+        MESSAGE => attend(sessions, sessions.message(principal, args, None).await?, updates).await,
         "session_events" => {
             let query: EventsQuery = args::read(args)?;
             let id = query.session_id.as_deref().ok_or_else(|| args::invalid("missing \"session_id\" (string)"))?;
@@ -129,7 +127,8 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
         let Some(news) = news else { break };
         for news in news {
             if let crate::News::Event(event) = news
-                && let (Ok(content), Ok(value)) = (RawJson::parse(&event.json), serde_json::from_str::<Value>(&event.json))
+                && let (Ok(content), Ok(value)) =
+                    (RawJson::parse(&event.json), serde_json::from_str::<Value>(&event.json))
             {
                 said.push(value);
                 updates.send(Update::Chunk { content, attachments: Vec::new() });
@@ -178,16 +177,26 @@ fn tools() -> Vec<Tool> {
     });
     let next = json!({
         "session_id": id, "wait_ms": wait,
-        "known": { "type": "array", "items": { "type": "string" }, "description": "Ids of requests that you work on already" },
+        "known": { "type": ["array", "null"], "items": { "type": "string" }, "description": "Ids of requests that you work on already" },
     });
     let action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next: as the tool of that name" } });
     vec![
         tool("session", "The session tools in one, chosen by action.", action, &["action"]),
-        tool(MESSAGE, "Starts a session, in which an agent works for you and may use tools of yours, or goes on with one.", message, &[]),
+        tool(
+            MESSAGE,
+            "Starts a session, in which an agent works for you and may use tools of yours, or goes on with one.",
+            message,
+            &[],
+        ),
         tool("session_events", "What happened in a session, oldest first.", events, &["session_id"]),
         tool("session_list", "Your sessions, newest first.", json!({}), &[]),
         tool(END, "Ends a session: its agent stops.", json!({ "session_id": id }), &["session_id"]),
-        tool("caller_tool_next", "What an agent wants of your tools, and you have not answered; waits for it.", next, &["session_id"]),
+        tool(
+            "caller_tool_next",
+            "What an agent wants of your tools, and you have not answered; waits for it.",
+            next,
+            &["session_id"],
+        ),
         tool(RESPOND, "Answers a caller_tool_request.", response, &["session_id", "request_id"]),
     ]
 }

@@ -109,7 +109,8 @@ impl Connection {
     /// Runs a request beside the others.
     async fn start(self: &Arc<Self>, request: Request) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let error = CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests are running, the limit"));
+            let error =
+                CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests are running, the limit"));
             if let Some(id) = &request.id {
                 self.say(refused(Some(id), &error)).await;
             }
@@ -162,7 +163,8 @@ impl Connection {
     }
 
     async fn answer(&self, request: Request) -> Option<String> {
-        let params = request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
+        let params =
+            request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
         let outcome = match params {
             Ok(params) if params.is_null() => self.run(&request.method, &RawJson::empty_object()).await,
             Ok(params) => self.run(&request.method, &params).await,
@@ -352,7 +354,7 @@ mod tests {
         fn lines_are_what_lies_between_breaks(
             parts in proptest::collection::vec("[a-z]{0,20}", 0..10), capacity in 1_usize..40, max in 0_usize..24,
         ) {
-            let text: String = parts.iter().map(|part| format!("{part}\n")).collect();
+            let text = parts.iter().flat_map(|part| [part.as_str(), "\n"]).collect::<String>();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let seen = runtime.block_on(lines(text.as_bytes(), capacity, max));
             let expected: Vec<_> = parts.iter().map(|part| (part.len() <= max).then(|| part.as_bytes().to_vec())).collect();

@@ -94,11 +94,8 @@ fn end_orphans() {
     let until = Instant::now() + GRACE;
     while Instant::now() < until {
         let listed = std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()));
-        let children: Vec<Pid> = listed
-            .unwrap_or_default()
-            .split_whitespace()
-            .filter_map(|id| Pid::from_raw(id.parse().ok()?))
-            .collect();
+        let children: Vec<Pid> =
+            listed.unwrap_or_default().split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect();
         if children.is_empty() {
             return;
         }

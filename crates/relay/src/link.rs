@@ -75,7 +75,7 @@ impl Link for CallerLink {
         }
         let args: &serde_json::value::RawValue = serde_json::from_str(call.args.as_str())
             .map_err(|error| CallError::new(CallErrorKind::InvalidArgs, error.to_string()))?;
-        let request = Request {
+        let request = Asked {
             kind: "caller_tool_request",
             session_id: &self.events.session,
             request_id: call.id.to_string(),
@@ -106,7 +106,7 @@ impl Link for CallerLink {
 }
 
 #[derive(serde::Serialize)]
-struct Request<'a> {
+struct Asked<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     session_id: &'a str,

@@ -144,7 +144,11 @@ impl Session {
             self.timeout_ms.store(timeout.as_millis() as u64, Ordering::Relaxed);
         }
         let before = Arc::clone(&self.lent.borrow());
-        if lending.tools.is_none() && lending.caller_id.is_none() && lending.timeout.is_none() && !before.config.is_empty() {
+        if lending.tools.is_none()
+            && lending.caller_id.is_none()
+            && lending.timeout.is_none()
+            && !before.config.is_empty()
+        {
             return;
         }
         let known = Some(before.caller_id.clone()).filter(|id| !id.is_empty());

@@ -83,7 +83,9 @@ impl Sessions {
                 view.reason = Some("the gateway stopped".into());
                 view.ended_ms = Some(clock::now_ms());
                 (view.socket, view.caller, view.pending) = (None, None, 0);
-                sessions.events_of(&view.session_id, &view.owner.id).say("session_ended", json!({ "reason": view.reason }));
+                sessions
+                    .events_of(&view.session_id, &view.owner.id)
+                    .say("session_ended", json!({ "reason": view.reason }));
                 sessions.write(&view).await?;
             }
         }
@@ -132,44 +134,41 @@ impl Sessions {
         json: &RawJson,
         within: Option<&Arc<Session>>,
     ) -> Result<Heard, CallError> {
-        let mut message: args::Message = args::read(json)?;
+        let mut message: args::NewMessage = args::read(json)?;
         let lending = message.lending()?;
         if message.message.as_ref().is_some_and(|text| text.len() > MAX_MESSAGE) {
             return Err(invalid(format!("a message has at most {MAX_MESSAGE} bytes")));
         }
         let wait = args::wait(message.wait_ms);
         let places = self.options.max_pending;
-        let session = match message.session_id.as_deref().filter(|id| !id.is_empty()) {
-            Some(id) => {
-                let session = match self.enter(principal, id) {
-                    Ok(session) => session,
-                    Err(unknown) => return Err(self.ended_or(principal, id, unknown).await),
-                };
-                if let Some(agent) = message.agent.as_ref().filter(|agent| session.agent.as_ref() != Some(agent)) {
-                    return Err(invalid(format!("the session's agent is another one than \"{agent}\"")));
-                }
-                if within.is_some_and(|own| Arc::ptr_eq(own, &session)) {
-                    // The agent says something in its own session.
-                    session.touch();
-                    let event = json!({ "message": message.message });
-                    let event = session.events.write("agent_message", event).await.map_err(stored)?;
-                    return Ok(Heard { session, event: Some(event), wait: Duration::ZERO });
-                }
-                session.lend(self.router.directory(), lending, places);
-                session
+        let session = if let Some(id) = message.session_id.as_deref().filter(|id| !id.is_empty()) {
+            let session = match self.enter(principal, id) {
+                Ok(session) => session,
+                Err(unknown) => return Err(self.ended_or(principal, id, unknown).await),
+            };
+            if let Some(agent) = message.agent.as_ref().filter(|agent| session.agent.as_ref() != Some(agent)) {
+                return Err(invalid(format!("the session's agent is another one than \"{agent}\"")));
             }
-            None => {
-                let agent = self.choose_agent(message.agent.take(), message.project_id.as_deref())?;
-                let session = self.open_session(principal, agent, within.cloned())?;
-                session.lend(self.router.directory(), lending, places);
-                session.events.say("session_started", json!({ "agent": session.agent }));
-                if let Err(error) = self.write(&session.show()).await {
-                    let why = format!("the session cannot be written down: {error}");
-                    self.end_session(&session, &why).await;
-                    return Err(CallError::new(CallErrorKind::Failed, why));
-                }
-                session
+            if within.is_some_and(|own| Arc::ptr_eq(own, &session)) {
+                // The agent says something in its own session.
+                session.touch();
+                let event = json!({ "message": message.message });
+                let event = session.events.write("agent_message", event).await.map_err(stored)?;
+                return Ok(Heard { session, event: Some(event), wait: Duration::ZERO });
             }
+            session.lend(self.router.directory(), lending, places);
+            session
+        } else {
+            let agent = self.choose_agent(message.agent.take(), message.project_id.as_deref())?;
+            let session = self.open_session(principal, agent, within.cloned())?;
+            session.lend(self.router.directory(), lending, places);
+            session.events.say("session_started", json!({ "agent": session.agent }));
+            if let Err(error) = self.write(&session.show()).await {
+                let why = format!("the session cannot be written down: {error}");
+                self.end_session(&session, &why).await;
+                return Err(CallError::new(CallErrorKind::Failed, why));
+            }
+            session
         };
         session.touch();
         self.caller_did_something(&session);

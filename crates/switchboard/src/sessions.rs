@@ -22,7 +22,8 @@ pub(crate) async fn start(
         return Ok(None);
     }
     let options = Options {
-        socket_dir: sa_relay::socket_dir(&config.data_dir).context("cannot make the directory for the sockets of sessions")?,
+        socket_dir: sa_relay::socket_dir(&config.data_dir)
+            .context("cannot make the directory for the sockets of sessions")?,
         data_dir: std::path::absolute(&config.data_dir)?,
         program: std::env::current_exe().context("cannot tell where this program is")?,
         timeout: millis(settings.caller_timeout_ms),

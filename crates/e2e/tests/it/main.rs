@@ -35,6 +35,7 @@ mod one_outcome;
 mod probes;
 mod relay_agents;
 mod relay_callers;
+mod relay_helper;
 mod relay_socket;
 mod revocation;
 mod secrets;

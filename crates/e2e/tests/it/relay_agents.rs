@@ -48,7 +48,8 @@ impl Work {
         let body = json!({ "message": "list", "agent": agent, "caller_id": "ant", "caller_tools": tools });
         let reply = caller.post("/v1/sessions", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.text);
-        let events = caller.events(&format!("/v1/sessions/{}/events?since=0", reply.body["session_id"].as_str().unwrap())).await;
+        let events =
+            caller.events(&format!("/v1/sessions/{}/events?since=0", reply.body["session_id"].as_str().unwrap())).await;
         let mut work = Self { caller: caller.clone(), session: reply.body, events };
         assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message");
         work
@@ -102,11 +103,11 @@ async fn an_agent_in_a_sandbox_uses_its_callers_tools() {
     work.answer(&request, json!({ "result": "sent" })).await;
     assert_eq!(work.said("ok").await, "sent");
     // Errors are errors, and wrong arguments never reach the caller.
-    work.order(r#"call ant_recall {}"#).await;
+    work.order("call ant_recall {}").await;
     let request = work.request().await;
     work.answer(&request, json!({ "error": "no memory" })).await;
     assert_eq!(work.said("error").await, "failed: no memory");
-    work.order(r#"call ant_send {}"#).await;
+    work.order("call ant_send {}").await;
     assert_eq!(work.said("error").await, "invalid_args: missing \"text\" (string)");
     // Side by side, answered backwards.
     work.order("all ant_recall 8").await;
@@ -130,7 +131,9 @@ async fn a_sandbox_hides_what_is_not_the_agents() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
     let token = gateway.data_dir().join("operator.token");
-    for (path, expected) in [(token.display().to_string(), "false"), ("/usr/bin/env".into(), "true"), ("/sys/kernel".into(), "false")] {
+    for (path, expected) in
+        [(token.display().to_string(), "false"), ("/usr/bin/env".into(), "true"), ("/sys/kernel".into(), "false")]
+    {
         work.order(&format!("exists {path}")).await;
         assert_eq!(work.said(&path).await, expected, "{path}");
     }
@@ -142,7 +145,12 @@ async fn a_caller_that_is_gone_is_an_error_for_the_agent_and_one_that_is_back_is
     let mut work = Work::start(&gateway.new_agent("ant").await, "free").await;
     work.order("call ant_recall {}").await;
     work.request().await;
-    let last = work.caller.call("session_events", json!({ "session_id": work.session["session_id"], "limit": 1000 })).await.result()["next"].clone();
+    let last = work
+        .caller
+        .call("session_events", json!({ "session_id": work.session["session_id"], "limit": 1000 }))
+        .await
+        .result()["next"]
+        .clone();
     // It listens no more; then it comes back to where it was.
     work.events = work.caller.events("/healthz").await;
     let offline = eventually("the agent told", || async {
@@ -242,7 +250,11 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
         events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
     };
     let first = ask("one", &Value::Null).await;
-    assert_eq!((&first["state"], texts(&first)), (&json!("idle"), vec!["got one".to_owned(), String::new()]), "{first}");
+    assert_eq!(
+        (&first["state"], texts(&first)),
+        (&json!("idle"), vec!["got one".to_owned(), String::new()]),
+        "{first}"
+    );
     let exited = first["events"].as_array().unwrap().last().unwrap();
     assert_eq!((&exited["type"], &exited["code"]), (&json!("agent_exited"), &json!(3)));
     let second = ask("two", &first["session_id"]).await;

@@ -28,7 +28,8 @@ pub(crate) fn id(session: &Value) -> &str {
 async fn answer(caller: &Agent, request: &Value, answer: Value) {
     let mut body = json!({ "request_id": request["request_id"] });
     body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
-    let reply = caller.post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body).await;
+    let reply =
+        caller.post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body).await;
     assert_eq!((reply.status, &reply.body), (202, &json!({ "received": true })));
 }
 
@@ -127,7 +128,10 @@ async fn a_long_poll_brings_requests_and_whoever_comes_back_gets_what_is_open() 
     let reply = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
     caller.call("caller_tool_response", reply).await.result();
     assert_eq!(agent.recv().await["result"], "known");
-    assert_eq!(caller.call("caller_tool_next", json!({ "session_id": session["session_id"] })).await.result()["requests"], json!([]));
+    assert_eq!(
+        caller.call("caller_tool_next", json!({ "session_id": session["session_id"] })).await.result()["requests"],
+        json!([])
+    );
 }
 
 #[tokio::test]
@@ -136,7 +140,13 @@ async fn the_live_feed_and_the_socket_for_calls_work_as_well() {
     let mut feed = caller.follow().await;
     let mut socket = caller.socket().await;
     let tools = json!([{ "name": "recall" }]);
-    socket.call("m", "session_message", json!({ "message": "work", "context": { "caller_id": "ant", "caller_tools": tools } })).await;
+    socket
+        .call(
+            "m",
+            "session_message",
+            json!({ "message": "work", "context": { "caller_id": "ant", "caller_tools": tools } }),
+        )
+        .await;
     let session = socket.wait_for("done", "m").await["result"].clone();
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(7, "recall", json!({})).await;
@@ -158,8 +168,10 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     let other = gateway.new_agent("other").await;
     answer(&other, &request, json!({ "result": "forged" })).await;
     answer(&gateway.operator(), &request, json!({ "result": "forged" })).await;
-    answer(&caller, &json!({ "session_id": session["session_id"], "request_id": "nonsense" }), json!({ "result": 0 })).await;
-    answer(&caller, &json!({ "session_id": "ses_none", "request_id": request["request_id"] }), json!({ "result": 0 })).await;
+    answer(&caller, &json!({ "session_id": session["session_id"], "request_id": "nonsense" }), json!({ "result": 0 }))
+        .await;
+    answer(&caller, &json!({ "session_id": "ses_none", "request_id": request["request_id"] }), json!({ "result": 0 }))
+        .await;
     answer(&caller, &request, json!({ "result": "genuine" })).await;
     answer(&caller, &request, json!({ "result": "twice" })).await;
     assert_eq!(agent.recv().await["result"], "genuine");
@@ -279,7 +291,8 @@ async fn a_caller_may_change_its_tools_and_end_its_session() {
     caller.post("/v1/sessions", &change).await.assert_problem(409, "conflict");
     // What happened can be read afterwards.
     let events = caller.call("session_events", json!({ "session_id": id(&session) })).await.result();
-    let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let kinds: Vec<_> =
+        events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["session_started", "message", "message", "session_ended"]);
     let mut stream = caller.events(&format!("{path}/events?since={}", events["events"][1]["id"])).await;
     assert_eq!(stream.next().await.unwrap().0, "message");

@@ -49,7 +49,11 @@ async fn malformed_lines_are_answered_and_spoil_nothing() {
         (r#"{"jsonrpc":"2.0","id":4}"#, -32600, json!(4)),
         (r#"{"jsonrpc":"2.0","id":5,"method":"nonsense"}"#, -32601, json!(5)),
         (r#"{"jsonrpc":"2.0","id":6,"method":"caller_tool","params":[1]}"#, -32602, json!(6)),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"caller_tool","params":{"tool":"send","arguments":{}}}"#, -32602, json!(7)),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"caller_tool","params":{"tool":"send","arguments":{}}}"#,
+            -32602,
+            json!(7),
+        ),
         (&format!("\"{}\"", "x".repeat(5_000)), -32600, json!(null)),
         ("\u{0}\u{1}", -32700, json!(null)),
     ] {
@@ -60,7 +64,10 @@ async fn malformed_lines_are_answered_and_spoil_nothing() {
     agent.write(r#"{"jsonrpc":"2.0","method":"nonsense"}"#).await;
     agent.write(r#"[{"id":1,"method":"project_list"},{"method":"project_list"},5]"#).await;
     let batch = agent.recv().await;
-    assert_eq!((&batch[0]["id"], &batch[1]["error"]["code"], batch.as_array().unwrap().len()), (&json!(1), &json!(-32600), 2));
+    assert_eq!(
+        (&batch[0]["id"], &batch[1]["error"]["code"], batch.as_array().unwrap().len()),
+        (&json!(1), &json!(-32600), 2)
+    );
     assert_eq!(gateway.refused("relay", "line_too_long").await, 1);
 }
 

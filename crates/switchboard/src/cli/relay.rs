@@ -36,7 +36,8 @@ pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
     let client = connect(&args.socket).await?;
     let mut config = client.config();
     let _ = tokio::time::timeout(CONFIG_PATIENCE, config.wait_for(Option::is_some)).await;
-    let relay = Relay { connection: watch::Sender::new(Some(client)).into(), tools: watch::Sender::new(Vec::new()).into() };
+    let relay =
+        Relay { connection: watch::Sender::new(Some(client)).into(), tools: watch::Sender::new(Vec::new()).into() };
     relay.take(&config.borrow().clone().unwrap_or_default());
     let serving = relay.clone().serve((tokio::io::stdin(), tokio::io::stdout()));
     let service = tokio::select! {
@@ -116,7 +117,11 @@ impl Relay {
             Err(error) => {
                 let kind = error.data.as_ref().and_then(|data| data["kind"].as_str()).unwrap_or("failed");
                 let hint = error.data.as_ref().and_then(|data| data["hint"].as_str());
-                failed(&format!("{kind}: {}{}", error.message, hint.map(|hint| format!(" ({hint})")).unwrap_or_default()))
+                failed(&format!(
+                    "{kind}: {}{}",
+                    error.message,
+                    hint.map(|hint| format!(" ({hint})")).unwrap_or_default()
+                ))
             }
         }
     }

@@ -178,7 +178,8 @@ pub(crate) async fn events(
     query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    let last =
+        headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     let after = last.or(query.since);
     let mut following =
         sessions(&app)?.follow(&identity.principal, &id, after).await.map_err(|error| Problem::from(&error))?;
