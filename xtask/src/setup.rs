@@ -8,8 +8,14 @@ use crate::{cargo, run};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 5] =
-    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash"), ("bwrap", "bubblewrap")];
+const TESTS: [(&str, &str); 6] = [
+    ("curl", "curl"),
+    ("unshare", "util-linux"),
+    ("openssl", "openssl"),
+    ("bash", "bash"),
+    ("bwrap", "bubblewrap"),
+    ("node", "nodejs"),
+];
 
 pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)

@@ -1,11 +1,14 @@
 //! A caller that uses the helper declares functions and is done: they are called, their failures and panics are errors, and a lost
 //! connection loses nothing.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use sa_caller::{Caller, Error, Session};
-use sa_testkit::{Gateway, RelaySocket, Setup, soon};
+use sa_testkit::{Gateway, RelaySocket, Setup, eventually, soon};
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::SWITCHBOARD;
@@ -80,4 +83,36 @@ async fn a_refusal_says_why() {
     let gateway = Setup::new().start().await;
     let refused = Caller::new(&gateway.url, &gateway.operator, "ant").agent("nobody").start("work").await.unwrap_err();
     assert!(matches!(refused, Error::Refused { status: 422, kind, .. } if kind == "invalid_args"));
+}
+
+#[tokio::test]
+async fn callers_in_typescript_have_the_same() {
+    let gateway = Setup::new().start().await;
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packages/caller");
+    let mut caller = Command::new("node");
+    caller.arg("examples/lend.js").args([&gateway.url, &gateway.operator]).current_dir(&package);
+    let mut caller =
+        caller.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("node is needed: cargo xtask test");
+    let mut lines = BufReader::new(caller.stdout.take().unwrap()).lines();
+    let about = soon(lines.next_line()).await.unwrap().unwrap();
+    let about: serde_json::Value = serde_json::from_str(&about).unwrap();
+    let mut agent = RelaySocket::connect(&about["socket"]).await;
+    agent.caller_tool(1, "double", json!({ "n": 21 })).await;
+    assert_eq!(agent.recv().await["result"], 42);
+    agent.caller_tool(2, "ant_fail", json!({})).await;
+    assert_eq!(agent.recv().await["error"]["message"], "it failed");
+    agent.caller_tool(3, "hang", json!({})).await;
+    let path = format!("/v1/sessions/{}", about["session_id"].as_str().unwrap());
+    eventually("the caller asked", || async {
+        (gateway.operator().get(&path).await.body["pending"] == 1).then_some(())
+    })
+    .await;
+    agent.write(r#"{"jsonrpc":"2.0","method":"cancel","params":{"id":3}}"#).await;
+    assert_eq!(soon(lines.next_line()).await.unwrap().as_deref(), Some("aborted"));
+    gateway.operator().delete(&path).await;
+    assert_eq!(soon(lines.next_line()).await.unwrap().as_deref(), Some("ended"));
+    assert!(soon(caller.wait()).await.unwrap().success());
+    let tests = Command::new("node").args(["--test", "test/events.test.js"]).current_dir(&package).output();
+    let tests = soon(tests).await.unwrap();
+    assert!(tests.status.success(), "{}", String::from_utf8_lossy(&tests.stdout));
 }
