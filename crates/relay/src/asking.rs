@@ -43,8 +43,13 @@ impl Sessions {
             follow.borrow_and_update();
             let ended = open.as_ref().is_none_or(|session| session.ended.is_cancelled());
             let (found, _) = events.after(since, limit).await.map_err(stored)?;
-            if !found.is_empty() || ended || tokio::time::timeout_at(over, follow.changed()).await.is_err() {
+            if !found.is_empty() || ended {
                 break found;
+            }
+            tokio::select! {
+                changed = follow.changed() => if changed.is_err() { break found },
+                () = self.closing.cancelled() => break found,
+                () = tokio::time::sleep_until(over) => break found,
             }
         };
         if let Some(session) = &open {
@@ -75,11 +80,11 @@ impl Sessions {
             if !new.is_empty() || session.ended.is_cancelled() {
                 break (open, new);
             }
-            let news = async {
-                tokio::select! { _ = follow.changed() => {}, () = session.ended.cancelled() => {} }
-            };
-            if tokio::time::timeout_at(over, news).await.is_err() {
-                break (open, new);
+            tokio::select! {
+                _ = follow.changed() => {}
+                () = session.ended.cancelled() => {}
+                () = self.closing.cancelled() => break (open, new),
+                () = tokio::time::sleep_until(over) => break (open, new),
             }
         };
         if open.is_empty() {

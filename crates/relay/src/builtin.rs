@@ -123,6 +123,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
                 following.rest().await?
             }
             () = &mut over => break,
+            () = sessions.closing.cancelled() => break,
         };
         let Some(news) = news else { break };
         for news in news {

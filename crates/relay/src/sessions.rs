@@ -42,6 +42,8 @@ pub struct Sessions {
     /// Wakes whoever watches over the callers.
     poke: Arc<Notify>,
     stop: CancellationToken,
+    /// Fires when questions are not to stay open any longer.
+    pub(crate) closing: CancellationToken,
     registration: Mutex<Option<sa_core::Registration>>,
 }
 
@@ -73,6 +75,7 @@ impl Sessions {
             open: Mutex::default(),
             poke: Arc::new(Notify::new()),
             stop: CancellationToken::new(),
+            closing: CancellationToken::new(),
             registration: Mutex::new(None),
         });
         for (_, record) in sessions.records.list(BUCKET).await? {
@@ -94,6 +97,17 @@ impl Sessions {
         tokio::spawn(watch_callers(Arc::downgrade(&sessions), sessions.stop.clone()));
         tokio::spawn(keep_house(Arc::downgrade(&sessions), sessions.stop.clone()));
         Ok(sessions)
+    }
+
+    /// Answers all questions that wait for something to happen, so that a gateway that stops need not wait for them.
+    pub fn wind_down(&self) {
+        self.closing.cancel();
+    }
+
+    /// What a principal's callers have been asked, in whichever session, and have not answered.
+    pub fn open_requests(&self, principal: &Principal) -> Vec<RawJson> {
+        let own = self.all().into_iter().filter(|session| session.is_owner(principal));
+        own.flat_map(|session| session.requests.all()).map(|(_, request)| request).collect()
     }
 
     /// Ends every session, and waits for their agents to be gone.

@@ -122,6 +122,9 @@ impl Gateway {
 
     /// Lets running calls end, tells every connection, and puts everything on disk.
     pub async fn shut_down(&self) {
+        if let Some(sessions) = &self.sessions {
+            sessions.wind_down();
+        }
         self.router.drain(millis(self.config.settings.server.drain_ms)).await;
         if let Some(sessions) = &self.sessions {
             sessions.shut_down().await;
@@ -206,6 +209,12 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             () = stop.cancelled() => return,
         }
         gateway.router.directory().sweep();
+        if let Some(sessions) = &gateway.sessions {
+            let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());
+            for token in gateway.tokens.list().into_iter().filter(expired) {
+                sessions.end_owned(&token.id, "the caller's token has expired").await;
+            }
+        }
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };
         let audit = Retention { entries: None, since_ms };

@@ -151,6 +151,8 @@ async fn the_live_feed_and_the_socket_for_calls_work_as_well() {
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(7, "recall", json!({})).await;
     let request = feed.wait_for("caller_tool_request").await;
+    // Whoever comes back is told again.
+    assert_eq!(caller.follow().await.wait_for("caller_tool_request").await, request);
     let reply = json!({ "session_id": session["session_id"], "request_id": request["request_id"], "result": 5 });
     socket.call("r", "caller_tool_response", reply).await;
     assert_eq!(agent.recv().await, json!({ "jsonrpc": "2.0", "id": 7, "result": 5 }));
@@ -310,4 +312,19 @@ async fn a_revoked_token_ends_its_sessions() {
     assert_eq!(agent.next().await, None);
     let seen = gateway.operator().get(&format!("/v1/sessions/{}", id(&session))).await.body;
     assert_eq!((&seen["state"], &seen["reason"]), (&json!("ended"), &json!("the caller's token was revoked")));
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_does_not_wait_for_open_questions() {
+    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let session = session(&caller).await;
+    let poll = json!({ "session_id": id(&session), "wait_ms": 300_000 });
+    let next = caller.call_later("caller_tool_next", json!({ "args": poll }));
+    let wait = json!({ "session_id": id(&session), "message": "more", "wait_ms": 300_000 });
+    let message = caller.call_later("session_message", json!({ "args": wait }));
+    eventually("both waiting", || async { (gateway.running_calls().await == 2).then_some(()) }).await;
+    gateway.stop().await;
+    assert_eq!(next.await.unwrap().result()["requests"], json!([]));
+    assert_eq!(message.await.unwrap().result()["session_id"], session["session_id"]);
 }

@@ -26,7 +26,14 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
     let mut notices = app.notices.subscribe();
     // Whoever listens here hears of requests for their tools, in whichever session.
     let attending = app.notices.attend(&identity.principal.id);
+    // Since the notices are followed already, one that comes now is told twice rather than not at all.
+    let open = app.sessions.as_ref().map(|sessions| sessions.open_requests(&identity.principal)).unwrap_or_default();
     tokio::spawn(async move {
+        for request in open {
+            if events.send(event("caller_tool_request", request.as_str())).await.is_err() {
+                return;
+            }
+        }
         let _attending = attending;
         let operator = identity.principal.role == Role::Operator;
         loop {
