@@ -11,10 +11,17 @@ const session = await startSession({
   tools: {
     double: { description: "Doubles", inputSchema: schema, run: ({ n }) => n * 2 },
     fail: { run: async () => { throw new Error("it failed"); } },
-    hang: { run: (_, signal) => new Promise((_, reject) => signal.addEventListener("abort", () => {
-      console.log("aborted");
-      reject(new Error("aborted"));
-    })) },
+    hang: {
+      run: (_, signal) => {
+        console.log("hanging");
+        return new Promise((_, reject) => {
+          signal.addEventListener("abort", () => {
+            console.log("aborted");
+            reject(new Error("aborted"));
+          });
+        });
+      },
+    },
   },
 });
 console.log(JSON.stringify(session.about));

@@ -1,6 +1,10 @@
 //! A session's agent calls tools that its caller lends. The caller hears of each call by every road, and its answer, and nobody
 //! else's, goes back.
 
+use rmcp::ServiceExt as _;
+use rmcp::model::CallToolRequestParams;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use sa_testkit::{Agent, Gateway, RelaySocket, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -327,4 +331,30 @@ async fn a_gateway_that_stops_does_not_wait_for_open_questions() {
     gateway.stop().await;
     assert_eq!(next.await.unwrap().result()["requests"], json!([]));
     assert_eq!(message.await.unwrap().result()["session_id"], session["session_id"]);
+}
+
+#[tokio::test]
+async fn a_caller_on_mcp_needs_nothing_but_tools() {
+    let (gateway, caller) = start().await;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url));
+    config.auth_header = Some(caller.token.clone());
+    let client = ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap();
+    let call = async |tool: &'static str, args: Value| {
+        let mut request = CallToolRequestParams::new(tool);
+        request.arguments = args.as_object().cloned();
+        serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap()["structuredContent"].clone()
+    };
+    let lent = json!({ "caller_id": "ant", "caller_tools": [{ "name": "recall" }] });
+    let session = call("session_message", json!({ "message": "work", "context": lent })).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let next = call("caller_tool_next", json!({ "session_id": session["session_id"], "wait_ms": 20_000 })).await;
+    let request = next["requests"][0]["request_id"].clone();
+    call(
+        "caller_tool_response",
+        json!({ "session_id": session["session_id"], "request_id": request, "result": "known" }),
+    )
+    .await;
+    assert_eq!(agent.recv().await["result"], "known");
+    client.cancel().await.unwrap();
 }
