@@ -21,7 +21,17 @@ const SEES: [(&str, &[&str]); 18] = [
     ("sa-store-faults", &["sa-core", "sa-store"]),
     (
         "switchboard",
-        &["sa-core", "sa-mcp", "sa-node", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-relay", "sa-socket", "sa-store"],
+        &[
+            "sa-core",
+            "sa-mcp",
+            "sa-node",
+            "sa-node-sdk",
+            "sa-nodes",
+            "sa-protocol",
+            "sa-relay",
+            "sa-socket",
+            "sa-store",
+        ],
     ),
     ("sa-testkit", &["*"]),
     ("sa-e2e", &["*"]),

@@ -104,8 +104,20 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
-    let gateway =
-        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, sessions, closing, housekeeping };
+    let gateway = Gateway {
+        config,
+        store,
+        log,
+        tokens,
+        journal,
+        metrics,
+        router,
+        notices,
+        nodes,
+        sessions,
+        closing,
+        housekeeping,
+    };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
     Ok(gateway)

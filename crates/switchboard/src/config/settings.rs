@@ -239,7 +239,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("sessions.enabled", "Whether agents can work in sessions here, with tools that their callers lend them."),
     ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
-    ("sessions.caller_grace_ms", "How long a caller that has stopped listening is waited for before its tools fail at once."),
+    (
+        "sessions.caller_grace_ms",
+        "How long a caller that has stopped listening is waited for before its tools fail at once.",
+    ),
     ("sessions.idle_ms", "A session without an agent in which nothing happens for so long is ended."),
     ("sessions.max_open", "Sessions that may be open at once."),
     ("sessions.max_pending", "Calls of one caller's tools that may run at once."),
