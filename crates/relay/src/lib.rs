@@ -21,6 +21,7 @@ mod rpc;
 mod session;
 mod sessions;
 mod socket;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,17 +1,16 @@
 //! All sessions of a gateway.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sa_core::store::{Expect, Log, Records, Retention, StoreError};
+use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, Journal, Notices, Principal, RawJson, Role, Router, Scope, View, clock,
 };
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -21,12 +20,8 @@ use crate::args::{self, invalid};
 use crate::events::Events;
 use crate::record::{BUCKET, SessionView};
 use crate::session::{NewSession, Session};
-use crate::{Options, agent, builtin, link, socket};
+use crate::{Options, agent, builtin, socket, watch};
 
-/// How often old sessions are looked for.
-const HOUSEKEEPING: Duration = Duration::from_secs(60);
-/// Ended sessions that are remembered, the latest.
-const MAX_REMEMBERED: usize = 1_000;
 /// Sessions that agents may start one from within another.
 const MAX_DEPTH: usize = 4;
 const MAX_MESSAGE: usize = 1 << 20;
@@ -37,10 +32,10 @@ pub struct Sessions {
     pub(crate) options: Options,
     pub(crate) tasks: TaskTracker,
     log: Arc<dyn Log>,
-    records: Arc<dyn Records>,
+    pub(crate) records: Arc<dyn Records>,
     open: Mutex<HashMap<Arc<str>, Arc<Session>>>,
     /// Wakes whoever watches over the callers.
-    poke: Arc<Notify>,
+    pub(crate) poke: Arc<Notify>,
     stop: CancellationToken,
     /// Fires when questions are not to stay open any longer.
     pub(crate) closing: CancellationToken,
@@ -94,8 +89,8 @@ impl Sessions {
         }
         let registration = builtin::attach(&sessions);
         *sessions.registration.lock().unwrap_or_else(PoisonError::into_inner) = registration;
-        tokio::spawn(watch_callers(Arc::downgrade(&sessions), sessions.stop.clone()));
-        tokio::spawn(keep_house(Arc::downgrade(&sessions), sessions.stop.clone()));
+        tokio::spawn(watch::callers(Arc::downgrade(&sessions), sessions.stop.clone()));
+        tokio::spawn(watch::keep_house(Arc::downgrade(&sessions), sessions.stop.clone()));
         Ok(sessions)
     }
 
@@ -356,7 +351,7 @@ impl Sessions {
         self.router.journal()
     }
 
-    fn all(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.open().values().cloned().collect()
     }
 
@@ -384,92 +379,4 @@ pub(crate) fn unknown(id: &str) -> CallError {
 
 pub(crate) fn stored(error: StoreError) -> CallError {
     CallError::new(CallErrorKind::Failed, error.message).retryable(true)
-}
-
-/// Sees callers come and go. Of one that is gone, every open request fails.
-async fn watch_callers(sessions: Weak<Sessions>, stop: CancellationToken) {
-    let Some(mut attendance) = sessions.upgrade().map(|sessions| sessions.notices.attendance()) else { return };
-    loop {
-        let due = {
-            let Some(sessions) = sessions.upgrade() else { return };
-            attendance.borrow_and_update();
-            let now = Instant::now();
-            let open = sessions.all();
-            for session in &open {
-                let listens = sessions.notices.attends(&session.id) || sessions.notices.attends(&session.owner.id);
-                if session.presence.look(listens, now) {
-                    info!(session = &*session.id, "the session's caller is gone");
-                    for (id, _) in session.requests.all() {
-                        if session.requests.take(id) {
-                            session.provider.complete(id, Err(link::gone()));
-                        }
-                    }
-                }
-            }
-            open.iter().filter_map(|session| session.presence.due()).min()
-        };
-        let poked = async {
-            let Some(sessions) = sessions.upgrade() else { return };
-            // Let go of while it waits: whoever holds the sessions keeps the gateway.
-            let poke = Arc::clone(&sessions.poke);
-            drop(sessions);
-            poke.notified().await;
-        };
-        let due = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = attendance.changed() => if changed.is_err() { return },
-            () = poked => {}
-            () = due => {}
-        }
-    }
-}
-
-async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(HOUSEKEEPING) => {}
-            () = stop.cancelled() => return,
-        }
-        let Some(sessions) = sessions.upgrade() else { return };
-        for session in sessions.all() {
-            if session.idle_for() >= sessions.options.idle && *session.agents.borrow() == 0 {
-                sessions.end_session(&session, "nothing happened in it for too long").await;
-            }
-            session.events.trim(sessions.kept()).await;
-        }
-        if let Err(error) = sessions.forget().await {
-            warn!(%error, "cannot delete old sessions");
-        }
-    }
-}
-
-impl Sessions {
-    /// Which events are kept.
-    pub(crate) fn kept(&self) -> Retention {
-        let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
-        Retention { entries: Some(self.options.keep_events), since_ms: Some(since_ms) }
-    }
-
-    /// Deletes what is remembered of sessions that ended long ago.
-    async fn forget(&self) -> Result<(), StoreError> {
-        let since = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
-        let mut ended: Vec<(i64, String)> = Vec::new();
-        for (id, record) in self.records.list(BUCKET).await? {
-            let view = serde_json::from_slice::<SessionView>(&record.value).ok();
-            ended.extend(view.and_then(|view| view.ended_ms).map(|at| (at, id)));
-        }
-        ended.sort_unstable_by(|a, b| b.cmp(a));
-        for (rank, (at, id)) in ended.iter().enumerate() {
-            if rank >= MAX_REMEMBERED || *at < since {
-                self.records.delete(BUCKET, id).await?;
-            }
-        }
-        Ok(())
-    }
 }
