@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 31] = [
     &[],
     &["up"],
     &["serve"],
@@ -21,6 +21,9 @@ const COMMANDS: [&[&str]; 28] = [
     &["node"],
     &["eligibility"],
     &["skills"],
+    &["sessions"],
+    &["sessions", "end"],
+    &["relay"],
     &["token"],
     &["token", "create"],
     &["token", "list"],

@@ -9,13 +9,15 @@ use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 6] = [
+const TESTS: [(&str, &str); 8] = [
     ("curl", "curl"),
     ("unshare", "util-linux"),
     ("openssl", "openssl"),
     ("bash", "bash"),
     ("npm", "npm"),
     ("python3", "python3-venv"),
+    ("bwrap", "bubblewrap"),
+    ("node", "nodejs"),
 ];
 
 pub(crate) fn compiler() -> Result<()> {

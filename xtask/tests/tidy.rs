@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 17] = [
+const SEES: [(&str, &[&str]); 19] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -14,6 +14,8 @@ const SEES: [(&str, &[&str]); 17] = [
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
     ("sa-upstream", &["sa-core"]),
+    ("sa-relay", &["sa-core", "sa-protocol"]),
+    ("sa-caller", &[]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
@@ -27,6 +29,7 @@ const SEES: [(&str, &[&str]); 17] = [
             "sa-node-sdk",
             "sa-nodes",
             "sa-protocol",
+            "sa-relay",
             "sa-socket",
             "sa-store",
             "sa-upstream",

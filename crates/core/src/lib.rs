@@ -32,7 +32,7 @@ pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, Question, Trace
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
 pub use documents::{DocumentError, Documents, Listing};
 pub use json::RawJson;
-pub use notice::{Notice, NoticeBody, Notices, SessionNews};
+pub use notice::{Attendance, Notice, NoticeBody, Notices, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};
 pub use principal::{Principal, Role, Scope, View};

@@ -1,8 +1,9 @@
 //! What must reach a principal outside any call.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::json::RawJson;
 
@@ -37,25 +38,106 @@ pub enum SessionNews {
 
 /// Carries notices to every surface, each of which delivers them in its own way.
 #[derive(Debug, Clone)]
-pub struct Notices(broadcast::Sender<Arc<Notice>>);
+pub struct Notices {
+    sender: broadcast::Sender<Arc<Notice>>,
+    present: Arc<Present>,
+}
+
+/// Who can be told something right now.
+#[derive(Debug)]
+struct Present {
+    count: Mutex<HashMap<Arc<str>, usize>>,
+    changes: watch::Sender<u64>,
+}
 
 impl Notices {
     pub fn new() -> Self {
-        Self(broadcast::channel(CAPACITY).0)
+        let present = Present { count: Mutex::default(), changes: watch::Sender::new(0) };
+        Self { sender: broadcast::channel(CAPACITY).0, present: Arc::new(present) }
     }
 
     pub fn send(&self, notice: Notice) {
         // Nobody listening is no error.
-        let _ = self.0.send(Arc::new(notice));
+        let _ = self.sender.send(Arc::new(notice));
     }
 
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Notice>> {
-        self.0.subscribe()
+        self.sender.subscribe()
+    }
+
+    /// Says that somebody reads along, for as long as the answer is kept: a principal by its id, which a surface says
+    /// for every open stream on which it delivers notices, or whoever watches one session, by the session's id.
+    pub fn attend(&self, whom: &Arc<str>) -> Attendance {
+        *self.present.lock().entry(Arc::clone(whom)).or_default() += 1;
+        self.present.changed();
+        Attendance { present: Arc::clone(&self.present), whom: Arc::clone(whom) }
+    }
+
+    /// Whether somebody reads along under this id.
+    pub fn attends(&self, whom: &str) -> bool {
+        self.present.lock().contains_key(whom)
+    }
+
+    /// Changes whenever somebody comes or goes.
+    pub fn attendance(&self) -> watch::Receiver<u64> {
+        self.present.changes.subscribe()
     }
 }
 
 impl Default for Notices {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Present {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|revision| *revision += 1);
+    }
+}
+
+/// Somebody reads along. Dropping it says that they left.
+#[derive(Debug)]
+pub struct Attendance {
+    present: Arc<Present>,
+    whom: Arc<str>,
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        {
+            let mut count = self.present.lock();
+            if let Some(left) = count.get_mut(&self.whom) {
+                *left -= 1;
+                if *left == 0 {
+                    count.remove(&self.whom);
+                }
+            }
+        }
+        self.present.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_is_there_until_the_last_of_their_streams_ends() {
+        let notices = Notices::new();
+        let mut changes = notices.attendance();
+        let (ant, bee): (Arc<str>, Arc<str>) = ("ant".into(), "bee".into());
+        let first = notices.attend(&ant);
+        let second = notices.attend(&ant);
+        drop(first);
+        assert!(notices.attends(&ant) && !notices.attends(&bee));
+        changes.borrow_and_update();
+        drop(second);
+        assert!(!notices.attends(&ant) && changes.has_changed().unwrap());
+        assert!(notices.present.lock().is_empty(), "nothing stays of who left");
     }
 }

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, clock};
 use sa_nodes::{NodeOptions, Nodes};
+use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
@@ -40,6 +41,8 @@ pub struct Gateway {
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
     pub upstreams: Arc<Upstreams>,
+    /// Absent when the configuration has no use for them.
+    pub sessions: Option<Arc<Sessions>>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -100,7 +103,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
-    let upstreams = Upstreams::load(directory, records, &settings.upstream, closing.clone()).await?;
+    let upstreams = Upstreams::load(directory, Arc::clone(&records), &settings.upstream, closing.clone()).await?;
+    let sessions = crate::sessions::start(&config, &router, &notices, &log, records).await?;
 
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
@@ -115,6 +119,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         notices,
         nodes,
         upstreams,
+        sessions,
         closing,
         housekeeping,
     };
@@ -124,9 +129,23 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 }
 
 impl Gateway {
+    /// What a principal sees, in a session of theirs if they name one.
+    pub(crate) fn view(&self, principal: Arc<sa_core::Principal>, session: Option<&str>) -> sa_core::View {
+        match &self.sessions {
+            Some(sessions) if session.is_some() => sessions.view(principal, session),
+            _ => sa_core::View::of(principal),
+        }
+    }
+
     /// Lets running calls end, tells every connection, and puts everything on disk.
     pub async fn shut_down(&self) {
+        if let Some(sessions) = &self.sessions {
+            sessions.wind_down();
+        }
         self.router.drain(millis(self.config.settings.server.drain_ms)).await;
+        if let Some(sessions) = &self.sessions {
+            sessions.shut_down().await;
+        }
         self.closing.cancel();
         self.housekeeping.cancel();
     }
@@ -207,6 +226,12 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             () = stop.cancelled() => return,
         }
         gateway.router.directory().sweep();
+        if let Some(sessions) = &gateway.sessions {
+            let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());
+            for token in gateway.tokens.list().into_iter().filter(expired) {
+                sessions.end_owned(&token.id, "the caller's token has expired").await;
+            }
+        }
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };
         let audit = Retention { entries: None, since_ms };

@@ -18,6 +18,7 @@ pub mod metrics;
 mod place;
 pub mod redact;
 pub mod serve;
+mod sessions;
 pub mod skills;
 pub mod telemetry;
 pub mod tokens;

@@ -79,7 +79,12 @@ impl Agent {
 
     /// The live feed.
     pub async fn follow(&self) -> Events {
-        Events::new(soon(self.request(Method::GET, "/v1/events").send()).await.unwrap())
+        self.events("/v1/events").await
+    }
+
+    /// Any stream of events.
+    pub async fn events(&self, path: &str) -> Events {
+        Events::new(soon(self.request(Method::GET, path).send()).await.unwrap())
     }
 
     /// The socket for calls.
@@ -87,11 +92,12 @@ impl Agent {
         CallSocket::connect(&self.base, &self.token).await
     }
 
-    /// The tools that it sees, by name.
+    /// The tools that it sees, by name, but for those with which sessions are used.
     pub async fn tool_names(&self) -> Vec<String> {
         let reply = self.get("/v1/tools?limit=1000").await;
         let tools = reply.body["tools"].as_array().unwrap();
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        let tools = tools.iter().filter(|tool| tool["provider"]["kind"] != "sessions");
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_tool_is_listed_with_what_it_says_of_itself() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } } });
     let full = json!({
         "name": "notes.search", "title": "Search", "description": "Finds notes.",
@@ -29,7 +29,7 @@ async fn a_tool_is_listed_with_what_it_says_of_itself() {
 
 #[tokio::test]
 async fn pages_hold_every_tool_once_in_order() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let mut hello = Hello::new("n");
     for number in (0..25).rev() {
         hello = hello.tool(&format!("many.t{number:02}"));

@@ -190,6 +190,7 @@ async fn what_is_for_operators_is_for_nobody_else() {
         "/v1/events",
         "/v1/eligibility",
         "/v1/skills",
+        "/v1/sessions",
         "/openapi.json",
         "/healthz",
         "/readyz",

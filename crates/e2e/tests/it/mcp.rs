@@ -24,7 +24,7 @@ fn call(tool: &'static str, args: serde_json::Value) -> CallToolRequestParams {
 
 #[tokio::test]
 async fn a_client_lists_and_calls_the_tools_of_a_node() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let _node = Hello::new("mac").tool("notes.search").tool("Bash").connect(&gateway).await.echo();
     let client = connect(&gateway, &gateway.operator).await.unwrap();
     let names: Vec<_> = client.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name.into_owned()).collect();

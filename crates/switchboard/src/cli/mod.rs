@@ -9,7 +9,9 @@ mod lists;
 mod mcp;
 mod node;
 mod output;
+mod relay;
 mod run;
+mod sessions;
 mod skills;
 mod sse;
 mod tail;
@@ -75,6 +77,10 @@ enum Command {
     Eligibility(skills::EligibilityArgs),
     /// The skills, and the hosts they can be followed on.
     Skills,
+    /// The sessions in which agents work for their callers; with an id, one session.
+    Sessions(sessions::SessionsArgs),
+    /// For an agent in a session: its caller's tools as an MCP server on stdin and stdout.
+    Relay(relay::RelayArgs),
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -100,6 +106,12 @@ enum Command {
     /// Print the OpenAPI description of the HTTP API.
     #[command(hide = true)]
     Openapi,
+    /// Run an agent's command until it or the gateway ends.
+    #[command(hide = true)]
+    AgentKeeper {
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
 }
 
 /// Runs the command line. Failures have been printed when this returns.
@@ -150,6 +162,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Skills => block_on(skills::skills(global)),
         Command::Node(args) => node::run(global, args),
         Command::Mcp(args) => block_on(mcp::run(global, args)),
+        Command::Sessions(args) => block_on(sessions::run(global, args)),
+        Command::Relay(args) => block_on(relay::run(args)),
+        Command::AgentKeeper { command } => std::process::exit(sa_relay::keeper::keep(&command)),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),

@@ -23,8 +23,8 @@ pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
     Some((key, message))
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 23] {
-    let Settings { server, limits, nodes, mcp, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 29] {
+    let Settings { server, limits, nodes, mcp, sessions, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
@@ -46,6 +46,12 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 23]
         ("mcp.max_sessions", mcp.max_sessions as u64, 1..=MAX_COUNT),
         ("mcp.resume_ms", mcp.resume_ms, 0..=MAX_MS),
         ("mcp.task_after_ms", mcp.task_after_ms, 0..=MAX_MS),
+        ("sessions.caller_timeout_ms", sessions.caller_timeout_ms, 1..=MAX_MS),
+        ("sessions.caller_grace_ms", sessions.caller_grace_ms, 0..=MAX_MS),
+        ("sessions.idle_ms", sessions.idle_ms, 1..=MAX_MS),
+        ("sessions.max_open", sessions.max_open as u64, 1..=MAX_COUNT),
+        ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
+        ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),

@@ -84,6 +84,14 @@ impl Config {
         for (name, spec) in &settings.upstream {
             spec.check(name).map_err(|error| wrong(&format!("upstream.{name}"), error))?;
         }
+        let sessions = &settings.sessions;
+        if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
+            let message = format!("there is no [sessions.agents.{}]", sessions.default_agent);
+            return Err(wrong("sessions.default_agent", message));
+        }
+        if let Some((name, _)) = sessions.agents.iter().find(|(_, agent)| agent.command.is_empty()) {
+            return Err(wrong("sessions.agents", format!("the command of \"{name}\" must have a program in it")));
+        }
         if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
             return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
         }

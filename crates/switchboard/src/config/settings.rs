@@ -15,6 +15,7 @@ pub struct Settings {
     pub mcp: Mcp,
     /// By name; what each may hold is in `docs/upstream.md`.
     pub upstream: BTreeMap<String, sa_upstream::Spec>,
+    pub sessions: Sessions,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,
@@ -117,6 +118,36 @@ pub enum LogFormat {
 pub struct Telemetry {
     pub otlp_endpoint: String,
     pub service_name: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sessions {
+    pub enabled: bool,
+    pub caller_timeout_ms: u64,
+    pub caller_grace_ms: u64,
+    pub idle_ms: u64,
+    pub max_open: usize,
+    pub max_pending: usize,
+    pub keep_events: u64,
+    pub default_agent: String,
+    pub agents: BTreeMap<String, sa_relay::AgentCommand>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            caller_timeout_ms: 60_000,
+            caller_grace_ms: 5_000,
+            idle_ms: 86_400_000,
+            max_open: 256,
+            max_pending: 64,
+            keep_events: 10_000,
+            default_agent: String::new(),
+            agents: BTreeMap::new(),
+        }
+    }
 }
 
 impl Default for Server {
@@ -250,6 +281,24 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "mcp.task_after_ms",
         "After how long a call becomes a task, which its client asks about later, if the client knows tasks.",
+    ),
+    ("sessions.enabled", "Whether agents can work in sessions here, with tools that their callers lend them."),
+    ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
+    (
+        "sessions.caller_grace_ms",
+        "How long a caller that has stopped listening is waited for before its tools fail at once.",
+    ),
+    ("sessions.idle_ms", "A session without an agent in which nothing happens for so long is ended."),
+    ("sessions.max_open", "Sessions that may be open at once."),
+    ("sessions.max_pending", "Calls of one caller's tools that may run at once."),
+    ("sessions.keep_events", "Events that are kept of a session."),
+    (
+        "sessions.default_agent",
+        "The agent of a session that names none. Empty: the only one that is configured, else one that connects by itself.",
+    ),
+    (
+        "sessions.agents",
+        "Agents by name, each a table [sessions.agents.NAME] with command = [\"…\"]; see docs/sessions.md. Only in the file.",
     ),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use sa_core::{NoticeBody, Role};
+use sa_core::{NoticeBody, Role, SessionNews};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -16,14 +16,25 @@ use crate::tokens::Identity;
 const QUEUE: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, and for operators `node_event` (what a
+/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `session` (what happens in
+/// sessions of yours), `caller_tool_request` (what their agents want of your tools), and for operators `node_event` (what a
 /// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
 #[utoipa::path(get, path = "/v1/events", tag = "calls", responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
 pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
     let (events, body) = mpsc::channel(QUEUE);
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();
+    // Whoever listens here hears of requests for their tools, in whichever session.
+    let attending = app.notices.attend(&identity.principal.id);
+    // Since the notices are followed already, one that comes now is told twice rather than not at all.
+    let open = app.sessions.as_ref().map(|sessions| sessions.open_requests(&identity.principal)).unwrap_or_default();
     tokio::spawn(async move {
+        for request in open {
+            if events.send(event("caller_tool_request", request.as_str())).await.is_err() {
+                return;
+            }
+        }
+        let _attending = attending;
         let operator = identity.principal.role == Role::Operator;
         loop {
             let text = tokio::select! {
@@ -45,7 +56,10 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
                 notice = notices.recv() => match notice {
                     Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => match &notice.body {
                         NoticeBody::ToolsChanged { revision } => event("tools_changed", &format!("{{\"revision\":{revision}}}")),
-                        NoticeBody::Session { data, .. } => event("session", data.as_str()),
+                        NoticeBody::Session { kind, data, .. } => match kind {
+                            SessionNews::CallerToolRequest => event("caller_tool_request", data.as_str()),
+                            SessionNews::Event => event("session", data.as_str()),
+                        },
                     },
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,

@@ -69,7 +69,7 @@ pub(crate) async fn invoke(
     let body: InvokeBody<'_> = parse(&body)?;
     let tool = body.tool.into_owned();
     let call = CallBody::new(body.args, body.session_key, body.timeout_ms, body.idempotency_key);
-    let request = call_request("invoke", identity, tool.clone(), call, &headers)?;
+    let request = call_request(&app, "invoke", identity, tool.clone(), call, &headers)?;
     let finished = app.router.start(request, None).outcome().await;
     let (request_id, duration_ms) = (finished.id.to_string(), finished.duration.as_millis() as u64);
     let response = match &finished.outcome {

@@ -68,7 +68,7 @@ async fn prepare(
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
         caller.scopes = session.into_iter().chain(channel).collect();
-        if let Some(scope) = caller.scopes.iter().find(|scope| !may_enter(&identity, scope)) {
+        if let Some(scope) = caller.scopes.iter().find(|scope| !may_enter(&app, &identity, scope)) {
             return Err(no_such_scope(scope));
         }
     }
@@ -76,9 +76,13 @@ async fn prepare(
     Ok(axum::http::Request::from_parts(parts, body))
 }
 
-/// Operators see everything that there is, so they may look into every scope.
-fn may_enter(identity: &Identity, _scope: &Scope) -> bool {
-    identity.principal.role == Role::Operator
+/// Operators see everything that there is, so they may look into every scope. A session is open to its owner.
+fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> bool {
+    let owns = |id: &str| {
+        let view = app.view(Arc::clone(&identity.principal), Some(id));
+        view.scopes().any(|known| known == scope)
+    };
+    identity.principal.role == Role::Operator || matches!(scope, Scope::Session(id) if owns(id))
 }
 
 fn no_such_scope(scope: &Scope) -> Problem {

@@ -14,6 +14,7 @@ mod mcp;
 mod nodes;
 mod openapi;
 mod problem;
+mod sessions;
 mod skills;
 mod sse;
 mod tokens;
@@ -78,6 +79,10 @@ fn routes(gateway: App) -> Router {
         .route("/v1/upstream", get(upstream::list).post(upstream::add))
         .route("/v1/upstream/{name}", delete(upstream::remove))
         .route("/v1/upstream/{name}/restart", post(upstream::restart))
+        .route("/v1/sessions", get(sessions::list).post(sessions::message))
+        .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::end))
+        .route("/v1/sessions/{id}/events", get(sessions::events))
+        .route("/v1/sessions/{id}/responses", post(sessions::respond))
         .route("/v1/skills", get(skills::list))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))

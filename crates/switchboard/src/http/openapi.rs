@@ -13,6 +13,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::calls::list, super::calls::show, super::calls::cancel, super::calls_ws::upgrade, super::events::follow,
         super::nodes::list, super::nodes::upgrade, super::eligibility::probe, super::eligibility::answer, super::skills::list,
         super::upstream::list, super::upstream::add, super::upstream::remove, super::upstream::restart,
+        super::sessions::list, super::sessions::show, super::sessions::message, super::sessions::respond,
+        super::sessions::end, super::sessions::events,
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,
         super::health::status, super::health::metrics, super::health::healthz, super::health::readyz,

@@ -125,6 +125,9 @@ pub(crate) async fn revoke(
     })?;
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(&app, &identity, "token.revoked", &record);
+    if let Some(sessions) = &app.sessions {
+        sessions.end_owned(&record.id, "the caller's token was revoked").await;
+    }
     // In a task of its own: an operator who hangs up must not keep it from the disk.
     let written = record.clone();
     let writing = tokio::spawn(async move { app.tokens.persist(&written).await });

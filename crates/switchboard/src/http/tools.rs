@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{CallId, Finished, Output, RawJson, View};
+use sa_core::{CallId, Finished, Output, RawJson};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
@@ -37,6 +37,8 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
     /// Tools on a page, 1,000 at most.
     limit: Option<usize>,
+    /// A session of yours, whose caller's tools are listed as well.
+    session: Option<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -83,7 +85,7 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let view = View::of(identity.principal);
+    let view = app.view(identity.principal, query.session.as_deref());
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
@@ -119,7 +121,7 @@ pub(crate) struct CallBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = Object)]
     args: Option<&'a RawValue>,
-    /// The session that the call belongs to; nodes are told.
+    /// The session that the call belongs to; nodes are told. In a session of yours, its caller's tools can be called.
     #[serde(borrow)]
     session_key: Option<Cow<'a, str>>,
     /// Time limit; progress extends it.
@@ -179,7 +181,7 @@ where
     let (Parts { headers, .. }, body) = request.into_parts();
     let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-    let request = call_request("rest", identity, name, body, &headers)?;
+    let request = call_request(app, "rest", identity, name, body, &headers)?;
     if accepts_events(&headers) {
         return Ok(sse::stream(app, request));
     }
@@ -203,6 +205,7 @@ pub(super) fn check_words(tool: &str, session_key: Option<&str>, idempotency_key
 
 /// What both ways of calling a tool over REST make of their body.
 pub(super) fn call_request(
+    app: &App,
     surface: &'static str,
     identity: Identity,
     tool: String,
@@ -221,7 +224,7 @@ pub(super) fn call_request(
     Ok(CallRequest {
         tool,
         args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
-        view: View::of(identity.principal),
+        view: app.view(identity.principal, body.session_key.as_deref()),
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),

@@ -1,0 +1,268 @@
+//! An agent that the gateway starts for a session reaches its caller's tools from inside a sandbox, and ends with its session and
+//! with its gateway, whatever ends that.
+
+use std::path::Path;
+
+use sa_testkit::{Agent, Events, Gateway, Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+const AGENT: &str = env!("CARGO_BIN_EXE_e2e-relay-agent");
+
+/// A gateway with two agents: the same program, in a sandbox and without.
+fn setup() -> Setup {
+    let dir = Path::new(AGENT).parent().unwrap().display();
+    Setup::new().config(&format!(
+        r#"
+[sessions]
+caller_grace_ms = 100
+default_agent = "boxed"
+[sessions.agents.boxed]
+command = ["{AGENT}"]
+sandbox = true
+read = ["{dir}"]
+[sessions.agents.free]
+command = ["{AGENT}"]
+[sessions.agents.oneshot]
+command = ["sh", "-c", "read word; echo got $word; echo $SA_SECRET; exit 3"]
+input = "text"
+[sessions.agents.broken]
+command = ["/nonexistent/program"]
+"#
+    ))
+}
+
+struct Work {
+    caller: Agent,
+    session: Value,
+    events: Events,
+}
+
+impl Work {
+    async fn start(caller: &Agent, agent: &str) -> Self {
+        let tools = json!([
+            { "name": "recall", "description": "Remembers" },
+            { "name": "send", "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] } },
+        ]);
+        let body = json!({ "message": "list", "agent": agent, "caller_id": "ant", "caller_tools": tools });
+        let reply = caller.post("/v1/sessions", &body).await;
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        let events =
+            caller.events(&format!("/v1/sessions/{}/events?since=0", reply.body["session_id"].as_str().unwrap())).await;
+        let mut work = Self { caller: caller.clone(), session: reply.body, events };
+        assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message");
+        work
+    }
+
+    fn path(&self, below: &str) -> String {
+        format!("/v1/sessions/{}{below}", self.session["session_id"].as_str().unwrap())
+    }
+
+    async fn order(&self, message: &str) {
+        let body = json!({ "session_id": self.session["session_id"], "message": message });
+        let reply = self.caller.post("/v1/sessions", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+
+    /// The rest of the agent's next line that begins with this word.
+    async fn said(&mut self, word: &str) -> String {
+        loop {
+            let line = self.events.wait_for("output").await;
+            let line = line["text"].as_str().unwrap().to_owned();
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    async fn request(&mut self) -> Value {
+        self.events.wait_for("caller_tool_request").await
+    }
+
+    async fn answer(&self, request: &Value, answer: Value) {
+        let mut body = json!({ "request_id": request["request_id"] });
+        body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+        assert_eq!(self.caller.post(&self.path("/responses"), &body).await.status, 202);
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    // One that is dead and not yet collected is dead.
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[tokio::test]
+async fn an_agent_in_a_sandbox_uses_its_callers_tools() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
+    work.order(r#"call ant_send {"text":"hi"}"#).await;
+    let request = work.request().await;
+    assert_eq!(request["arguments"], json!({ "text": "hi" }));
+    work.answer(&request, json!({ "result": "sent" })).await;
+    assert_eq!(work.said("ok").await, "sent");
+    // Errors are errors, and wrong arguments never reach the caller.
+    work.order("call ant_recall {}").await;
+    let request = work.request().await;
+    work.answer(&request, json!({ "error": "no memory" })).await;
+    assert_eq!(work.said("error").await, "failed: no memory");
+    work.order("call ant_send {}").await;
+    assert_eq!(work.said("error").await, "invalid_args: missing \"text\" (string)");
+    // Side by side, answered backwards.
+    work.order("all ant_recall 8").await;
+    let mut requests = Vec::new();
+    for _ in 0..8 {
+        requests.push(work.request().await);
+    }
+    for request in requests.iter().rev() {
+        work.answer(request, json!({ "result": format!("n{}", request["arguments"]["n"]) })).await;
+    }
+    assert_eq!(work.said("ok n0").await, ",ok n1,ok n2,ok n3,ok n4,ok n5,ok n6,ok n7");
+    // Tools come and go while it runs.
+    work.order("follow").await;
+    let change = json!({ "session_id": work.session["session_id"], "caller_tools": [{ "name": "ring" }] });
+    assert_eq!(work.caller.post("/v1/sessions", &change).await.status, 200);
+    assert_eq!(work.said("tools").await, "ant_ring session_events session_message");
+}
+
+#[tokio::test]
+async fn a_sandbox_hides_what_is_not_the_agents() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
+    let token = gateway.data_dir().join("operator.token");
+    for (path, expected) in
+        [(token.display().to_string(), "false"), ("/usr/bin/env".into(), "true"), ("/sys/kernel".into(), "false")]
+    {
+        work.order(&format!("exists {path}")).await;
+        assert_eq!(work.said(&path).await, expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_is_gone_is_an_error_for_the_agent_and_one_that_is_back_is_asked() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let mut work = Work::start(&gateway.new_agent("ant").await, "free").await;
+    work.order("call ant_recall {}").await;
+    work.request().await;
+    let last = work
+        .caller
+        .call("session_events", json!({ "session_id": work.session["session_id"], "limit": 1000 }))
+        .await
+        .result()["next"]
+        .clone();
+    // It listens no more; then it comes back to where it was.
+    work.events = work.caller.events("/healthz").await;
+    let offline = eventually("the agent told", || async {
+        let query = json!({ "session_id": work.session["session_id"], "since": last });
+        // By somebody else: whoever asks is not gone.
+        let events = gateway.operator().call("session_events", query).await.result();
+        events["events"].as_array()?.iter().find(|event| event["type"] == "output").cloned()
+    })
+    .await;
+    assert!(offline["text"].as_str().unwrap().starts_with("error offline: "), "{offline}");
+    work.events = work.caller.events(&work.path("/events")).await;
+    work.order("call ant_recall {}").await;
+    let request = work.request().await;
+    work.answer(&request, json!({ "result": "here" })).await;
+    assert_eq!(work.said("ok").await, "here");
+}
+
+#[tokio::test]
+async fn everything_that_an_agent_started_ends_with_its_session() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let mut work = Work::start(&gateway.new_agent("ant").await, "free").await;
+    work.order("stray").await;
+    let stray = work.said("stray").await;
+    assert!(is_alive(&stray));
+    let ended = gateway.cli(&["sessions", "end", work.session["session_id"].as_str().unwrap()]).run().await;
+    ended.assert_code(0);
+    eventually("the stray process dead", || async { (!is_alive(&stray)).then_some(()) }).await;
+    eventually("the agent's directory gone", || async {
+        let mut left = std::fs::read_dir(gateway.data_dir().join("relay")).unwrap();
+        left.next().is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_that_an_agent_started_ends_with_a_gateway_that_is_killed() {
+    let mut gateway = setup().spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let mut free = Work::start(&caller, "free").await;
+    free.order("stray").await;
+    let stray = free.said("stray").await;
+    let boxed = Work::start(&caller, "boxed").await;
+    let inside = processes_of(&gateway);
+    assert!(inside.len() >= 6, "keepers, agents, relays: {inside:?}");
+    gateway.kill().await;
+    for pid in inside.iter().chain([&stray]) {
+        eventually("the process dead", || async { (!is_alive(pid)).then_some(()) }).await;
+    }
+    // The next gateway knows of them, and says why they are over.
+    let address = gateway.address().to_owned();
+    let gateway = setup().on(&gateway).at(&address).spawn(SWITCHBOARD).await;
+    for session in [&free, &boxed] {
+        let seen = caller.get(&session.path("")).await.body;
+        assert_eq!((&seen["state"], &seen["reason"]), (&json!("ended"), &json!("the gateway stopped")));
+        assert!(seen.get("socket").is_none());
+    }
+    let mut past = caller.events(&free.path("/events?since=0")).await;
+    assert_eq!(past.wait_for("message").await["message"], "list");
+    assert_eq!(past.wait_for("session_ended").await["reason"], "the gateway stopped");
+    assert_eq!(past.next().await, None);
+    let body = json!({ "session_id": free.session["session_id"], "message": "list" });
+    caller.post("/v1/sessions", &body).await.assert_problem(409, "conflict");
+    // And works.
+    let listed = gateway.cli(&["sessions"]).run().await;
+    listed.assert_code(0);
+    assert!(listed.stdout.contains("ended: the gateway stopped"), "{}", listed.stdout);
+    Work::start(&caller, "boxed").await;
+    gateway.stop().await;
+}
+
+/// All processes below a gateway.
+fn processes_of(gateway: &Gateway) -> Vec<String> {
+    let mut found = vec![gateway.pid().to_string()];
+    let mut at = 0;
+    while let Some(pid) = found.get(at).cloned() {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().map(str::to_owned));
+        }
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+#[tokio::test]
+async fn a_program_that_answers_once_is_started_for_each_message() {
+    let gateway = setup().env("SA_SECRET", "not-for-agents").spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let ask = |message: &str, id: &Value| {
+        let body = json!({ "message": message, "agent": "oneshot", "session_id": id, "wait_ms": 20_000 });
+        let caller = caller.clone();
+        async move { caller.post("/v1/sessions", &body).await.body }
+    };
+    let texts = |answer: &Value| -> Vec<String> {
+        let events = answer["events"].as_array().unwrap().iter().filter(|event| event["type"] == "output");
+        events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = ask("one", &Value::Null).await;
+    assert_eq!(
+        (&first["state"], texts(&first)),
+        (&json!("idle"), vec!["got one".to_owned(), String::new()]),
+        "{first}"
+    );
+    let exited = first["events"].as_array().unwrap().last().unwrap();
+    assert_eq!((&exited["type"], &exited["code"]), (&json!("agent_exited"), &json!(3)));
+    let second = ask("two", &first["session_id"]).await;
+    assert!(texts(&second).contains(&"got two".to_owned()), "{second}");
+    // One that cannot be started says so, as what it says.
+    let broken = json!({ "message": "x", "agent": "broken", "wait_ms": 20_000 });
+    let broken = caller.post("/v1/sessions", &broken).await.body;
+    assert!(texts(&broken)[0].starts_with("cannot start /nonexistent/program"), "{broken}");
+    let nobody = json!({ "message": "x", "agent": "nobody" });
+    caller.post("/v1/sessions", &nobody).await.assert_problem(422, "invalid_args");
+}

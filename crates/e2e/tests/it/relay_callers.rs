@@ -1,0 +1,360 @@
+//! A session's agent calls tools that its caller lends. The caller hears of each call by every road, and its answer, and nobody
+//! else's, goes back.
+
+use rmcp::ServiceExt as _;
+use rmcp::model::CallToolRequestParams;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use sa_testkit::{Agent, Gateway, RelaySocket, Setup, eventually};
+use serde_json::{Value, json};
+
+/// A session of this caller's, whose tools are `send` (with a schema) and `recall`.
+pub(crate) async fn session(caller: &Agent) -> Value {
+    session_with(caller, json!({})).await
+}
+
+async fn session_with(caller: &Agent, more: Value) -> Value {
+    let mut body = json!({ "message": "work", "context": { "caller_id": "ant", "caller_tools": [
+        { "name": "send", "description": "Sends it", "inputSchema": {
+            "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] } },
+        { "name": "recall" },
+    ] } });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let reply = caller.post("/v1/sessions", &body).await;
+    assert_eq!(reply.status, 201, "{}", reply.text);
+    reply.body
+}
+
+pub(crate) fn id(session: &Value) -> &str {
+    session["session_id"].as_str().unwrap()
+}
+
+async fn answer(caller: &Agent, request: &Value, answer: Value) {
+    let mut body = json!({ "request_id": request["request_id"] });
+    body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+    let reply =
+        caller.post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body).await;
+    assert_eq!((reply.status, &reply.body), (202, &json!({ "received": true })));
+}
+
+async fn start() -> (Gateway, Agent) {
+    let gateway = Setup::new().config("[sessions]\ncaller_grace_ms = 100").start().await;
+    let caller = gateway.new_agent("ant").await;
+    (gateway, caller)
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_caller_and_its_answer_back() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    assert_eq!(session["caller_tools"], json!(["ant_recall", "ant_send"]));
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    assert_eq!(agent.config["caller_id"], "ant");
+    assert_eq!(agent.config["tools"][0]["inputSchema"]["required"], json!(["text"]));
+    agent.caller_tool(0, "send", json!({ "text": "hi" })).await;
+    let request = events.wait_for("caller_tool_request").await;
+    assert_eq!(
+        (&request["type"], &request["tool"], &request["arguments"], &request["session_id"]),
+        (&json!("caller_tool_request"), &json!("send"), &json!({ "text": "hi" }), &session["session_id"])
+    );
+    answer(&caller, &request, json!({ "result": { "sent": true } })).await;
+    assert_eq!(agent.recv().await, json!({ "jsonrpc": "2.0", "id": 0, "result": { "sent": true } }));
+    // The history has it like any other call.
+    let call = eventually("the call in the history", || async {
+        let calls = caller.get("/v1/calls?tool=ant_send").await.body;
+        calls["calls"].get(0).filter(|call| call["state"] == "ended").cloned()
+    })
+    .await;
+    assert_eq!((&call["surface"], &call["provider"]["kind"]), (&json!("relay"), &json!("caller")));
+    assert_eq!(call["session_key"], session["session_id"]);
+    drop(gateway);
+}
+
+#[tokio::test]
+async fn a_failed_tool_is_an_error_and_progress_and_chunks_come_through() {
+    let (_gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    // From another surface, in the session's scope.
+    let mut call = caller.stream("ant_recall", json!({ "args": {}, "session_key": id(&session) })).await;
+    let request = events.wait_for("caller_tool_request").await;
+    answer(&caller, &request, json!({ "progress": 1, "total": 2, "message": "half" })).await;
+    answer(&caller, &request, json!({ "chunk": { "part": 1 } })).await;
+    answer(&caller, &request, json!({ "error": "no memory" })).await;
+    assert_eq!(call.wait_for("progress").await, json!({ "progress": 1.0, "total": 2.0, "message": "half" }));
+    assert_eq!(call.wait_for("chunk").await["content"], json!({ "part": 1 }));
+    let error = call.wait_for("error").await;
+    assert_eq!((&error["kind"], &error["detail"]), (&json!("failed"), &json!("no memory")));
+}
+
+#[tokio::test]
+async fn callers_tools_are_seen_inside_their_session_alone() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let names = |body: &Value| -> Vec<String> {
+        let tools = body["tools"].as_array().unwrap().iter();
+        let tools = tools.filter(|tool| tool["provider"]["kind"] == "caller");
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let inside = caller.get(&format!("/v1/tools?session={}", id(&session))).await.body;
+    assert_eq!(names(&inside), ["ant_recall", "ant_send"]);
+    assert!(names(&caller.get("/v1/tools").await.body).is_empty());
+    let other = gateway.new_agent("other").await;
+    assert!(names(&other.get(&format!("/v1/tools?session={}", id(&session))).await.body).is_empty());
+    let body = json!({ "args": {}, "session_key": id(&session) });
+    other.call_with("ant_recall", body).await.assert_problem(404, "not_found");
+    // Arguments are checked before the caller is asked.
+    let body = json!({ "args": {}, "session_key": id(&session) });
+    caller.call_with("ant_send", body).await.assert_problem(422, "invalid_args");
+}
+
+#[tokio::test]
+async fn a_long_poll_brings_requests_and_whoever_comes_back_gets_what_is_open() {
+    let (_gateway, caller) = start().await;
+    let session = caller
+        .call("session", json!({ "action": "message", "message": "work", "caller_id": "ant", "caller_tools": [{ "name": "recall" }] }))
+        .await
+        .result();
+    let poll = json!({ "session_id": session["session_id"], "wait_ms": 20_000 });
+    let waiting = caller.call_later("caller_tool_next", json!({ "args": poll }));
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "ant_recall", json!({ "n": 1 })).await;
+    let first = waiting.await.unwrap().result()["requests"][0].clone();
+    assert_eq!((&first["tool"], &first["arguments"]), (&json!("recall"), &json!({ "n": 1 })));
+    // Somebody who has forgotten it is told again, and somebody who works on it is not.
+    let again = caller.call("caller_tool_next", poll.clone()).await.result();
+    assert_eq!(again["requests"][0], first);
+    let known = json!({ "session_id": session["session_id"], "known": [first["request_id"]] });
+    assert_eq!(caller.call("caller_tool_next", known).await.result()["requests"], json!([]));
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    assert_eq!(events.wait_for("caller_tool_request").await, first);
+    let reply = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
+    caller.call("caller_tool_response", reply).await.result();
+    assert_eq!(agent.recv().await["result"], "known");
+    assert_eq!(
+        caller.call("caller_tool_next", json!({ "session_id": session["session_id"] })).await.result()["requests"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn the_live_feed_and_the_socket_for_calls_work_as_well() {
+    let (_gateway, caller) = start().await;
+    let mut feed = caller.follow().await;
+    let mut socket = caller.socket().await;
+    let tools = json!([{ "name": "recall" }]);
+    socket
+        .call(
+            "m",
+            "session_message",
+            json!({ "message": "work", "context": { "caller_id": "ant", "caller_tools": tools } }),
+        )
+        .await;
+    let session = socket.wait_for("done", "m").await["result"].clone();
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(7, "recall", json!({})).await;
+    let request = feed.wait_for("caller_tool_request").await;
+    // Whoever comes back is told again.
+    assert_eq!(caller.follow().await.wait_for("caller_tool_request").await, request);
+    let reply = json!({ "session_id": session["session_id"], "request_id": request["request_id"], "result": 5 });
+    socket.call("r", "caller_tool_response", reply).await;
+    assert_eq!(agent.recv().await, json!({ "jsonrpc": "2.0", "id": 7, "result": 5 }));
+}
+
+#[tokio::test]
+async fn only_the_callers_own_answer_counts_and_only_once() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let request = events.wait_for("caller_tool_request").await;
+    // Neither another agent nor an operator, and each is told the same as the caller.
+    let other = gateway.new_agent("other").await;
+    answer(&other, &request, json!({ "result": "forged" })).await;
+    answer(&gateway.operator(), &request, json!({ "result": "forged" })).await;
+    answer(&caller, &json!({ "session_id": session["session_id"], "request_id": "nonsense" }), json!({ "result": 0 }))
+        .await;
+    answer(&caller, &json!({ "session_id": "ses_none", "request_id": request["request_id"] }), json!({ "result": 0 }))
+        .await;
+    answer(&caller, &request, json!({ "result": "genuine" })).await;
+    answer(&caller, &request, json!({ "result": "twice" })).await;
+    assert_eq!(agent.recv().await["result"], "genuine");
+    assert_eq!(gateway.refused("session", "forged_reply").await, 2);
+    assert_eq!(gateway.refused("session", "stray_reply").await, 3);
+    let forged = eventually("the audit", || async {
+        let events = gateway.operator().get("/v1/audit?limit=50").await.body;
+        let events = events["events"].as_array()?.clone();
+        let forged: Vec<Value> = events.into_iter().filter(|event| event["what"] == "reply.forged").collect();
+        (forged.len() == 2).then_some(forged)
+    })
+    .await;
+    assert_eq!(forged[1]["who"], "agent other");
+}
+
+#[tokio::test]
+async fn calls_run_side_by_side_and_end_in_any_order() {
+    let (_gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    let mut requests = Vec::new();
+    for n in 0..20 {
+        agent.caller_tool(n, "recall", json!({ "n": n })).await;
+        requests.push(events.wait_for("caller_tool_request").await);
+    }
+    for request in requests.iter().rev() {
+        answer(&caller, request, json!({ "result": request["arguments"]["n"] })).await;
+        let reply = agent.recv().await;
+        assert_eq!((&reply["id"], &reply["result"]), (&request["arguments"]["n"], &request["arguments"]["n"]));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_takes_too_long_is_a_timeout_and_is_told() {
+    let (gateway, caller) = start().await;
+    let session = session_with(&caller, json!({ "timeout_ms": 50 })).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let request = events.wait_for("caller_tool_request").await;
+    let reply = agent.recv().await;
+    assert_eq!((&reply["error"]["code"], &reply["error"]["data"]["kind"]), (&json!(-32000), &json!("timeout")));
+    let cancelled = events.wait_for("caller_tool_cancelled").await;
+    assert_eq!((&cancelled["request_id"], &cancelled["reason"]), (&request["request_id"], &json!("deadline")));
+    answer(&caller, &request, json!({ "result": "late" })).await;
+    assert_eq!(gateway.refused("session", "stray_reply").await, 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_cancels_or_leaves_cancels_at_the_caller() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let first = events.wait_for("caller_tool_request").await;
+    agent.write(r#"{"jsonrpc":"2.0","method":"cancel","params":{"id":1}}"#).await;
+    assert_eq!(events.wait_for("caller_tool_cancelled").await["request_id"], first["request_id"]);
+    agent.caller_tool(2, "recall", json!({})).await;
+    let second = events.wait_for("caller_tool_request").await;
+    drop(agent);
+    assert_eq!(events.wait_for("caller_tool_cancelled").await["request_id"], second["request_id"]);
+    eventually("no calls left", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_is_gone_fails_its_tools_at_once_until_it_is_back() {
+    let (_gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let path = format!("/v1/sessions/{}/events", id(&session));
+    let mut events = caller.events(&path).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    // In the middle of a call.
+    agent.caller_tool(1, "recall", json!({})).await;
+    events.wait_for("caller_tool_request").await;
+    drop(events);
+    let reply = agent.recv().await;
+    assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!(1), &json!(-32001)), "{reply}");
+    // And before one: this one would take a minute otherwise.
+    agent.caller_tool(2, "recall", json!({})).await;
+    assert_eq!(agent.recv().await["error"]["data"]["kind"], "offline");
+    let mut events = caller.events(&path).await;
+    eventually("the caller to be seen", || async {
+        let session = caller.get(&format!("/v1/sessions/{}", id(&session))).await.body;
+        (session["caller"] == "listening").then_some(())
+    })
+    .await;
+    agent.caller_tool(3, "recall", json!({})).await;
+    let request = events.wait_for("caller_tool_request").await;
+    answer(&caller, &request, json!({ "result": "back" })).await;
+    assert_eq!(agent.recv().await["result"], "back");
+}
+
+#[tokio::test]
+async fn a_caller_may_change_its_tools_and_end_its_session() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    let change = json!({ "session_id": id(&session), "message": "more", "caller_tools": [{ "name": "ring" }] });
+    assert_eq!(caller.post("/v1/sessions", &change).await.status, 200);
+    let config = agent.recv().await;
+    assert_eq!(config["params"]["tools"], json!([{ "name": "ring", "exposed_name": "ant_ring" }]));
+    agent.caller_tool(1, "send", json!({ "text": "x" })).await;
+    assert_eq!(agent.recv().await["error"]["data"]["kind"], "not_found");
+    // Somebody else's session is no different from none.
+    let other = gateway.new_agent("other").await;
+    let path = format!("/v1/sessions/{}", id(&session));
+    other.get(&path).await.assert_problem(404, "not_found");
+    other.delete(&path).await.assert_problem(404, "not_found");
+    other.post("/v1/sessions", &change).await.assert_problem(404, "not_found");
+    assert_eq!(other.get("/v1/sessions").await.body, json!({ "sessions": [] }));
+    let ended = caller.delete(&path).await;
+    assert_eq!((ended.status, &ended.body["state"]), (200, &json!("ended")));
+    assert_eq!(agent.next().await, None);
+    assert!(!std::path::Path::new(session["socket"].as_str().unwrap()).exists());
+    caller.post("/v1/sessions", &change).await.assert_problem(409, "conflict");
+    // What happened can be read afterwards.
+    let events = caller.call("session_events", json!({ "session_id": id(&session) })).await.result();
+    let kinds: Vec<_> =
+        events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["session_started", "message", "message", "session_ended"]);
+    let mut stream = caller.events(&format!("{path}/events?since={}", events["events"][1]["id"])).await;
+    assert_eq!(stream.next().await.unwrap().0, "message");
+    assert_eq!(stream.next().await.unwrap().0, "session_ended");
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_sessions() {
+    let (gateway, _) = start().await;
+    let (token_id, token) = gateway.token(json!({ "name": "short", "role": "caller" })).await;
+    let session = session(&gateway.agent(&token)).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{token_id}")).await.status, 200);
+    assert_eq!(agent.next().await, None);
+    let seen = gateway.operator().get(&format!("/v1/sessions/{}", id(&session))).await.body;
+    assert_eq!((&seen["state"], &seen["reason"]), (&json!("ended"), &json!("the caller's token was revoked")));
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_does_not_wait_for_open_questions() {
+    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let session = session(&caller).await;
+    let poll = json!({ "session_id": id(&session), "wait_ms": 300_000 });
+    let next = caller.call_later("caller_tool_next", json!({ "args": poll }));
+    let wait = json!({ "session_id": id(&session), "message": "more", "wait_ms": 300_000 });
+    let message = caller.call_later("session_message", json!({ "args": wait }));
+    eventually("both waiting", || async { (gateway.running_calls().await == 2).then_some(()) }).await;
+    gateway.stop().await;
+    assert_eq!(next.await.unwrap().result()["requests"], json!([]));
+    assert_eq!(message.await.unwrap().result()["session_id"], session["session_id"]);
+}
+
+#[tokio::test]
+async fn a_caller_on_mcp_needs_nothing_but_tools() {
+    let (gateway, caller) = start().await;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url));
+    config.auth_header = Some(caller.token.clone());
+    let client = ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap();
+    let call = async |tool: &'static str, args: Value| {
+        let mut request = CallToolRequestParams::new(tool);
+        request.arguments = args.as_object().cloned();
+        serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap()["structuredContent"].clone()
+    };
+    let lent = json!({ "caller_id": "ant", "caller_tools": [{ "name": "recall" }] });
+    let session = call("session_message", json!({ "message": "work", "context": lent })).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let next = call("caller_tool_next", json!({ "session_id": session["session_id"], "wait_ms": 20_000 })).await;
+    let request = next["requests"][0]["request_id"].clone();
+    call(
+        "caller_tool_response",
+        json!({ "session_id": session["session_id"], "request_id": request, "result": "known" }),
+    )
+    .await;
+    assert_eq!(agent.recv().await["result"], "known");
+    client.cancel().await.unwrap();
+}

@@ -1,0 +1,260 @@
+//! Agents that the gateway starts: a command for each session, in a sandbox where it is wanted.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::{CallError, CallErrorKind};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::session::{Session, Working};
+use crate::sessions::Sessions;
+
+/// The longest line of an agent's that is one event; what is longer becomes several.
+const MAX_OUTPUT_LINE: u64 = 64 * 1024;
+/// Messages that may wait for an agent that does not read.
+const QUEUE: usize = 16;
+/// How often the events of an agent that says much are cut to what is kept.
+const TRIM_EVERY: u64 = 1_024;
+/// How long the keeper of an agent may take to end it.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// Of the gateway's own environment, agents get these. Anything else may be a secret.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+];
+/// Where a sandbox has what is ours.
+const INSIDE: &str = "/run/switchboard";
+
+/// `[sessions.agents.NAME]`: what is run for a session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCommand {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Run it under bubblewrap: a file system of its own, in which it sees the system's programs, its directory, and the relay.
+    #[serde(default)]
+    pub sandbox: bool,
+    /// Whether a sandbox has the network.
+    #[serde(default = "yes")]
+    pub network: bool,
+    /// How it gets messages.
+    #[serde(default)]
+    pub input: Input,
+    /// Variables that are set for it.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Variables of the gateway's that it gets, beside the usual ones.
+    #[serde(default)]
+    pub pass_env: Vec<String>,
+    /// Where it works. Empty: a directory of the session's own, which is gone with it.
+    #[serde(default)]
+    pub dir: String,
+    /// What it may read in a sandbox, beside the system's programs.
+    #[serde(default)]
+    pub read: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How an agent gets messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// Each as one line of JSON on its stdin, `{"session_id","message"}`: for an agent that goes on.
+    #[default]
+    Json,
+    /// One as it is, and then the end of its stdin: for a program that answers one question and ends.
+    Text,
+}
+
+/// Gives a message to the session's agent, which is started if it is not there.
+pub(crate) async fn deliver(sessions: &Arc<Sessions>, session: &Arc<Session>, text: &str) -> Result<(), CallError> {
+    // One that comes by itself reads the session's events.
+    let Some(name) = &session.agent else { return Ok(()) };
+    let Some(command) = sessions.options.agents.get(name) else {
+        return Err(CallError::new(CallErrorKind::Failed, format!("the agent \"{name}\" is not configured any more")));
+    };
+    let mut process = session.process.lock().await;
+    if let Some(lines) = process.as_ref().filter(|lines| !lines.is_closed()) {
+        if command.input == Input::Text {
+            return Err(CallError::new(CallErrorKind::Overloaded, "the agent works on the message before")
+                .hint("wait for its event agent_exited, or end the session"));
+        }
+        return lines.try_send(control(&message(session, text))).map_err(|_| {
+            CallError::new(CallErrorKind::Overloaded, format!("the agent has {QUEUE} messages that it has not read"))
+        });
+    }
+    if session.ended.is_cancelled() {
+        return Err(CallError::new(CallErrorKind::Conflict, "the session has ended"));
+    }
+    let own_dir = session.socket.with_extension("work");
+    let child = start(sessions, session, command, &own_dir).map_err(|error| {
+        let what = command.command.first().map_or("nothing", String::as_str);
+        CallError::new(CallErrorKind::Failed, format!("the agent \"{name}\" cannot be started ({what}): {error}"))
+            .hint("see sessions.agents in the gateway's configuration")
+    })?;
+    let (lines, queue) = mpsc::channel(QUEUE);
+    let first: Vec<String> = match command.input {
+        Input::Json => vec![control(&message(session, text))],
+        Input::Text => vec![control(text), "null\n".into()],
+    };
+    for line in first {
+        let _ = lines.try_send(line);
+    }
+    *process = Some(lines);
+    info!(session = &*session.id, agent = name, "agent started");
+    session.events.say("agent_started", json!({ "agent": name }));
+    let (working, sessions, session) = (Working::new(session), Arc::clone(sessions), Arc::clone(session));
+    let tasks = sessions.tasks.clone();
+    tasks.spawn(async move {
+        attend(&sessions, &session, child, queue).await;
+        let _ = tokio::fs::remove_dir_all(own_dir).await;
+        drop(working);
+    });
+    Ok(())
+}
+
+fn message(session: &Session, text: &str) -> String {
+    format!("{}\n", json!({ "session_id": &*session.id, "message": text }))
+}
+
+/// A line for the keeper: what the agent's stdin is given.
+fn control(text: &str) -> String {
+    format!("{}\n", json!(text))
+}
+
+fn start(sessions: &Sessions, session: &Session, command: &AgentCommand, own_dir: &Path) -> std::io::Result<Child> {
+    let mut dir = PathBuf::from(&command.dir);
+    if command.dir.is_empty() {
+        std::fs::create_dir_all(own_dir)?;
+        own_dir.clone_into(&mut dir);
+    }
+    let options = &sessions.options;
+    let mut keeper = Command::new(&options.program);
+    keeper.args(["agent-keeper", "--"]).current_dir(&dir).env_clear();
+    let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
+    keeper.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    keeper.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
+    if command.sandbox {
+        let dir = dir.canonicalize()?;
+        keeper.args(sandbox(command, &session.socket, &options.program, &dir, &options.data_dir));
+        keeper.env("SWITCHBOARD_RELAY_SOCKET", format!("{INSIDE}/relay.sock"));
+        keeper.env("SWITCHBOARD_PROGRAM", format!("{INSIDE}/switchboard"));
+    } else {
+        keeper.env("SWITCHBOARD_RELAY_SOCKET", &session.socket).env("SWITCHBOARD_PROGRAM", &options.program);
+    }
+    keeper.args(&command.command);
+    keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    keeper.spawn()
+}
+
+/// The words of bubblewrap. The system's programs can be read, the agent's directory can be written; of the rest, not even the
+/// names are there.
+fn sandbox(command: &AgentCommand, socket: &Path, program: &Path, dir: &Path, data_dir: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["bwrap".into()];
+    let mut add =
+        |parts: &[&dyn AsRef<std::ffi::OsStr>]| words.extend(parts.iter().map(|part| part.as_ref().to_owned()));
+    add(&[&"--die-with-parent", &"--new-session", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts"]);
+    if !command.network {
+        add(&[&"--unshare-net"]);
+    }
+    for system in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt"] {
+        add(&[&"--ro-bind-try", &system, &system]);
+    }
+    // Names are looked up by way of a file that is a link to here on some systems.
+    add(&[&"--ro-bind-try", &"/run/systemd/resolve", &"/run/systemd/resolve"]);
+    add(&[&"--dev", &"/dev", &"--proc", &"/proc", &"--tmpfs", &"/tmp", &"--tmpfs", &"/home", &"--tmpfs", &"/root"]);
+    for path in &command.read {
+        add(&[&"--ro-bind", path, path]);
+    }
+    // Whatever was allowed, the gateway's own data is not.
+    add(&[&"--tmpfs", &data_dir]);
+    add(&[&"--bind", &dir, &dir, &"--chdir", &dir]);
+    add(&[&"--bind", &socket, &format!("{INSIDE}/relay.sock")]);
+    add(&[&"--ro-bind", &program, &format!("{INSIDE}/switchboard")]);
+    add(&[&"--"]);
+    words
+}
+
+/// Sees to an agent until it ends, or its session does.
+async fn attend(sessions: &Sessions, session: &Arc<Session>, mut child: Child, mut queue: mpsc::Receiver<String>) {
+    let stdin = child.stdin.take();
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let feed = async {
+        let Some(mut stdin) = stdin else { return };
+        loop {
+            let line = tokio::select! {
+                line = queue.recv() => line,
+                () = session.ended.cancelled() => return,
+            };
+            let Some(line) = line else { return };
+            if stdin.write_all(line.as_bytes()).await.is_err() {
+                // It has ended, which is noticed by its output.
+                return session.ended.cancelled().await;
+            }
+        }
+    };
+    let listen = async {
+        tokio::join!(output(sessions, session, "stdout", out), output(sessions, session, "stderr", err));
+    };
+    // Once the feed is over, its end of the pipe is closed, and the keeper takes the agent down.
+    let status = {
+        let mut done = std::pin::pin!(async { tokio::join!(child.wait(), listen).0 });
+        tokio::select! {
+            status = &mut done => Some(status),
+            () = feed => tokio::time::timeout(LAST_PATIENCE, done).await.ok(),
+        }
+    };
+    if status.is_none() {
+        let _ = child.kill().await;
+    }
+    let code = status.and_then(Result::ok).and_then(|status| status.code());
+    info!(session = &*session.id, code, "agent ended");
+    // Closed before it is told, so that whoever is told finds that a new one can be started.
+    drop(queue);
+    if let Err(error) = session.events.write("agent_exited", json!({ "code": code })).await {
+        warn!(session = &*session.id, %error, "cannot write down that the agent has ended");
+    }
+}
+
+/// Each line that an agent writes is an event.
+async fn output(sessions: &Sessions, session: &Session, name: &str, stream: Option<impl AsyncRead + Unpin>) {
+    let Some(stream) = stream else { return };
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    for said in 1_u64.. {
+        line.clear();
+        match (&mut reader).take(MAX_OUTPUT_LINE).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        session.touch();
+        session.events.say("output", json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }));
+        session.events.keep_pace().await;
+        if said.is_multiple_of(TRIM_EVERY) {
+            session.events.trim(sessions.kept()).await;
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What callers write: the arguments of the session tools, in both forms that are in use.
+
+use std::time::Duration;
+
+use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Tools that one caller may lend.
+const MAX_TOOLS: usize = 128;
+const MAX_DESCRIPTION: usize = 16 * 1024;
+const MAX_CALLER_ID: usize = 64;
+/// The longest that a question may stay open.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(300);
+
+/// `session_message`. The caller and its tools stand in `context`, or beside it.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct NewMessage {
+    pub(crate) message: Option<String>,
+    pub(crate) session_id: Option<String>,
+    pub(crate) context: Option<Context>,
+    pub(crate) caller_id: Option<String>,
+    pub(crate) caller_tools: Option<Vec<ToolSpec>>,
+    pub(crate) agent: Option<String>,
+    /// What other gateways call an agent and its place of work. Taken for an agent's name where it is one.
+    pub(crate) project_id: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) wait_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Context {
+    pub(crate) caller_id: Option<String>,
+    pub(crate) caller_tools: Option<Vec<ToolSpec>>,
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+/// A tool as its caller declares it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ToolSpec {
+    pub(crate) name: String,
+    title: Option<String>,
+    description: Option<String>,
+    #[serde(rename = "inputSchema", alias = "input_schema", alias = "parameters")]
+    input_schema: Option<Box<RawValue>>,
+    #[serde(rename = "outputSchema", alias = "output_schema")]
+    output_schema: Option<Box<RawValue>>,
+    annotations: Option<Box<RawValue>>,
+    timeout_ms: Option<u64>,
+}
+
+/// Who lends which tools: what a message has of either.
+#[derive(Debug, Default)]
+pub(crate) struct Lending {
+    pub(crate) caller_id: Option<String>,
+    pub(crate) tools: Option<Vec<ToolSpec>>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl NewMessage {
+    /// Takes the caller's part out of the message, from wherever it stands.
+    pub(crate) fn lending(&mut self) -> Result<Lending, CallError> {
+        let context = self.context.take().unwrap_or_default();
+        let caller_id = context.caller_id.or(self.caller_id.take());
+        let tools = context.caller_tools.or(self.caller_tools.take());
+        let timeout = context.timeout_ms.or(self.timeout_ms);
+        if let Some(id) = &caller_id
+            && (id.is_empty() || id.len() > MAX_CALLER_ID || id.chars().any(|c| c.is_control() || c.is_whitespace()))
+        {
+            return Err(invalid(format!("caller_id must have 1 to {MAX_CALLER_ID} bytes and no spaces")));
+        }
+        if timeout == Some(0) {
+            return Err(invalid("timeout_ms must be at least 1"));
+        }
+        let tools = tools.map(checked).transpose()?;
+        Ok(Lending { caller_id, tools, timeout: timeout.map(Duration::from_millis) })
+    }
+}
+
+fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
+    if tools.len() > MAX_TOOLS {
+        return Err(invalid(format!("a caller may lend {MAX_TOOLS} tools, not {}", tools.len())));
+    }
+    let mut names = std::collections::HashSet::new();
+    for tool in &tools {
+        let name = tool.name.chars().take(128).flat_map(char::escape_debug).collect::<String>();
+        sa_protocol::validate_tool_name(&tool.name)
+            .map_err(|error| invalid(format!("caller_tools: \"{name}\" is no name for a tool: {error}")))?;
+        if !names.insert(&tool.name) {
+            return Err(invalid(format!("caller_tools: \"{name}\" stands there twice")));
+        }
+        if let Some(raw) = &tool.input_schema {
+            let wrong =
+                |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
+            let schema = RawJson::parse(raw.get()).map_err(|error| wrong(&error.to_string()))?;
+            if !schema.as_str().starts_with('{') {
+                return Err(wrong("it must be an object"));
+            }
+            Schema::new(schema).check().map_err(wrong)?;
+        }
+    }
+    Ok(tools)
+}
+
+impl ToolSpec {
+    /// The tool in the catalogue, named after its caller.
+    pub(crate) fn tool(&self, caller: &str, timeout: Duration) -> Tool {
+        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::parse(raw.get()).ok());
+        let description = self.description.as_ref();
+        Tool {
+            wish: format!("{caller}_{}", self.name),
+            title: self.title.clone(),
+            description: description.map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()),
+            input: json(&self.input_schema).map(Schema::new),
+            output_schema: json(&self.output_schema),
+            annotations: json(&self.annotations),
+            timeout: Some(self.timeout_ms.filter(|ms| *ms > 0).map_or(timeout, Duration::from_millis)),
+            ..Tool::named(&self.name)
+        }
+    }
+}
+
+impl ToolSpec {
+    /// The tool as agents are told of it: as the caller declared it, with the name under which it is called.
+    pub(crate) fn told(&self, exposed: &str) -> serde_json::Value {
+        let mut told = serde_json::json!({ "name": self.name, "exposed_name": exposed });
+        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let fields = [
+            ("title", self.title.clone().map(Into::into)),
+            ("description", self.description.clone().map(Into::into)),
+            ("inputSchema", json(&self.input_schema)),
+            ("outputSchema", json(&self.output_schema)),
+            ("annotations", json(&self.annotations)),
+        ];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                told[name] = value;
+            }
+        }
+        told
+    }
+}
+
+/// `session_events`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct EventsQuery {
+    pub(crate) session_id: Option<String>,
+    #[serde(alias = "since_index", alias = "after")]
+    pub(crate) since: Option<u64>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) wait_ms: Option<u64>,
+}
+
+/// `session_end`, and whatever else is about one session.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Of {
+    pub(crate) session_id: String,
+}
+
+/// `caller_tool_next`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Next {
+    pub(crate) session_id: String,
+    pub(crate) wait_ms: Option<u64>,
+    /// Requests that the caller works on already.
+    pub(crate) known: Option<Vec<String>>,
+}
+
+/// `caller_tool_response`: an answer, or a word on the way to it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Response {
+    pub(crate) session_id: String,
+    pub(crate) request_id: String,
+    pub(crate) result: Option<Box<RawValue>>,
+    pub(crate) error: Option<serde_json::Value>,
+    pub(crate) progress: Option<f64>,
+    pub(crate) total: Option<f64>,
+    pub(crate) message: Option<String>,
+    pub(crate) chunk: Option<Box<RawValue>>,
+}
+
+/// How long a question stays open.
+pub(crate) fn wait(wait_ms: Option<u64>) -> Duration {
+    Duration::from_millis(wait_ms.unwrap_or(0)).min(MAX_WAIT)
+}
+
+/// Reads arguments. What is not known is ignored: callers send what other gateways understand.
+pub(crate) fn read<T: for<'a> Deserialize<'a>>(json: &RawJson) -> Result<T, CallError> {
+    serde_json::from_str(json.as_str()).map_err(|error| invalid(format!("the arguments cannot be read: {error}")))
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(CallErrorKind::InvalidArgs, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, caller: Option<&str>, tools: &[&str]) {
+        let mut message: NewMessage = read(&RawJson::parse(json).unwrap()).unwrap();
+        let lending = message.lending().unwrap();
+        assert_eq!(lending.caller_id.as_deref(), caller, "{json}");
+        let names: Vec<_> = lending.tools.iter().flatten().map(|tool| tool.name.clone()).collect();
+        assert_eq!(names, tools, "{json}");
+    }
+
+    #[track_caller]
+    fn check_refused(tools: &str) {
+        let json = format!(r#"{{"message":"x","caller_tools":{tools}}}"#);
+        let refused = read::<NewMessage>(&RawJson::parse(&json).unwrap()).and_then(|mut message| message.lending());
+        assert_eq!(refused.map(drop).map_err(|error| error.kind), Err(CallErrorKind::InvalidArgs), "{tools}");
+    }
+
+    #[test]
+    fn callers_and_their_tools_stand_in_the_context_or_beside_it() {
+        check(r#"{"message":"x","context":{"caller_id":"ant","caller_tools":[{"name":"a"}]}}"#, Some("ant"), &["a"]);
+        check(r#"{"message":"x","caller_id":"ant","caller_tools":[{"name":"a"}],"context":null}"#, Some("ant"), &["a"]);
+        check(r#"{"message":"x","caller_id":"ant","context":{"caller_tools":[{"name":"b"}]}}"#, Some("ant"), &["b"]);
+        check(r#"{"message":"x","workspace_id":5,"context":{"mode":"x"}}"#, None, &[]);
+    }
+
+    #[test]
+    fn tools_that_cannot_be_offered_are_refused() {
+        check_refused(r#"[{"name":""}]"#);
+        check_refused(r#"[{"name":"a b"}]"#);
+        check_refused(r#"[{"name":"a"},{"name":"a"}]"#);
+        check_refused(r#"[{"name":"a","inputSchema":[]}]"#);
+        check_refused(r#"[{"name":"a","inputSchema":{"type":"nonsense"}}]"#);
+        check_refused(r#"[{"description":"no name"}]"#);
+        check_refused(&format!(
+            "[{}]",
+            (0..200).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect::<Vec<_>>().join(",")
+        ));
+    }
+}

@@ -1,0 +1,268 @@
+//! What callers ask of a session, and what they answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sa_core::call::CallId;
+use sa_core::{Attendance, CallError, CallErrorKind, Outcome, Output, Principal, RawJson, Update};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::args::{self, EventsQuery};
+use crate::events::{Event, Events};
+use crate::session::Session;
+use crate::sessions::{Sessions, stored, unknown};
+
+/// How many answers that were not their sender's to give are recorded one by one, for each session. All are counted.
+const MAX_FORGERIES: u32 = 20;
+/// Events on one page.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+
+impl Sessions {
+    /// `session_events`: what happened in a session, from some event on; waits for the next one if there is none.
+    pub(crate) async fn read_events(
+        &self,
+        principal: &Principal,
+        id: &str,
+        query: &EventsQuery,
+    ) -> Result<Value, CallError> {
+        let mut view = self.show(principal, id).await?;
+        let events = self.events_of(id, &view.owner.id);
+        let open = self.enter(principal, id).ok();
+        if let Some(session) = open.as_ref().filter(|session| session.is_owner(principal)) {
+            self.caller_did_something(session);
+        }
+        let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let since = query.since.unwrap_or(0);
+        let over = Instant::now() + args::wait(query.wait_ms);
+        let mut follow = events.follow();
+        let found = loop {
+            follow.borrow_and_update();
+            let ended = open.as_ref().is_none_or(|session| session.ended.is_cancelled());
+            let (found, _) = events.after(since, limit).await.map_err(stored)?;
+            if !found.is_empty() || ended {
+                break found;
+            }
+            tokio::select! {
+                changed = follow.changed() => if changed.is_err() { break found },
+                () = self.closing.cancelled() => break found,
+                () = tokio::time::sleep_until(over) => break found,
+            }
+        };
+        if let Some(session) = &open {
+            view = session.show();
+        }
+        let next = found.last().map_or(since, |event| event.id);
+        let found: Vec<Value> = found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
+        Ok(json!({ "session_id": id, "state": view.state, "events": found, "next": next }))
+    }
+
+    /// `caller_tool_next`: the requests that the caller has not answered, but for those it knows; waits for one if there
+    /// is none.
+    pub(crate) async fn next(&self, principal: &Principal, next: &args::Next) -> Result<Value, CallError> {
+        let session = self.enter(principal, &next.session_id)?;
+        if !session.is_owner(principal) {
+            return Err(unknown(&next.session_id));
+        }
+        session.touch();
+        let attending = self.notices.attend(&session.id);
+        let mut follow = session.requests.follow();
+        let over = Instant::now() + args::wait(next.wait_ms);
+        let (open, new) = loop {
+            follow.borrow_and_update();
+            let open = session.requests.all();
+            let known = |id: &CallId| next.known.iter().flatten().any(|known| *known == id.to_string());
+            let new: Vec<RawJson> =
+                open.iter().filter(|(id, _)| !known(id)).map(|(_, request)| request.clone()).collect();
+            if !new.is_empty() || session.ended.is_cancelled() {
+                break (open, new);
+            }
+            tokio::select! {
+                _ = follow.changed() => {}
+                () = session.ended.cancelled() => {}
+                () = self.closing.cancelled() => break (open, new),
+                () = tokio::time::sleep_until(over) => break (open, new),
+            }
+        };
+        if open.is_empty() {
+            // It listened until now, though the watch over callers may not have seen it. It has its grace to ask again.
+            session.presence.look(true, Instant::now());
+            drop(attending);
+        } else {
+            drop(attending);
+            session.presence.at_work();
+            // It may listen elsewhere as well.
+            self.look_again();
+        }
+        let requests: Vec<Value> =
+            new.iter().filter_map(|request| serde_json::from_str(request.as_str()).ok()).collect();
+        Ok(json!({ "session_id": &*session.id, "state": session.show().state, "requests": requests }))
+    }
+
+    /// `caller_tool_response`: only the owner's answer counts, once, in time. Whoever gives another one is told nothing.
+    pub(crate) fn respond(&self, principal: &Principal, response: &args::Response) {
+        let session = self.open().get(&*response.session_id).cloned();
+        let Some(session) = session else { return self.journal().count("session", "stray_reply") };
+        if !session.is_owner(principal) {
+            self.journal().count("session", "forged_reply");
+            if session.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
+                warn!(session = &*session.id, by = &*principal.name, "somebody answered for a session's caller");
+                let request: String = response.request_id.chars().take(64).collect();
+                self.audit("reply.forged", principal, &session.id, &request);
+            }
+            return;
+        }
+        session.touch();
+        self.caller_did_something(&session);
+        let id = response.request_id.parse::<CallId>().ok().filter(|id| session.requests.has(*id));
+        let known = id.is_some_and(|id| match word(response) {
+            Word::Update(update) => session.provider.update(id, update),
+            // Off the table first: of two answers, one takes it.
+            Word::Answer(outcome) => session.requests.take(id) && session.provider.complete(id, outcome),
+        });
+        if session.requests.all().is_empty() {
+            session.presence.done();
+            self.look_again();
+        }
+        if !known {
+            self.journal().count("session", "stray_reply");
+        }
+    }
+
+    /// What happens in a session, as a stream: after this event, or from now on. Whatever the caller has not answered comes
+    /// first. A session that has ended has only its past.
+    pub async fn follow(&self, principal: &Principal, id: &str, after: Option<u64>) -> Result<Following, CallError> {
+        let view = self.show(principal, id).await?;
+        let events = self.events_of(id, &view.owner.id);
+        let session = self.enter(principal, id).ok();
+        let listens = session.as_ref().filter(|session| session.is_owner(principal));
+        let attending = listens.map(|session| self.notices.attend(&session.id));
+        // Before the head is asked for, so that what is written meanwhile is noticed.
+        let follow = events.follow();
+        let at = match after {
+            Some(id) => id,
+            None if session.is_some() => events.head().await.map_err(stored)?,
+            None => 0,
+        };
+        let requests = session.as_ref().map(|session| session.requests.follow());
+        Ok(Following { events, follow, at, first: true, asked: Vec::new(), requests, session, _attending: attending })
+    }
+}
+
+/// Somebody who reads along.
+#[derive(Debug)]
+pub struct Following {
+    events: Events,
+    follow: watch::Receiver<u64>,
+    at: u64,
+    first: bool,
+    /// Requests that were passed on already.
+    asked: Vec<CallId>,
+    requests: Option<watch::Receiver<u64>>,
+    session: Option<Arc<Session>>,
+    _attending: Option<Attendance>,
+}
+
+/// What somebody who reads along is told.
+#[derive(Debug)]
+pub enum News {
+    Event(Event),
+    /// A `caller_tool_request` that waits for its answer.
+    Request(RawJson),
+}
+
+impl Following {
+    /// What is new, at least one thing; `None` once the session has ended and all of it was told.
+    pub async fn next(&mut self) -> Result<Option<Vec<News>>, CallError> {
+        loop {
+            let ended = self.session.as_ref().is_none_or(|session| session.ended.is_cancelled());
+            self.follow.borrow_and_update();
+            let mut news = self.requests();
+            let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
+            let more = events.len() == MAX_PAGE;
+            self.at = at;
+            // A request is told for as long as it waits, and by the table alone, so that it is neither missed nor told
+            // again once it is answered.
+            let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
+            let mut over = ended && !more;
+            for event in told {
+                over |= event.kind == "session_ended";
+                news.push(News::Event(event));
+            }
+            if !news.is_empty() {
+                return Ok(Some(news));
+            }
+            // The word that the session has ended may still be on its way to the disk.
+            if over && !std::mem::take(&mut self.first) {
+                return Ok(None);
+            }
+            let Some(requests) = &mut self.requests else { return Ok(None) };
+            let ended = self.session.as_ref().map(|session| session.ended.clone()).filter(|_| !ended);
+            let ended = async {
+                match ended {
+                    Some(ended) => ended.cancelled().await,
+                    // It has; what is left is on its way.
+                    None => tokio::time::sleep(std::time::Duration::from_millis(250)).await,
+                }
+            };
+            tokio::select! {
+                changed = self.follow.changed() => if changed.is_err() { return Ok(None) },
+                _ = requests.changed() => {}
+                () = ended => {}
+            }
+        }
+    }
+
+    /// What there is to tell now.
+    pub(crate) async fn rest(&mut self) -> Result<Option<Vec<News>>, CallError> {
+        let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
+        self.at = at;
+        let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
+        Ok(Some(told.map(News::Event).collect()))
+    }
+
+    fn requests(&mut self) -> Vec<News> {
+        let Some(session) = &self.session else { return Vec::new() };
+        if let Some(requests) = &mut self.requests {
+            requests.borrow_and_update();
+        }
+        let open = session.requests.all();
+        self.asked.retain(|id| open.iter().any(|(open, _)| open == id));
+        let new: Vec<_> = open.into_iter().filter(|(id, _)| !self.asked.contains(id)).collect();
+        self.asked.extend(new.iter().map(|(id, _)| *id));
+        new.into_iter().map(|(_, request)| News::Request(request)).collect()
+    }
+}
+
+enum Word {
+    Update(Update),
+    Answer(Outcome),
+}
+
+fn word(response: &args::Response) -> Word {
+    let json = |raw: &serde_json::value::RawValue| RawJson::parse(raw.get());
+    if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
+        let message =
+            error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);
+        let kind = error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
+        return Word::Answer(Err(CallError::new(kind, message)));
+    }
+    if let Some(Ok(content)) = response.chunk.as_deref().map(json) {
+        return Word::Update(Update::Chunk { content, attachments: Vec::new() });
+    }
+    if let Some(progress) = response.progress {
+        let (total, message) = (response.total, response.message.clone());
+        return Word::Update(Update::Progress { progress, total, message });
+    }
+    match response.result.as_deref().map(json) {
+        Some(Ok(content)) => Word::Answer(Ok(Output::from_provider(content, Vec::new()))),
+        Some(Err(error)) => {
+            let why = format!("the caller's answer cannot be read: {error}");
+            Word::Answer(Err(CallError::new(CallErrorKind::Failed, why)))
+        }
+        None => Word::Answer(Ok(Output::json(RawJson::null()))),
+    }
+}

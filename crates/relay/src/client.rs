@@ -1,0 +1,175 @@
+//! The other end of a session's socket: what an agent's side uses.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// One connection. Requests on it run side by side; dropping a request cancels it.
+#[derive(Debug)]
+pub struct Client {
+    lines: mpsc::UnboundedSender<String>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    numbers: AtomicU64,
+    config: watch::Sender<Option<Arc<Config>>>,
+    closed: CancellationToken,
+}
+
+/// The caller's tools, as the gateway tells of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Config {
+    #[serde(default)]
+    pub caller_id: String,
+    #[serde(default)]
+    pub tools: Vec<LentTool>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct LentTool {
+    pub name: String,
+    /// The name under which the gateway has it.
+    #[serde(default)]
+    pub exposed_name: String,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    #[serde(rename = "inputSchema")]
+    pub input_schema: Option<Value>,
+    pub annotations: Option<Value>,
+}
+
+/// Why a request failed, as the gateway says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Failure {
+    pub code: i64,
+    pub message: String,
+    pub data: Option<Value>,
+}
+
+type Answer = Result<Box<RawValue>, Failure>;
+
+#[derive(Deserialize)]
+struct Incoming {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    params: Option<Config>,
+    id: Option<Value>,
+    result: Option<Box<RawValue>>,
+    error: Option<Failure>,
+}
+
+impl Client {
+    pub async fn connect(socket: &Path) -> std::io::Result<Arc<Self>> {
+        let (reading, writing) = UnixStream::connect(socket).await?.into_split();
+        let (lines, queue) = mpsc::unbounded_channel();
+        let client = Arc::new(Self {
+            lines,
+            waiting: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            config: watch::Sender::new(None),
+            closed: CancellationToken::new(),
+        });
+        let closed = client.closed.clone();
+        tokio::spawn(async move {
+            tokio::select! { () = write(writing, queue) => {}, () = closed.cancelled() => {} }
+        });
+        let reader = Arc::clone(&client);
+        tokio::spawn(async move {
+            reader.read(reading).await;
+            reader.closed.cancel();
+            for (_, waiting) in reader.waiting().drain() {
+                let _ = waiting.send(Err(gone()));
+            }
+        });
+        Ok(client)
+    }
+
+    /// The caller's tools, as they change; nothing until the gateway has told.
+    pub fn config(&self) -> watch::Receiver<Option<Arc<Config>>> {
+        self.config.subscribe()
+    }
+
+    /// Fires when the connection is over.
+    pub fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+
+    /// Asks the gateway, and waits for its answer.
+    pub async fn request(&self, method: &str, params: Value) -> Answer {
+        let id = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (answer, waiting) = oneshot::channel();
+        self.waiting().insert(id, answer);
+        let guard = Guard { client: self, id };
+        if self.closed.is_cancelled() {
+            return Err(gone());
+        }
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let _ = self.lines.send(format!("{line}\n"));
+        let answer = waiting.await.unwrap_or_else(|_| Err(gone()));
+        drop(guard);
+        answer
+    }
+
+    async fn read(&self, stream: OwnedReadHalf) {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        while matches!(reader.read_line(&mut line).await, Ok(1..)) {
+            if let Ok(incoming) = serde_json::from_str::<Incoming>(&line) {
+                self.take(incoming);
+            }
+            line.clear();
+        }
+    }
+
+    fn take(&self, incoming: Incoming) {
+        if incoming.kind.as_deref() == Some("caller_tools_config") {
+            self.config.send_replace(Some(Arc::new(incoming.params.unwrap_or_default())));
+            return;
+        }
+        let waiting = incoming.id.as_ref().and_then(Value::as_u64).and_then(|id| self.waiting().remove(&id));
+        let null = || RawValue::NULL.to_owned();
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(incoming.error.map_or_else(|| Ok(incoming.result.unwrap_or_else(null)), Err));
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the gateway when nobody waits for the answer any more.
+struct Guard<'a> {
+    client: &'a Client,
+    id: u64,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.client.waiting().remove(&self.id).is_some() {
+            let cancel = json!({ "jsonrpc": "2.0", "method": "cancel", "params": { "id": self.id } });
+            let _ = self.client.lines.send(format!("{cancel}\n"));
+        }
+    }
+}
+
+async fn write(mut stream: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<String>) {
+    while let Some(line) = lines.recv().await {
+        if stream.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn gone() -> Failure {
+    let data = json!({ "kind": "offline", "retryable": true });
+    Failure { code: -32001, message: "the connection to the gateway is gone".into(), data: Some(data) }
+}

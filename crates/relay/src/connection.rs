@@ -1,0 +1,364 @@
+//! One agent's connection to its session: newline-delimited JSON-RPC 2.0, requests side by side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::{CallError, CallErrorKind, RawJson};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{self, EventsQuery};
+use crate::rpc::{self, Fault, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Request};
+use crate::session::{Session, Working};
+use crate::sessions::Sessions;
+
+/// Requests that one connection may have running at once.
+const MAX_RUNNING: usize = 64;
+/// Answers that may wait for a client that reads slowly. Whoever has one more to give waits, and with it the request's place.
+const QUEUE: usize = 16;
+/// How long a client may take to read a line.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+struct Connection {
+    sessions: Arc<Sessions>,
+    session: Arc<Session>,
+    lines: mpsc::Sender<String>,
+    places: Arc<Semaphore>,
+    /// What runs, by the ids that the client gave.
+    running: Mutex<HashMap<String, AbortHandle>>,
+}
+
+pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stream: UnixStream) {
+    let (reading, mut writing) = stream.into_split();
+    let (lines, mut queue) = mpsc::channel::<String>(QUEUE);
+    let connection = Arc::new(Connection {
+        sessions: Arc::clone(sessions),
+        session: Arc::clone(session),
+        lines,
+        places: Arc::new(Semaphore::new(MAX_RUNNING)),
+        running: Mutex::default(),
+    });
+    let _working = Working::new(session);
+    session.touch();
+    let over = CancellationToken::new();
+    let write = async {
+        // Before anything else, and again whenever it changes.
+        let mut lent = session.lent.subscribe();
+        lent.mark_changed();
+        loop {
+            let mut line = tokio::select! {
+                biased;
+                Ok(()) = lent.changed() => lent.borrow_and_update().config.clone(),
+                Some(line) = queue.recv() => line,
+                () = session.ended.cancelled() => return,
+            };
+            line.push('\n');
+            let written = tokio::time::timeout(WRITE_PATIENCE, writing.write_all(line.as_bytes())).await;
+            if !matches!(written, Ok(Ok(()))) {
+                return;
+            }
+        }
+    };
+    let read = connection.read(BufReader::new(reading));
+    tokio::select! { () = write => {}, () = read => {} }
+    over.cancel();
+    // Nobody reads the answers any more: what runs is cancelled.
+    for (_, task) in connection.running().drain() {
+        task.abort();
+    }
+}
+
+impl Connection {
+    async fn read(self: &Arc<Self>, mut reader: impl AsyncBufRead + Unpin) {
+        let max = self.sessions.options.max_line_bytes;
+        let mut first = true;
+        loop {
+            let line = match next_line(&mut reader, max).await {
+                Ok(Line::Whole(line)) => line,
+                Ok(Line::TooLong) => {
+                    self.sessions.journal().count("relay", "line_too_long");
+                    let message = format!("a line has at most {max} bytes");
+                    self.say(failed(None, INVALID_REQUEST, &message, None)).await;
+                    continue;
+                }
+                Ok(Line::End) | Err(_) => return,
+            };
+            let incoming = rpc::decode(&line, std::mem::take(&mut first));
+            match incoming {
+                Incoming::Nothing => {}
+                Incoming::One(Ok(request)) if request.method == "cancel" => self.cancel(&request),
+                Incoming::One(Ok(request)) => self.start(request).await,
+                Incoming::One(Err(fault)) => {
+                    let answer = self.fault(fault);
+                    self.say(answer).await;
+                }
+                Incoming::Batch(items) => self.start_batch(items).await,
+            }
+        }
+    }
+
+    /// Runs a request beside the others.
+    async fn start(self: &Arc<Self>, request: Request) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let error =
+                CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests are running, the limit"));
+            if let Some(id) = &request.id {
+                self.say(refused(Some(id), &error)).await;
+            }
+            return;
+        };
+        let key = request.id.as_ref().map(|id| id.get().to_owned());
+        let this = Arc::clone(self);
+        let done = key.clone();
+        let (go, ready) = tokio::sync::oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            // Entered below before it can end.
+            let _ = ready.await;
+            let answer = this.answer(request).await;
+            if let Some(key) = done {
+                this.running().remove(&key);
+            }
+            if let Some(answer) = answer {
+                this.say(answer).await;
+            }
+            drop(place);
+        });
+        if let Some(key) = key {
+            self.running().insert(key, task.abort_handle());
+        }
+        let _ = go.send(());
+    }
+
+    async fn start_batch(self: &Arc<Self>, items: Vec<Result<Request, Fault>>) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_many_owned(items.len().clamp(1, u32::MAX as usize) as u32)
+        else {
+            let error = CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests may run at once"));
+            return self.say(refused(None, &error)).await;
+        };
+        let this = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let answers = items.into_iter().map(async |item| match item {
+                Ok(request) => this.answer(request).await,
+                Err(fault) => Some(this.fault(fault)),
+            });
+            let answers: Vec<String> = join_all(answers).await.into_iter().flatten().collect();
+            if !answers.is_empty() {
+                this.say(format!("[{}]", answers.join(","))).await;
+            }
+            drop(place);
+        });
+        // Under a name that no id has, so that it ends with the connection.
+        let mut running = self.running();
+        running.retain(|_, task| !task.is_finished());
+        running.insert(format!("batch {:?}", task.id()), task.abort_handle());
+    }
+
+    async fn answer(&self, request: Request) -> Option<String> {
+        let params =
+            request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
+        let outcome = match params {
+            Ok(params) if params.is_null() => self.run(&request.method, &RawJson::empty_object()).await,
+            Ok(params) => self.run(&request.method, &params).await,
+            Err(error) => Err(args::invalid(format!("params cannot be read: {error}"))),
+        };
+        let id = request.id?;
+        Some(match outcome {
+            Ok(Some(result)) => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.get(), one_line(&result)),
+            Ok(None) => {
+                let method: String = request.method.chars().take(64).collect();
+                failed(Some(&id), METHOD_NOT_FOUND, &format!("there is no method \"{method}\""), None)
+            }
+            Err(error) => refused(Some(&id), &error),
+        })
+    }
+
+    /// What a method gives back; `None` when there is no such method.
+    async fn run(&self, method: &str, params: &RawJson) -> Result<Option<RawJson>, CallError> {
+        self.session.touch();
+        let principal = self.session.view().principal;
+        let answer = match method {
+            "caller_tool" => return self.caller_tool(params).await.map(Some),
+            "session_message" => {
+                let heard = self.sessions.message(&principal, params, Some(&self.session)).await?;
+                json!(heard.session.show())
+            }
+            "session_events" => {
+                let query: EventsQuery = args::read(params)?;
+                let id = query.session_id.clone().unwrap_or_else(|| self.session.id.to_string());
+                self.sessions.read_events(&principal, &id, &query).await?
+            }
+            "project_list" => {
+                let agents = self.sessions.options.agents.keys();
+                json!({ "projects": agents.map(|name| json!({ "id": name, "name": name })).collect::<Vec<_>>() })
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(RawJson::of(&answer)))
+    }
+
+    async fn caller_tool(&self, params: &RawJson) -> Result<RawJson, CallError> {
+        let call: CallerTool = args::read(params)?;
+        if call.timeout_ms == Some(0) {
+            return Err(args::invalid("timeout_ms must be at least 1"));
+        }
+        let args = call.arguments.as_ref().filter(|raw| raw.get() != "null");
+        let args = args.map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
+        let request = CallRequest {
+            tool: self.session.tool(&call.tool)?.to_string(),
+            args: args.map_err(|error| args::invalid(format!("arguments cannot be read: {error}")))?,
+            view: self.session.view(),
+            surface: "relay",
+            session_key: Some(Arc::clone(&self.session.id)),
+            timeout: call.timeout_ms.map(Duration::from_millis),
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        let finished = self.sessions.router.start(request, None).outcome().await;
+        finished.outcome.map(|output| output.content)
+    }
+
+    fn cancel(&self, request: &Request) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow)]
+            id: &'a RawValue,
+        }
+        let params = request.params.as_ref().and_then(|raw| serde_json::from_str::<Params<'_>>(raw.get()).ok());
+        let task = params.and_then(|params| self.running().remove(params.id.get()));
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+
+    fn fault(&self, fault: Fault) -> String {
+        self.sessions.journal().count("relay", "bad_line");
+        failed(fault.id.as_deref(), fault.code, &fault.message, None)
+    }
+
+    async fn say(&self, line: String) {
+        // Refused only when the connection is over.
+        let _ = self.lines.send(line).await;
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Deserialize)]
+struct CallerTool {
+    #[serde(alias = "name")]
+    tool: String,
+    #[serde(alias = "args")]
+    arguments: Option<Box<RawValue>>,
+    timeout_ms: Option<u64>,
+}
+
+/// JSON may have line breaks between its parts, and here a line is a message. In its texts they are escaped.
+fn one_line(json: &RawJson) -> String {
+    json.as_str().replace(['\n', '\r'], " ")
+}
+
+fn refused(id: Option<&RawValue>, error: &CallError) -> String {
+    let code = match error.kind {
+        CallErrorKind::Timeout => -32000,
+        CallErrorKind::InvalidArgs => -32602,
+        CallErrorKind::Offline => -32001,
+        CallErrorKind::NotFound => -32002,
+        CallErrorKind::NotAllowed => -32003,
+        CallErrorKind::Cancelled => -32004,
+        CallErrorKind::Overloaded => -32005,
+        CallErrorKind::Failed => -32006,
+        CallErrorKind::Conflict => -32007,
+    };
+    let data = json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
+    failed(id, code, &error.message, Some(data))
+}
+
+fn failed(id: Option<&RawValue>, code: i32, message: &str, data: Option<Value>) -> String {
+    let mut error = json!({ "code": code, "message": message });
+    if let Some(data) = data {
+        error["data"] = data;
+    }
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.map_or("null", RawValue::get))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    End,
+}
+
+/// The next line. Of one that is too long nothing is kept, however long it is.
+async fn next_line(reader: &mut (impl AsyncBufRead + Unpin), max: usize) -> std::io::Result<Line> {
+    let (mut line, mut too_long) = (Vec::new(), false);
+    loop {
+        let part = reader.fill_buf().await?;
+        if part.is_empty() {
+            // What has no end is no line.
+            return Ok(Line::End);
+        }
+        let end = part.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(part.len(), |end| end + 1);
+        let text = &part[..end.unwrap_or(part.len())];
+        too_long |= line.len() + text.len() > max;
+        if too_long {
+            line = Vec::new();
+        } else {
+            line.extend_from_slice(text);
+        }
+        reader.consume(taken);
+        if end.is_some() {
+            return Ok(if too_long { Line::TooLong } else { Line::Whole(line) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    async fn lines(bytes: &[u8], capacity: usize, max: usize) -> Vec<Option<Vec<u8>>> {
+        let mut reader = BufReader::with_capacity(capacity, bytes);
+        let mut lines = Vec::new();
+        loop {
+            match next_line(&mut reader, max).await.unwrap() {
+                Line::Whole(line) => lines.push(Some(line)),
+                Line::TooLong => lines.push(None),
+                Line::End => return lines,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_does_not_spoil_the_next() {
+        let seen = lines(b"abcd\nabcde\n\nab\nrest", 3, 4).await;
+        let expected = [Some(b"abcd".to_vec()), None, Some(Vec::new()), Some(b"ab".to_vec())];
+        assert_eq!(seen, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_what_lies_between_breaks(
+            parts in proptest::collection::vec("[a-z]{0,20}", 0..10), capacity in 1_usize..40, max in 0_usize..24,
+        ) {
+            let text = parts.iter().flat_map(|part| [part.as_str(), "\n"]).collect::<String>();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let seen = runtime.block_on(lines(text.as_bytes(), capacity, max));
+            let expected: Vec<_> = parts.iter().map(|part| (part.len() <= max).then(|| part.as_bytes().to_vec())).collect();
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The road to a caller: requests for its tools wait in a table until it answers, however it comes to hear of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sa_core::call::{Call, CallId, CancelReason};
+use sa_core::link::Link;
+use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, RawJson, SessionNews};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::events::Events;
+use crate::presence::Presence;
+
+/// What a caller has been asked and has not answered, in the order of asking.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    open: Mutex<BTreeMap<CallId, RawJson>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { open: Mutex::default(), changes: watch::Sender::new(0) })
+    }
+
+    pub(crate) fn all(&self) -> Vec<(CallId, RawJson)> {
+        self.open().iter().map(|(id, request)| (*id, request.clone())).collect()
+    }
+
+    pub(crate) fn has(&self, id: CallId) -> bool {
+        self.open().contains_key(&id)
+    }
+
+    /// Takes a request off the table; `false` when it was not there, or not any more.
+    pub(crate) fn take(&self, id: CallId) -> bool {
+        let was_there = self.open().remove(&id).is_some();
+        if was_there {
+            self.changed();
+        }
+        was_there
+    }
+
+    /// Changes whenever a request comes or goes.
+    pub(crate) fn follow(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn put(&self, id: CallId, request: RawJson) {
+        self.open().insert(id, request);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|revision| *revision += 1);
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<CallId, RawJson>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the gateway asks a session's caller.
+#[derive(Debug)]
+pub(crate) struct CallerLink {
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) events: Arc<Events>,
+}
+
+impl Link for CallerLink {
+    fn send_request(&self, call: &Call) -> Result<(), CallError> {
+        if self.presence.is_gone() {
+            return Err(gone());
+        }
+        let args: &serde_json::value::RawValue = serde_json::from_str(call.args.as_str())
+            .map_err(|error| CallError::new(CallErrorKind::InvalidArgs, error.to_string()))?;
+        let request = Asked {
+            kind: "caller_tool_request",
+            session_id: &self.events.session,
+            request_id: call.id.to_string(),
+            tool: &call.tool,
+            arguments: args,
+            deadline_ms: call.time_left().as_millis() as u64,
+        };
+        let request = RawJson::from_checked(&serde_json::to_string(&request).unwrap_or_default());
+        self.requests.put(call.id, request.clone());
+        self.events.keep(&request);
+        self.events.notices.send(Notice {
+            to: Some(Arc::clone(&self.events.owner)),
+            body: NoticeBody::Session {
+                session: Arc::clone(&self.events.session),
+                kind: SessionNews::CallerToolRequest,
+                data: request,
+            },
+        });
+        Ok(())
+    }
+
+    fn send_cancel(&self, id: CallId, reason: CancelReason) {
+        if self.requests.take(id) {
+            let fields = json!({ "request_id": id.to_string(), "reason": reason.as_str() });
+            self.events.say("caller_tool_cancelled", fields);
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Asked<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    session_id: &'a str,
+    request_id: String,
+    tool: &'a str,
+    arguments: &'a serde_json::value::RawValue,
+    /// How long the caller has for it.
+    deadline_ms: u64,
+}
+
+/// What a call is told when nobody is there to run it.
+pub(crate) fn gone() -> CallError {
+    CallError::new(CallErrorKind::Offline, "the caller, whose tool this is, is not connected any more")
+        .hint("the caller may come back: GET /v1/sessions/{id}/events, or caller_tool_next")
+}

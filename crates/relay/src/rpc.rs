@@ -1,0 +1,175 @@
+//! One line of the relay's protocol: JSON-RPC 2.0, or the words that some clients begin with.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub(crate) const PARSE_ERROR: i32 = -32700;
+pub(crate) const INVALID_REQUEST: i32 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
+
+/// What some clients say first. Nothing answers it.
+const GREETING: &[u8] = b"OUBLIETTE-";
+
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// Nothing that wants an answer.
+    Nothing,
+    One(Result<Request, Fault>),
+    Batch(Vec<Result<Request, Fault>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Absent for a notification.
+    pub(crate) id: Option<Box<RawValue>>,
+    pub(crate) method: String,
+    pub(crate) params: Option<Box<RawValue>>,
+}
+
+/// A line, or a part of one, that is no request.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) id: Option<Box<RawValue>>,
+    pub(crate) code: i32,
+    pub(crate) message: String,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Box<RawValue>>,
+    jsonrpc: Option<Value>,
+    method: Option<Value>,
+    params: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
+    error: Option<Box<RawValue>>,
+}
+
+/// An id that is `null` is an id.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads a line; `first` is whether it is the connection's first one.
+pub(crate) fn decode(line: &[u8], first: bool) -> Incoming {
+    let line = line.trim_ascii();
+    if line.is_empty() || (first && line.starts_with(GREETING)) {
+        return Incoming::Nothing;
+    }
+    let whole: &RawValue = match serde_json::from_slice(line) {
+        Ok(whole) => whole,
+        Err(error) => return Incoming::One(Err(fault(PARSE_ERROR, format!("the line is not JSON: {error}")))),
+    };
+    if !whole.get().starts_with('[') {
+        return request(whole).map_or(Incoming::Nothing, Incoming::One);
+    }
+    match serde_json::from_str::<Vec<&RawValue>>(whole.get()) {
+        Ok(items) if !items.is_empty() => Incoming::Batch(items.into_iter().filter_map(request).collect()),
+        _ => Incoming::One(Err(fault(INVALID_REQUEST, "a batch must have something in it".into()))),
+    }
+}
+
+/// One request; `None` for an answer, which nobody here has asked for.
+fn request(raw: &RawValue) -> Option<Result<Request, Fault>> {
+    let invalid = |message: &str| Some(Err(fault(INVALID_REQUEST, message.into())));
+    if !raw.get().starts_with('{') {
+        return invalid("a request must be an object");
+    }
+    let envelope: Envelope = match serde_json::from_str(raw.get()) {
+        Ok(envelope) => envelope,
+        Err(error) => return invalid(&format!("the request cannot be read: {error}")),
+    };
+    let id = envelope.id;
+    if id.as_ref().is_some_and(|id| !is_id(id.get())) {
+        return invalid("an id must be a number, a text or null");
+    }
+    let Some(method) = envelope.method else {
+        if envelope.result.is_some() || envelope.error.is_some() {
+            return None;
+        }
+        return Some(Err(Fault { id, code: INVALID_REQUEST, message: "the request has no method".into() }));
+    };
+    // Some clients leave the version out; what they mean is clear.
+    let version = envelope.jsonrpc.is_none_or(|version| version == "2.0");
+    match method {
+        Value::String(method) if version => Some(Ok(Request { id, method, params: envelope.params })),
+        _ => {
+            let message = if version { "method must be a text" } else { "jsonrpc must be \"2.0\"" };
+            Some(Err(Fault { id, code: INVALID_REQUEST, message: message.into() }))
+        }
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    text == "null" || text.starts_with('"') || text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+}
+
+fn fault(code: i32, message: String) -> Fault {
+    Fault { id: None, code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let one = |item: &Result<Request, Fault>| match item {
+            Ok(request) => format!("{}#{}", request.method, request.id.as_ref().map_or("none", |id| id.get())),
+            Err(fault) => format!("{}#{}", fault.code, fault.id.as_ref().map_or("none", |id| id.get())),
+        };
+        let seen = match decode(line.as_bytes(), false) {
+            Incoming::Nothing => "nothing".to_owned(),
+            Incoming::One(item) => one(&item),
+            Incoming::Batch(items) => items.iter().map(one).collect::<Vec<_>>().join(" "),
+        };
+        assert_eq!(seen, expected, "{line}");
+    }
+
+    #[test]
+    fn lines() {
+        check(r#"{"jsonrpc":"2.0","id":0,"method":"caller_tool","params":{}}"#, "caller_tool#0");
+        check(r#"{"id":"a","method":"x"}"#, "x#\"a\"");
+        check(r#"{"jsonrpc":"2.0","method":"x"}"#, "x#none");
+        check(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, "x#null");
+        check("  ", "nothing");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "nothing");
+        check("{", "-32700#none");
+        check("hello", "-32700#none");
+        check("5", "-32600#none");
+        check("{}", "-32600#none");
+        check(r#"{"id":7}"#, "-32600#7");
+        check(r#"{"id":7,"method":5}"#, "-32600#7");
+        check(r#"{"jsonrpc":"1.0","id":7,"method":"x"}"#, "-32600#7");
+        check(r#"{"id":{},"method":"x"}"#, "-32600#none");
+        check("[]", "-32600#none");
+        check(r#"[1,{"id":2,"method":"x"}]"#, "-32600#none x#2");
+    }
+
+    #[test]
+    fn a_greeting_is_taken_once() {
+        assert!(matches!(decode(b"OUBLIETTE-DOWNSTREAM project", true), Incoming::Nothing));
+        assert!(matches!(decode(b"OUBLIETTE-DOWNSTREAM project", false), Incoming::One(Err(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_an_end(line in proptest::collection::vec(any::<u8>(), 0..200), first in any::<bool>()) {
+            decode(&line, first);
+        }
+
+        #[test]
+        fn any_request_is_read_back(id in any::<i64>(), method in "[a-z_]{1,20}", text in any::<String>()) {
+            let line = serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "x": text } });
+            let Incoming::One(Ok(request)) = decode(line.to_string().as_bytes(), true) else { panic!("{line}") };
+            let read = request.id.unwrap();
+            prop_assert_eq!(read.get(), id.to_string());
+            prop_assert_eq!(request.method, method);
+            let params: Value = serde_json::from_str(request.params.unwrap().get()).unwrap();
+            prop_assert_eq!(&params["x"], &text);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! One session: who it is for, what its agent may use, and how it ends.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sa_core::directory::{Attach, Registration};
+use sa_core::link::LinkProvider;
+use sa_core::{
+    CallError, CallErrorKind, Catalog, Directory, GrantId, Principal, ProviderId, RawJson, Role, Scope, View, clock,
+};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::CALLER_KIND;
+use crate::args::{Lending, ToolSpec};
+use crate::events::Events;
+use crate::link::{CallerLink, Requests};
+use crate::presence::Presence;
+use crate::record::{Owner, SessionView};
+
+/// Open, until it is ended.
+pub struct Session {
+    pub(crate) id: Arc<str>,
+    pub(crate) owner: Arc<Principal>,
+    pub(crate) agent: Option<String>,
+    pub(crate) parent: Option<Arc<str>>,
+    /// How many sessions it is away from one that a caller has started.
+    pub(crate) depth: usize,
+    pub(crate) socket: PathBuf,
+    pub(crate) events: Arc<Events>,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) provider: LinkProvider<CallerLink>,
+    /// What the caller lends, followed by every connection of an agent.
+    pub(crate) lent: watch::Sender<Arc<Lent>>,
+    /// How many agents are here.
+    pub(crate) agents: watch::Sender<usize>,
+    /// The process that was started for it, while there is one.
+    pub(crate) process: AsyncMutex<Option<mpsc::Sender<String>>>,
+    /// Fires when it is over.
+    pub(crate) ended: CancellationToken,
+    pub(crate) forgeries: AtomicU32,
+    registration: Mutex<Option<Registration>>,
+    timeout_ms: AtomicU64,
+    touched: Mutex<Instant>,
+    created_ms: i64,
+    ending: Mutex<Option<(String, i64)>>,
+}
+
+/// What a caller lends.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    pub(crate) caller_id: String,
+    specs: Vec<ToolSpec>,
+    /// The caller's name of each tool, and the one under which it is called.
+    pub(crate) names: Vec<(Arc<str>, Arc<str>)>,
+    /// `caller_tools_config`, as agents are told.
+    pub(crate) config: String,
+}
+
+pub(crate) struct NewSession {
+    pub(crate) id: Arc<str>,
+    pub(crate) owner: Arc<Principal>,
+    pub(crate) agent: Option<String>,
+    pub(crate) parent: Option<Arc<Session>>,
+    pub(crate) socket: PathBuf,
+    pub(crate) events: Arc<Events>,
+    pub(crate) grace: Duration,
+    pub(crate) timeout: Duration,
+}
+
+impl Session {
+    pub(crate) fn new(new: NewSession) -> Arc<Self> {
+        let requests = Requests::new();
+        let presence = Arc::new(Presence::new(new.grace));
+        let link = CallerLink {
+            requests: Arc::clone(&requests),
+            presence: Arc::clone(&presence),
+            events: Arc::clone(&new.events),
+        };
+        Arc::new(Self {
+            id: new.id,
+            owner: new.owner,
+            agent: new.agent,
+            depth: new.parent.as_ref().map_or(0, |parent| parent.depth + 1),
+            parent: new.parent.map(|parent| Arc::clone(&parent.id)),
+            socket: new.socket,
+            events: new.events,
+            requests,
+            presence,
+            provider: LinkProvider::new(link),
+            lent: watch::Sender::new(Arc::default()),
+            agents: watch::Sender::new(0),
+            process: AsyncMutex::new(None),
+            ended: CancellationToken::new(),
+            forgeries: AtomicU32::new(0),
+            registration: Mutex::new(None),
+            timeout_ms: AtomicU64::new(new.timeout.as_millis() as u64),
+            touched: Mutex::new(Instant::now()),
+            created_ms: clock::now_ms(),
+            ending: Mutex::new(None),
+        })
+    }
+
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    pub fn is_owner(&self, principal: &Principal) -> bool {
+        self.owner.id == principal.id
+    }
+
+    /// What its agent is, and can see. It speaks for the owner, in this session alone; the caller's tools are not among those
+    /// that the owner's token names, so a token for some tools does not keep the agent from them.
+    pub(crate) fn view(&self) -> View {
+        let principal = Principal { role: Role::Agent, tools: Vec::new(), ..Principal::clone(&self.owner) };
+        View { principal: Arc::new(principal), scopes: vec![Scope::Session(Arc::clone(&self.id))] }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed))
+    }
+
+    /// The name under which one of the caller's tools is called, from that or from the caller's own name of it.
+    pub(crate) fn tool(&self, name: &str) -> Result<Arc<str>, CallError> {
+        let lent = self.lent.borrow();
+        let exposed = lent.names.iter().find(|(_, exposed)| **exposed == *name);
+        let named = exposed.or_else(|| lent.names.iter().find(|(own, _)| **own == *name));
+        named.map(|(_, exposed)| Arc::clone(exposed)).ok_or_else(|| {
+            let name: String = name.chars().take(128).collect();
+            let all: Vec<&str> = lent.names.iter().map(|(_, exposed)| &**exposed).take(20).collect();
+            let error = CallError::new(CallErrorKind::NotFound, format!("the caller has no tool \"{name}\""));
+            if all.is_empty() { error } else { error.hint(format!("it has: {}", all.join(", "))) }
+        })
+    }
+
+    /// Takes in what the caller lends from now on. What a message does not say stays as it was.
+    pub(crate) fn lend(self: &Arc<Self>, directory: &Arc<Directory>, lending: Lending, places: usize) {
+        if let Some(timeout) = lending.timeout {
+            self.timeout_ms.store(timeout.as_millis() as u64, Ordering::Relaxed);
+        }
+        let before = Arc::clone(&self.lent.borrow());
+        if lending.tools.is_none()
+            && lending.caller_id.is_none()
+            && lending.timeout.is_none()
+            && !before.config.is_empty()
+        {
+            return;
+        }
+        let known = Some(before.caller_id.clone()).filter(|id| !id.is_empty());
+        let caller_id = lending.caller_id.or(known).unwrap_or_else(|| "caller".into());
+        let specs = lending.tools.unwrap_or_else(|| before.specs.clone());
+        let tools = specs.iter().map(|spec| spec.tool(&caller_id, self.timeout())).collect();
+        let catalog = Catalog { tools, ..Catalog::default() };
+        let id = ProviderId::new(CALLER_KIND, &self.id);
+        let mut registration = self.registration();
+        match &*registration {
+            Some(registration) => registration.publish(catalog),
+            None if self.ended.is_cancelled() => return,
+            None => {
+                let attach = Attach {
+                    id: id.clone(),
+                    scope: Scope::Session(Arc::clone(&self.id)),
+                    grant: GrantId(format!("session {}", self.id).into()),
+                    provider: Arc::new(Forward(Arc::clone(self))),
+                    catalog,
+                    max_running: places,
+                    about: RawJson::of(&json!({ "caller_id": caller_id, "owner": &*self.owner.name })),
+                    may_take_over: false,
+                };
+                // The id is new and its own, so that nobody else can hold it.
+                *registration = directory.attach(attach).ok();
+            }
+        }
+        let listed = directory.list(&self.view(), None, usize::MAX, |tool| tool.provider == id).tools;
+        let names: Vec<_> = listed.iter().map(|tool| (Arc::clone(&tool.tool.name), Arc::clone(&tool.name))).collect();
+        let told: Vec<Value> = specs
+            .iter()
+            .map(|spec| {
+                let exposed = names.iter().find(|(own, _)| **own == *spec.name).map(|(_, exposed)| &**exposed);
+                spec.told(exposed.unwrap_or_default())
+            })
+            .collect();
+        let config = json!({
+            "jsonrpc": "2.0",
+            "type": "caller_tools_config",
+            "params": { "caller_id": caller_id, "session_id": &*self.id, "tools": told },
+        });
+        self.lent.send_replace(Arc::new(Lent { caller_id, specs, names, config: config.to_string() }));
+    }
+
+    pub(crate) fn touch(&self) {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn idle_for(&self) -> Duration {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Ends it: its calls fail, its agents are told to go, its tools are gone. `false` when it had ended before.
+    pub(crate) fn end(&self, reason: &str) -> bool {
+        {
+            let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+            if ending.is_some() {
+                return false;
+            }
+            *ending = Some((reason.to_owned(), clock::now_ms()));
+        }
+        if let Some(registration) = self.registration().take() {
+            registration.withdraw();
+        }
+        self.provider.close(&format!("the session has ended: {reason}"));
+        for (id, _) in self.requests.all() {
+            self.requests.take(id);
+        }
+        self.events.say("session_ended", json!({ "reason": reason }));
+        self.ended.cancel();
+        let _ = std::fs::remove_file(&self.socket);
+        true
+    }
+
+    pub fn show(&self) -> SessionView {
+        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lent = self.lent.borrow();
+        let open = ending.is_none();
+        let state = match (&ending, *self.agents.borrow()) {
+            (Some(_), _) => "ended",
+            (None, 0) => "idle",
+            (None, _) => "running",
+        };
+        SessionView {
+            session_id: self.id.to_string(),
+            state: state.into(),
+            owner: Owner { id: self.owner.id.to_string(), name: self.owner.name.to_string() },
+            caller_id: lent.caller_id.clone(),
+            caller: open.then(|| self.presence.as_str().into()),
+            caller_tools: lent.names.iter().map(|(_, exposed)| exposed.to_string()).collect(),
+            agent: self.agent.clone(),
+            parent: self.parent.as_ref().map(ToString::to_string),
+            socket: open.then(|| self.socket.display().to_string()),
+            pending: self.requests.all().len(),
+            timeout_ms: self.timeout().as_millis() as u64,
+            created_ms: self.created_ms,
+            ended_ms: ending.as_ref().map(|(_, at)| *at),
+            reason: ending.map(|(reason, _)| reason),
+        }
+    }
+
+    fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The session as the directory has it.
+struct Forward(Arc<Session>);
+
+impl sa_core::Provider for Forward {
+    fn call(
+        &self,
+        call: Arc<sa_core::Call>,
+        updates: sa_core::Updates,
+    ) -> futures_util::future::BoxFuture<'static, sa_core::Outcome> {
+        self.0.touch();
+        self.0.provider.call(call, updates)
+    }
+}
+
+/// An agent is here, for as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Working(Arc<Session>);
+
+impl Working {
+    pub(crate) fn new(session: &Arc<Session>) -> Self {
+        session.agents.send_modify(|agents| *agents += 1);
+        Self(Arc::clone(session))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.agents.send_modify(|agents| *agents -= 1);
+    }
+}

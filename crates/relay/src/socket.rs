@@ -1,0 +1,98 @@
+//! Each session's own Unix socket: where it is, and who is let in.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::UnixListener;
+use tracing::warn;
+
+use crate::connection;
+use crate::session::Session;
+use crate::sessions::Sessions;
+
+/// Agents that may be connected to one session at once.
+const MAX_CONNECTIONS: usize = 32;
+/// The longest path that a Unix socket can have, and what its name takes of it.
+const MAX_PATH: usize = 107;
+const NAME: usize = "/ses_0123456789abcdef0123456789abcdef.sock".len();
+
+/// Makes the directory of the sockets, for this user alone: in the data directory, or, where that path is too long for a
+/// socket, in the directory for temporary files. What a former gateway has left there is removed.
+pub fn socket_dir(data_dir: &Path) -> io::Result<PathBuf> {
+    let data_dir = std::path::absolute(data_dir)?;
+    let mut dir = data_dir.join("relay");
+    let user = rustix::process::getuid().as_raw();
+    if dir.as_os_str().len() + NAME > MAX_PATH {
+        // Named after the data directory, so that two gateways do not meet there.
+        let digest = sa_core::naming::with_hash("switchboard", &data_dir.to_string_lossy());
+        dir = std::env::temp_dir().join(format!("{digest}-{user}"));
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    let about = std::fs::symlink_metadata(&dir)?;
+    if !about.is_dir() || about.uid() != user {
+        return Err(io::Error::other(format!("{} is not a directory of this user's", dir.display())));
+    }
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))?;
+    for entry in std::fs::read_dir(&dir)?.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "sock") {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(dir)
+}
+
+/// Opens a session's socket, and serves it until the session ends.
+pub(crate) fn listen(sessions: &Arc<Sessions>, session: &Arc<Session>) -> io::Result<()> {
+    let listener = UnixListener::bind(&session.socket)?;
+    std::fs::set_permissions(&session.socket, std::fs::Permissions::from_mode(0o600))?;
+    let (sessions, session) = (Arc::downgrade(sessions), Arc::clone(session));
+    tokio::spawn(async move {
+        let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let stream = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        warn!(session = &*session.id, %error, "cannot accept an agent");
+                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+                () = session.ended.cancelled() => return,
+            };
+            let Some(sessions) = sessions.upgrade() else { return };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                sessions.journal().count("relay", "too_many_connections");
+                continue;
+            };
+            let session = Arc::clone(&session);
+            tokio::spawn(async move {
+                connection::serve(&sessions, &session, stream).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_with_a_long_path_has_its_sockets_elsewhere() {
+        let root = tempfile::tempdir().unwrap();
+        let near = socket_dir(root.path()).unwrap();
+        assert!(near.starts_with(root.path()));
+        std::fs::write(near.join("ses_old.sock"), "").unwrap();
+        socket_dir(root.path()).unwrap();
+        assert!(!near.join("ses_old.sock").exists(), "what a former gateway left is removed");
+        let long = root.path().join("a".repeat(100));
+        let far = socket_dir(&long).unwrap();
+        assert!(far.as_os_str().len() + NAME <= MAX_PATH, "{}", far.display());
+        assert_eq!(std::fs::metadata(&far).unwrap().mode() & 0o777, 0o700);
+        std::fs::remove_dir(far).unwrap();
+    }
+}

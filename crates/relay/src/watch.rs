@@ -1,0 +1,107 @@
+//! What goes on beside all requests: callers come and go, and old sessions are forgotten.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sa_core::clock;
+use sa_core::store::{Retention, StoreError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::link;
+use crate::record::{BUCKET, SessionView};
+use crate::sessions::Sessions;
+
+/// How often old sessions are looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+/// Ended sessions that are remembered, the latest.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// Sees callers come and go. Of one that is gone, every open request fails.
+pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
+    let Some(mut attendance) = sessions.upgrade().map(|sessions| sessions.notices.attendance()) else { return };
+    loop {
+        let due = {
+            let Some(sessions) = sessions.upgrade() else { return };
+            attendance.borrow_and_update();
+            let now = Instant::now();
+            let open = sessions.all();
+            for session in &open {
+                let listens = sessions.notices.attends(&session.id) || sessions.notices.attends(&session.owner.id);
+                if session.presence.look(listens, now) {
+                    info!(session = &*session.id, "the session's caller is gone");
+                    for (id, _) in session.requests.all() {
+                        if session.requests.take(id) {
+                            session.provider.complete(id, Err(link::gone()));
+                        }
+                    }
+                }
+            }
+            open.iter().filter_map(|session| session.presence.due()).min()
+        };
+        let poked = async {
+            let Some(sessions) = sessions.upgrade() else { return };
+            // Let go of while it waits: whoever holds the sessions keeps the gateway.
+            let poke = Arc::clone(&sessions.poke);
+            drop(sessions);
+            poke.notified().await;
+        };
+        let due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = attendance.changed() => if changed.is_err() { return },
+            () = poked => {}
+            () = due => {}
+        }
+    }
+}
+
+pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(HOUSEKEEPING) => {}
+            () = stop.cancelled() => return,
+        }
+        let Some(sessions) = sessions.upgrade() else { return };
+        for session in sessions.all() {
+            if session.idle_for() >= sessions.options.idle && *session.agents.borrow() == 0 {
+                sessions.end_session(&session, "nothing happened in it for too long").await;
+            }
+            session.events.trim(sessions.kept()).await;
+        }
+        if let Err(error) = sessions.forget().await {
+            warn!(%error, "cannot delete old sessions");
+        }
+    }
+}
+
+impl Sessions {
+    /// Which events are kept.
+    pub(crate) fn kept(&self) -> Retention {
+        let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
+        Retention { entries: Some(self.options.keep_events), since_ms: Some(since_ms) }
+    }
+
+    /// Deletes what is remembered of sessions that ended long ago.
+    async fn forget(&self) -> Result<(), StoreError> {
+        let since = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
+        let mut ended: Vec<(i64, String)> = Vec::new();
+        for (id, record) in self.records.list(BUCKET).await? {
+            let view = serde_json::from_slice::<SessionView>(&record.value).ok();
+            ended.extend(view.and_then(|view| view.ended_ms).map(|at| (at, id)));
+        }
+        ended.sort_unstable_by(|a, b| b.cmp(a));
+        for (rank, (at, id)) in ended.iter().enumerate() {
+            if rank >= MAX_REMEMBERED || *at < since {
+                self.records.delete(BUCKET, id).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! `relay`: a session's caller tools, for an agent that speaks MCP on stdio.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
+use sa_core::outcome::{Block, Output};
+use sa_core::{RawJson, Schema, naming};
+use sa_relay::client::{Client, Config, LentTool};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::output::Failure;
+
+/// How long the gateway may take to say which tools there are, before the agent is served without.
+const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a lost connection is tried again.
+const RECONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const RECONNECT_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RelayArgs {
+    /// The session's socket.
+    #[arg(env = "SWITCHBOARD_RELAY_SOCKET")]
+    socket: PathBuf,
+}
+
+pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
+    let client = connect(&args.socket).await?;
+    let mut config = client.config();
+    let _ = tokio::time::timeout(CONFIG_PATIENCE, config.wait_for(Option::is_some)).await;
+    let relay =
+        Relay { connection: watch::Sender::new(Some(client)).into(), tools: watch::Sender::new(Vec::new()).into() };
+    relay.take(&config.borrow().clone().unwrap_or_default());
+    let serving = relay.clone().serve((tokio::io::stdin(), tokio::io::stdout()));
+    let service = tokio::select! {
+        served = serving => served.map_err(|error| Failure::other(format!("the agent does not speak MCP: {error}")))?,
+        failure = relay.follow(&args.socket, None) => return Err(failure),
+    };
+    let peer = service.peer().clone();
+    tokio::select! {
+        // The agent has closed its end, and is done.
+        ended = service.waiting() => ended.map(drop).map_err(|error| Failure::other(error.to_string())),
+        failure = relay.follow(&args.socket, Some(&peer)) => Err(failure),
+    }
+}
+
+async fn connect(socket: &Path) -> Result<Arc<Client>, Failure> {
+    Client::connect(socket).await.map_err(|error| {
+        Failure::of_kind("offline", format!("cannot connect to the session's socket {}: {error}", socket.display()))
+            .hint("switchboard sessions shows the sessions that are open, and their sockets")
+    })
+}
+
+#[derive(Clone)]
+struct Relay {
+    connection: Arc<watch::Sender<Option<Arc<Client>>>>,
+    tools: Arc<watch::Sender<Vec<Lent>>>,
+}
+
+/// One of the caller's tools, as the agent sees it.
+#[derive(Clone)]
+struct Lent {
+    tool: Tool,
+    own_name: String,
+    schema: Option<Schema>,
+}
+
+impl Relay {
+    fn take(&self, config: &Config) {
+        let mut tools: Vec<Lent> = config.tools.iter().map(|tool| Lent::new(&config.caller_id, tool)).collect();
+        tools.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
+        self.tools.send_replace(tools);
+    }
+
+    /// Follows what the caller lends, and connects again when the connection is lost. Returns when the session is over.
+    async fn follow(&self, socket: &Path, agent: Option<&rmcp::Peer<RoleServer>>) -> Failure {
+        loop {
+            let client = self.connection.borrow().clone();
+            if let Some(client) = client {
+                let (mut config, closed) = (client.config(), client.closed());
+                config.mark_changed();
+                loop {
+                    tokio::select! {
+                        () = closed.cancelled() => break,
+                        changed = config.changed() => if changed.is_err() { break },
+                    }
+                    let Some(told) = config.borrow_and_update().clone() else { continue };
+                    let before: Vec<Tool> = self.tools.borrow().iter().map(|lent| lent.tool.clone()).collect();
+                    self.take(&told);
+                    let same = self.tools.borrow().iter().map(|lent| &lent.tool).eq(before.iter());
+                    if let Some(agent) = agent.filter(|_| !same) {
+                        let _ = agent.notify_tool_list_changed().await;
+                    }
+                }
+            }
+            self.connection.send_replace(None);
+            match reconnect(socket).await {
+                Ok(client) => drop(self.connection.send_replace(Some(client))),
+                Err(failure) => return failure,
+            }
+        }
+    }
+
+    async fn forward(&self, method: &str, params: Value) -> CallToolResult {
+        let client = self.connection.borrow().clone();
+        let Some(client) = client else { return failed("offline: the connection to the gateway is lost") };
+        match client.request(method, params).await {
+            Ok(result) => succeeded(result.get()),
+            Err(error) => {
+                let kind = error.data.as_ref().and_then(|data| data["kind"].as_str()).unwrap_or("failed");
+                let hint = error.data.as_ref().and_then(|data| data["hint"].as_str());
+                failed(&format!(
+                    "{kind}: {}{}",
+                    error.message,
+                    hint.map(|hint| format!(" ({hint})")).unwrap_or_default()
+                ))
+            }
+        }
+    }
+}
+
+async fn reconnect(socket: &Path) -> Result<Arc<Client>, Failure> {
+    let until = Instant::now() + RECONNECT_PATIENCE;
+    loop {
+        if !socket.exists() {
+            return Err(Failure::of_kind("offline", "the session is over: its socket is gone"));
+        }
+        match connect(socket).await {
+            Err(failure) if Instant::now() > until => return Err(failure),
+            Err(_) => tokio::time::sleep(RECONNECT_EVERY).await,
+            Ok(client) => return Ok(client),
+        }
+    }
+}
+
+impl Lent {
+    fn new(caller: &str, lent: &LentTool) -> Self {
+        let wish = format!("{caller}_{}", lent.name);
+        let name = match &*lent.exposed_name {
+            "" => naming::expose(&wish, &wish),
+            exposed => exposed.to_owned(),
+        };
+        let mut input: JsonObject = lent.input_schema.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        input.entry("type").or_insert_with(|| "object".into());
+        let mut tool = Tool::new(name, lent.description.clone().unwrap_or_default(), Arc::new(input));
+        tool.title.clone_from(&lent.title);
+        tool.annotations = lent.annotations.as_ref().and_then(|value| serde_json::from_value(value.clone()).ok());
+        let schema = lent.input_schema.as_ref().map(|schema| Schema::new(RawJson::of(schema)));
+        Self { tool, own_name: lent.name.clone(), schema }
+    }
+}
+
+impl ServerHandler for Relay {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
+            .with_server_info(Implementation::new("switchboard-relay", crate::VERSION))
+            .with_instructions("Tools of whoever you work for in this session. They run on that side.")
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let lent = self.tools.borrow().iter().map(|lent| lent.tool.clone()).collect::<Vec<_>>();
+        Ok(ListToolsResult { tools: lent.into_iter().chain(own_tools()).collect(), ..ListToolsResult::default() })
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let args = Value::Object(request.arguments.unwrap_or_default());
+        let lent = self.tools.borrow().iter().find(|lent| lent.tool.name == request.name).cloned();
+        let (method, params) = match lent {
+            Some(lent) => {
+                if let Some(Err(error)) = lent.schema.map(|schema| schema.validate(&RawJson::of(&args))) {
+                    return Ok(failed(&format!("{}: {}", error.kind, error.message)).into());
+                }
+                ("caller_tool", json!({ "tool": lent.own_name, "arguments": args }))
+            }
+            None if request.name == "session_message" => ("session_message", args),
+            None if request.name == "session_events" => ("session_events", args),
+            None => return Err(ErrorData::invalid_params(format!("there is no tool \"{}\"", request.name), None)),
+        };
+        tokio::select! {
+            result = self.forward(method, params) => Ok(result.into()),
+            // Dropping the request tells the gateway.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+        }
+    }
+}
+
+/// What an agent can do in its session beside calling the caller's tools.
+fn own_tools() -> [Tool; 2] {
+    let tool = |name: &'static str, about: &'static str, schema: Value| {
+        Tool::new(name, about, Arc::new(schema.as_object().cloned().unwrap_or_default()))
+    };
+    [
+        tool(
+            "session_events",
+            "What happened in your session, oldest first: messages for you among it.",
+            json!({ "type": "object", "properties": {
+                "session_id": { "type": "string", "description": "Another session than your own" },
+                "since": { "type": "integer", "description": "Only events after this one" },
+                "wait_ms": { "type": "integer", "description": "How long to wait for one" } } }),
+        ),
+        tool(
+            "session_message",
+            "Starts a session with another agent, or says something in one; with your own session's id, to whoever you work for.",
+            json!({ "type": "object", "properties": {
+                "message": { "type": "string" },
+                "session_id": { "type": "string", "description": "Absent for a new session" },
+                "agent": { "type": "string" } }, "required": ["message"] }),
+        ),
+    ]
+}
+
+fn succeeded(json: &str) -> CallToolResult {
+    let content = RawJson::parse(json).unwrap_or_else(|_| RawJson::null());
+    let output = Output::from_provider(content, Vec::new());
+    let mut blocks: Vec<ContentBlock> = output
+        .blocks
+        .iter()
+        .map(|block| match block {
+            Block::Text(text) => ContentBlock::text(text.clone()),
+            Block::Image { data, mime_type } => ContentBlock::image(data.clone(), mime_type.clone()),
+            Block::Other(json) => {
+                serde_json::from_str(json.as_str()).unwrap_or_else(|_| ContentBlock::text(json.as_str()))
+            }
+        })
+        .collect();
+    let value: Value = serde_json::from_str(json).unwrap_or_default();
+    if blocks.is_empty() {
+        blocks.push(ContentBlock::text(value.as_str().map_or_else(|| json.to_owned(), str::to_owned)));
+    }
+    let mut result = CallToolResult::success(blocks);
+    result.structured_content = Some(value).filter(Value::is_object);
+    result
+}
+
+fn failed(message: &str) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(message)])
+}

@@ -1,0 +1,62 @@
+//! `sessions`: agents at work, and those that were.
+
+use serde_json::Value;
+
+use super::Global;
+use super::client::{Client, segment};
+use super::lists::text;
+use super::output::{Failure, clock, json, line, pretty, table};
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<SessionsCommand>,
+    /// Show this session.
+    id: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// End a session: its agent stops.
+    End { id: String },
+}
+
+pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    if let Some(SessionsCommand::End { id }) = args.command {
+        let request = client.request(reqwest::Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
+        let body = client.send(request).await?.text().await.unwrap_or_default();
+        return if global.json { json(&body) } else { line(&format!("ended {id}")) };
+    }
+    if let Some(id) = args.id {
+        let (session, raw): (Value, _) = client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
+        return if global.json { json(&raw) } else { line(&pretty(&session)) };
+    }
+    let (list, raw): (Value, _) = client.get("/v1/sessions").await?;
+    if global.json {
+        return json(&raw);
+    }
+    let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if sessions.is_empty() {
+        return line("No sessions yet. Start one: switchboard call session_message --arg message=hello");
+    }
+    let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
+    table(&["STARTED (UTC)", "STATE", "AGENT", "CALLER", "TOOLS", "WAITING", "ID"], &rows)
+}
+
+fn row(session: &Value) -> Vec<String> {
+    let state = match text(&session["reason"]) {
+        "" => text(&session["state"]).to_owned(),
+        reason => format!("{}: {reason}", text(&session["state"])),
+    };
+    vec![
+        clock(session["created_ms"].as_i64().unwrap_or(0)),
+        state,
+        text(&session["agent"]).to_owned(),
+        format!("{} ({})", text(&session["caller_id"]), text(&session["owner"]["name"])),
+        session["caller_tools"].as_array().map_or(0, Vec::len).to_string(),
+        session["pending"].to_string(),
+        text(&session["session_id"]).to_owned(),
+    ]
+}

@@ -1,0 +1,252 @@
+//! Sessions over REST. What changes something is a call of a session tool, and is recorded like any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::{RawJson, View};
+use sa_relay::{News, Sessions};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::body::Payload;
+use super::sse::{event, sse_response};
+use super::tools::{JSON, call_id_header, parse};
+use super::{App, Problem, Segment};
+use crate::json::to_json;
+use crate::tokens::Identity;
+
+/// Events that may wait for a reader.
+const QUEUE: usize = 64;
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A session as its owner and operators see it.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct SessionDoc {
+    session_id: String,
+    /// `idle` (no agent is here), `running` or `ended`.
+    state: String,
+    /// Why it ended.
+    reason: Option<String>,
+    #[schema(value_type = Object)]
+    owner: Value,
+    caller_id: String,
+    /// `listening`, `working` (on what it was given), `left`, `gone`, or `unknown`: never seen to listen.
+    caller: Option<String>,
+    /// The tools that the caller lends, by the names under which they are called.
+    caller_tools: Vec<String>,
+    agent: Option<String>,
+    parent: Option<String>,
+    /// Where an agent that comes by itself connects.
+    socket: Option<String>,
+    pending: usize,
+    timeout_ms: u64,
+    created_ms: i64,
+    ended_ms: Option<i64>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct SessionList {
+    /// Newest first.
+    sessions: Vec<SessionDoc>,
+}
+
+/// Sessions: the token's own, or all for an operator.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", responses((status = 200, body = SessionList), (status = 404, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Response, Problem> {
+    let views = sessions(&app)?.list(&identity.principal).await.map_err(|error| Problem::from(&error))?;
+    Ok(json(&serde_json::json!({ "sessions": views })))
+}
+
+/// One session, open or ended.
+#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
+    responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+) -> Result<Response, Problem> {
+    let view = sessions(&app)?.show(&identity.principal, &id).await.map_err(|error| Problem::from(&error))?;
+    Ok(json(&view))
+}
+
+/// The arguments of the tool `session_message`.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[expect(dead_code, reason = "the description of what is passed on as it comes")]
+pub(crate) struct MessageBody {
+    /// What the agent is to do.
+    message: Option<String>,
+    /// The session to go on with; absent for a new one.
+    session_id: Option<String>,
+    /// The configured agent that is to work.
+    agent: Option<String>,
+    /// `caller_id` and `caller_tools[]` (`name`, `description`, `inputSchema`); both may stand beside it as well.
+    #[schema(value_type = Option<Object>)]
+    context: Option<Value>,
+    /// How long one of the caller's tools may take.
+    timeout_ms: Option<u64>,
+    /// Wait for the agent to be done.
+    wait_ms: Option<u64>,
+}
+
+/// Starts a session, or goes on with one.
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = MessageBody,
+    responses((status = 201, body = SessionDoc, description = "A new session"), (status = 200, body = SessionDoc), (status = 409, body = Problem), (status = 422, body = Problem)))]
+pub(crate) async fn message(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    let args: Value = parse(&body)?;
+    let status = if args["session_id"].is_string() { StatusCode::OK } else { StatusCode::CREATED };
+    call(&app, identity, &headers, sa_relay::MESSAGE, args, status).await
+}
+
+/// The arguments of the tool `caller_tool_response`, but for the session's id.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[expect(dead_code, reason = "the description of what is passed on as it comes")]
+pub(crate) struct ResponseBody {
+    request_id: String,
+    /// What the tool gave back.
+    #[schema(value_type = Option<Object>)]
+    result: Option<Value>,
+    /// Why it did not.
+    error: Option<String>,
+    /// Instead of an answer: how far it is.
+    progress: Option<f64>,
+    total: Option<f64>,
+    message: Option<String>,
+    /// Instead of an answer: a part of the result.
+    #[schema(value_type = Option<Object>)]
+    chunk: Option<Value>,
+}
+
+/// Answers a `caller_tool_request`. The same answer comes back whether it counts or not: it does from the caller alone, once, in time.
+#[utoipa::path(post, path = "/v1/sessions/{id}/responses", tag = "sessions", request_body = ResponseBody,
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 202, description = "It was received"), (status = 422, body = Problem)))]
+pub(crate) async fn respond(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    headers: HeaderMap,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    let mut args: Value = parse(&body)?;
+    args["session_id"] = id.into();
+    call(&app, identity, &headers, sa_relay::RESPOND, args, StatusCode::ACCEPTED).await
+}
+
+/// Ends a session: its agent stops, its calls fail.
+#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
+    responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
+pub(crate) async fn end(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let args = serde_json::json!({ "session_id": id });
+    call(&app, identity, &headers, sa_relay::END, args, StatusCode::OK).await
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventsQuery {
+    /// Events after this one; 0 for all that are kept. Absent: from now on.
+    since: Option<u64>,
+}
+
+/// What happens in a session, as server-sent events named by their `type`, with ids to go on after (`Last-Event-ID`). Every
+/// `caller_tool_request` that waits for an answer comes first. The stream ends when the session does.
+#[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "sessions", params(EventsQuery, ("id" = String, Path, description = "The session's id")),
+    responses((status = 200, description = "text/event-stream"), (status = 404, body = Problem)))]
+pub(crate) async fn events(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let last =
+        headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    let after = last.or(query.since);
+    let mut following =
+        sessions(&app)?.follow(&identity.principal, &id, after).await.map_err(|error| Problem::from(&error))?;
+    let (lines, body) = mpsc::channel(QUEUE);
+    tokio::spawn(async move {
+        loop {
+            let news = tokio::select! {
+                () = app.closing.cancelled() => return,
+                () = identity.over() => return,
+                () = lines.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    if lines.send(": still here\n\n".to_owned()).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                news = following.next() => news,
+            };
+            let Ok(Some(news)) = news else { return };
+            for news in news {
+                let text = match news {
+                    News::Request(request) => event("caller_tool_request", request.as_str()),
+                    News::Event(told) => format!("id: {}\n{}", told.id, event(&told.kind, &told.json)),
+                };
+                if lines.send(text).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Ok(sse_response(body))
+}
+
+async fn call(
+    app: &App,
+    identity: Identity,
+    headers: &HeaderMap,
+    tool: &str,
+    args: Value,
+    status: StatusCode,
+) -> Result<Response, Problem> {
+    sessions(app)?;
+    let args = RawJson::parse(&args.to_string());
+    let request = CallRequest {
+        tool: tool.into(),
+        args: args.map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))?,
+        view: View::of(identity.principal),
+        surface: "rest",
+        session_key: None,
+        timeout: None,
+        idempotency_key: None,
+        trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
+    };
+    let finished = app.router.start(request, None).outcome().await;
+    let body = match &finished.outcome {
+        Ok(output) => (status, [(header::CONTENT_TYPE, JSON)], output.content.as_str().to_owned()).into_response(),
+        Err(error) => Problem::call(error, finished.id).into_response(),
+    };
+    Ok((call_id_header(finished.id), body).into_response())
+}
+
+fn sessions(app: &App) -> Result<&Arc<Sessions>, Problem> {
+    app.sessions.as_ref().ok_or_else(|| {
+        Problem::new(404, "not_found", "this gateway has no sessions").hint("turn them on with sessions.enabled")
+    })
+}
+
+fn json(value: &impl Serialize) -> Response {
+    ([(header::CONTENT_TYPE, JSON)], to_json(value)).into_response()
+}

@@ -1,0 +1,42 @@
+//! The sessions of this gateway, as its configuration has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sa_core::store::{Log, Records};
+use sa_core::{Notices, Router};
+use sa_relay::{Options, Sessions};
+
+use crate::config::{Config, millis};
+
+pub(crate) async fn start(
+    config: &Config,
+    router: &Arc<Router>,
+    notices: &Notices,
+    log: &Arc<dyn Log>,
+    records: Arc<dyn Records>,
+) -> anyhow::Result<Option<Arc<Sessions>>> {
+    let settings = &config.settings.sessions;
+    if !settings.enabled {
+        return Ok(None);
+    }
+    let options = Options {
+        socket_dir: sa_relay::socket_dir(&config.data_dir)
+            .context("cannot make the directory for the sockets of sessions")?,
+        data_dir: std::path::absolute(&config.data_dir)?,
+        program: std::env::current_exe().context("cannot tell where this program is")?,
+        timeout: millis(settings.caller_timeout_ms),
+        caller_grace: millis(settings.caller_grace_ms),
+        idle: millis(settings.idle_ms),
+        max_sessions: settings.max_open,
+        max_pending: settings.max_pending,
+        max_line_bytes: config.settings.limits.max_frame_bytes,
+        keep_events: settings.keep_events,
+        keep: Duration::from_secs(config.settings.journal.keep_days.saturating_mul(86_400)),
+        agents: settings.agents.clone(),
+        default_agent: settings.default_agent.clone(),
+    };
+    let sessions = Sessions::start(Arc::clone(router), notices.clone(), Arc::clone(log), records, options).await?;
+    Ok(Some(sessions))
+}
