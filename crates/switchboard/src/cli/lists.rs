@@ -27,7 +27,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
             Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
                 .hint("switchboard tools lists them")
         })?;
-        return if global.json { json(&tool.to_string()) } else { line(&pretty(&tool)) };
+        return if global.json { json(&tool.to_string()) } else { line(&pretty(tool)) };
     }
     if global.json {
         return json(&serde_json::json!({ "tools": tools }).to_string());

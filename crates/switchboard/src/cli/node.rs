@@ -91,7 +91,9 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
-    eprint!("{}", printable_lines(&introduction(&id, &gateway, &args, &tools.tool_names())));
+    for line in introduction(&id, &gateway, &args, &tools.tool_names()) {
+        eprintln!("{}", printable(&line));
+    }
     tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
         .node_id(&id)
@@ -146,10 +148,6 @@ fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> V
         format!("  commands   {commands}"),
         format!("  files      {files}{held}"),
     ]
-}
-
-fn printable_lines(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{}\n", printable(line))).collect()
 }
 
 /// The node socket of a gateway, whose address people know by its port.
