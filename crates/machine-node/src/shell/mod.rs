@@ -6,11 +6,13 @@
 
 mod arguments;
 mod bash;
+mod calls;
 mod environment;
 mod input;
 pub(crate) mod keeper;
 mod launch;
 mod live;
+mod mounts;
 mod orphans;
 mod output;
 mod private;
@@ -65,8 +67,7 @@ pub(crate) struct Shell {
 #[derive(Debug)]
 struct Confinement {
     policy: Policy,
-    /// Gone with the node.
-    _private: PrivateDir,
+    private: PrivateDir,
 }
 
 impl Shell {
@@ -85,12 +86,13 @@ impl Shell {
             None => (None, environment::of_the_user(given)),
             Some(wanted) => {
                 let private = PrivateDir::new()?;
-                let environment = environment::of_a_sandbox(given, private.path());
-                let policy = Policy::new(&options.workspace, options.read_only, private.path(), wanted.network)
+                let environment = environment::of_a_sandbox(given);
+                let policy = Policy::new(&options.workspace, options.read_only, wanted.network)
                     .hiding(&options.hidden)
                     .hiding_home(home.as_deref());
-                check(&keeper, keeper_is_self, &policy)?;
-                (Some(Confinement { policy, _private: private }), environment)
+                let confinement = Confinement { policy, private };
+                confinement.check(&keeper, keeper_is_self)?;
+                (Some(confinement), environment)
             }
         };
         Ok(Some(Arc::new(Self {
@@ -129,19 +131,31 @@ impl Shell {
 const UNPREPARED: &str = "this program cannot keep commands: it has to call sa_node::keeper::run_if_asked() first thing \
 in main, or name another program in Options::keeper";
 
-/// Tries the sandbox out, in a process of its own, so that a node which could not keep its word does not start.
-fn check(keeper: &Path, keeper_is_self: bool, policy: &Policy) -> Result<(), StartError> {
-    let refused = |why: String| StartError::Sandbox { why };
-    if let Some(path) = policy.exposed() {
-        return Err(refused(format!(
-            "{} lies in a directory that commands may use, where it could not be kept from them; move it elsewhere",
-            path.display()
-        )));
+impl Confinement {
+    /// Tries the sandbox out, in a process of its own, so that a node which could not keep its word does not start.
+    fn check(&self, keeper: &Path, keeper_is_self: bool) -> Result<(), StartError> {
+        let refused = |why: String| StartError::Sandbox { why };
+        if let Some(path) = self.policy.exposed() {
+            return Err(refused(format!(
+                "{} lies in a directory that commands may use, where it could not be kept from them; move it elsewhere",
+                path.display()
+            )));
+        }
+        if let Some(path) = self.policy.linked() {
+            return Err(refused(format!(
+                "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
+                 file by a copy",
+                path.display()
+            )));
+        }
+        if keeper_is_self && !keeper::prepared() {
+            return Err(refused(UNPREPARED.to_owned()));
+        }
+        let private = self.private.for_command("probe").map_err(|error| refused(error.to_string()))?;
+        let probed = launch::probe(keeper, &self.policy.with_private(&private));
+        private::remove(Some(&private), false);
+        probed.map_err(refused)
     }
-    if keeper_is_self && !keeper::prepared() {
-        return Err(refused(UNPREPARED.to_owned()));
-    }
-    launch::probe(keeper, policy).map_err(refused)
 }
 
 /// Milliseconds since the Unix epoch.
