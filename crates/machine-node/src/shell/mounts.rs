@@ -21,7 +21,7 @@ const TERMINALS: &str = "/dev/pts";
 pub(super) const OWN_TERMINAL: &str = "/dev/console";
 
 /// What the namespace has that not every one has.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Extras {
     /// The terminal that the command was given, by a name.
     pub(super) terminal: bool,
@@ -39,16 +39,15 @@ pub(super) fn confine(writable: &[PathBuf], terminal: Option<&Path>) -> io::Resu
         mount_bind_recursive(path, path).map_err(|error| failed("bind", path, error))?;
     }
     let mut own: Vec<&Path> = writable.iter().map(PathBuf::as_path).collect();
-    let mut extras = Extras::default();
-    extras.terminal = terminal.is_some_and(|terminal| mount_bind(terminal, OWN_TERMINAL).is_ok());
+    let terminal = terminal.is_some_and(|terminal| mount_bind(terminal, OWN_TERMINAL).is_ok());
     if cover(TERMINALS, "devpts", MountFlags::NOEXEC, c"newinstance,ptmxmode=0666,mode=0620")? {
         own.push(Path::new(TERMINALS));
     }
     // A workspace in there would be covered with it.
     let free = !writable.iter().any(|path| path.starts_with(SHARED_MEMORY));
-    if free && cover(SHARED_MEMORY, "tmpfs", MountFlags::NODEV, c"size=64m,mode=1777")? {
+    let shared_memory = free && cover(SHARED_MEMORY, "tmpfs", MountFlags::NODEV, c"size=64m,mode=1777")?;
+    if shared_memory {
         own.push(Path::new(SHARED_MEMORY));
-        extras.shared_memory = true;
     }
     for mounted in mounted()? {
         if !own.iter().any(|path| mounted.path.starts_with(path)) {
@@ -57,7 +56,7 @@ pub(super) fn confine(writable: &[PathBuf], terminal: Option<&Path>) -> io::Resu
     }
     // The directory of this process is still the one below what was bound over it.
     std::env::set_current_dir(&here)?;
-    Ok(extras)
+    Ok(Extras { terminal, shared_memory })
 }
 
 fn leave_namespace() -> io::Result<()> {

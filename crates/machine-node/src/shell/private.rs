@@ -145,7 +145,7 @@ mod tests {
         let command = node.for_command("session").unwrap();
         std::fs::create_dir(command.join("home/locked")).unwrap();
         std::fs::write(command.join("home/locked/file"), "x").unwrap();
-        std::fs::set_permissions(command.join("home/locked"), Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(command.join("home/locked"), Permissions::from_mode(0o000)).unwrap();
         remove(Some(&command), false);
         assert!(!command.exists());
     }

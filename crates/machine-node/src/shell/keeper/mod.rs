@@ -75,9 +75,9 @@ fn keep(private: Option<&Path>) -> ExitCode {
     // A command can stop its keeper. Should the node die then, the kernel wakes the keeper to do its duty.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
     match prepare() {
-        Ok((shell, tree)) => {
+        Ok((shell, tree, news)) => {
             say(&Said::Started { pid: shell.as_raw_pid() });
-            stay(shell, tree, private);
+            stay(tree, &news, private);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -87,11 +87,20 @@ fn keep(private: Option<&Path>) -> ExitCode {
     }
 }
 
-fn prepare() -> std::io::Result<(Pid, Tree)> {
+/// Starts the command, after all that the keeper needs: a command can take from its keeper what it may still open or
+/// start. So each of the two things to wait for has a thread that blocks on it, and what both find comes by a channel.
+fn prepare() -> std::io::Result<(Pid, Tree, mpsc::Receiver<News>)> {
     set_child_subreaper(Some(getpid()))?;
+    let files = wire::receive(rustix::stdio::stdin())?;
     let tree = Tree::new()?;
-    let shell = start(wire::receive(rustix::stdio::stdin())?)?;
-    Ok((shell, tree))
+    let (tell, news) = mpsc::channel();
+    let (started, shell) = mpsc::channel();
+    let (children, reaped) = (tree.children(), tell.clone());
+    std::thread::Builder::new().spawn(move || reap(&shell, &children, &reaped))?;
+    std::thread::Builder::new().spawn(move || listen(&tell))?;
+    let shell = start(files)?;
+    let _ = started.send(shell);
+    Ok((shell, tree, news))
 }
 
 /// Starts the step that becomes the shell, and waits until it has.
@@ -114,16 +123,8 @@ fn start(files: Vec<OwnedFd>) -> std::io::Result<Pid> {
     if why.is_empty() { Ok(pid_of(child.id())) } else { Err(std::io::Error::other(why)) }
 }
 
-/// Stays until the command and all that came of it are gone.
-///
-/// A command can take from its keeper what it may still open. So nothing here needs a new descriptor: each of the two
-/// things to wait for has a thread that blocks on it, and what both find comes by a channel.
-fn stay(shell: Pid, mut tree: Tree, private: Option<&Path>) {
-    let (tell, news) = mpsc::channel();
-    let children = tree.children();
-    let reaped = tell.clone();
-    std::thread::spawn(move || reap(shell, &children, &reaped));
-    std::thread::spawn(move || listen(&tell));
+/// Stays until the command and all that came of it are gone. Nothing here needs a new descriptor.
+fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
     let mut phase = Phase::Running;
     let mut abandoned = false;
     loop {
@@ -213,7 +214,8 @@ fn listen(tell: &mpsc::Sender<News>) {
 
 /// Takes in every process that ends, and tells of the shell's end. There being none left is the end of the tree: orphans
 /// are given to this process, so that as long as one lives, this process has a child.
-fn reap(shell: Pid, children: &Children, tell: &mpsc::Sender<News>) {
+fn reap(shell: &mpsc::Receiver<Pid>, children: &Children, tell: &mpsc::Sender<News>) {
+    let Ok(shell) = shell.recv() else { return };
     loop {
         // It is left a corpse for as long as somebody may be about to send a signal to its number.
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
