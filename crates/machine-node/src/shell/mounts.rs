@@ -20,6 +20,10 @@ const TERMINALS: &str = "/dev/pts";
 /// Where a command finds the terminal that it was given, which is not among its own.
 pub(super) const OWN_TERMINAL: &str = "/dev/console";
 
+const FORBIDDEN: &str = "this user may have neither a mount namespace (CAP_SYS_ADMIN) nor a user namespace to make one \
+in (see user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; a \
+container's runtime may forbid it, too)";
+
 /// What the namespace has that not every one has.
 #[derive(Debug)]
 pub(super) struct Extras {
@@ -34,7 +38,9 @@ pub(super) struct Extras {
 pub(super) fn confine(writable: &[PathBuf], terminal: Option<&Path>) -> io::Result<Extras> {
     let here = std::env::current_dir()?;
     leave_namespace()?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    // Some kernels give a user namespace to everybody, and nothing that could be done with it.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
     for path in writable.iter().filter(|path| path.parent().is_some()) {
         mount_bind_recursive(path, path).map_err(|error| failed("bind", path, error))?;
     }
@@ -64,12 +70,8 @@ fn leave_namespace() -> io::Result<()> {
         return Ok(());
     }
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).map_err(|error| {
-        let why = "neither may this user make a mount namespace, nor may everybody make user namespaces \
-                   (user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns; \
-                   in a container: CAP_SYS_ADMIN)";
-        io::Error::new(io::Error::from(error).kind(), format!("{why}: {error}"))
-    })?;
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)
+        .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
     // Everybody stays who they are.
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;

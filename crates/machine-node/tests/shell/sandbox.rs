@@ -1,6 +1,7 @@
 //! What a sandboxed command cannot do.
 
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use sa_node::{Machine, Options, Sandbox, StartError};
@@ -167,6 +168,25 @@ async fn a_sandbox_that_cannot_be_had_is_refused_at_the_start() {
     options.keeper = Some("/bin/false".into());
     let error = Machine::new(options).unwrap_err();
     assert!(error.to_string().contains("cannot be held in a sandbox: /bin/false ended with"), "{error}");
+}
+
+/// A keeper where there are no more namespaces to be had.
+const POOR_KEEPER: &str = r#"#!/bin/sh
+exec unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces
+exec setpriv --inh-caps=-all --bounding-set=-all "$@"' sh "KEEPER" "$@"
+"#;
+
+#[tokio::test]
+async fn a_kernel_without_namespaces_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = dir.path().join("keeper");
+    std::fs::write(&keeper, POOR_KEEPER.replace("KEEPER", env!("CARGO_BIN_EXE_sa-node-keeper"))).unwrap();
+    std::fs::set_permissions(&keeper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut options = Options::new(dir.path());
+    options.sandbox = Some(Sandbox { network: true });
+    options.keeper = Some(keeper);
+    let error = Machine::new(options).unwrap_err();
+    assert!(error.to_string().contains("neither a mount namespace (CAP_SYS_ADMIN) nor a user namespace"), "{error}");
 }
 
 #[tokio::test]
