@@ -20,6 +20,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 
 use super::keeper::wire::{self, Launch, Said};
+use super::private::PrivateDir;
 use super::sandbox::Policy;
 use super::{Shell, environment, keeper, private};
 
@@ -57,7 +58,7 @@ pub(super) struct Launched {
     pub(super) input: Option<Sender>,
     pub(super) keeper: Keeper,
     /// The directory of its own, if it has one, which goes with it.
-    pub(super) private: Option<PathBuf>,
+    pub(super) private: Option<PrivateDir>,
 }
 
 /// The node's end of a keeper.
@@ -89,36 +90,19 @@ impl Keeper {
 /// Starts a command.
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
     let failed = |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
-    let private = shell.sandbox.as_ref().map(|sandbox| sandbox.private.for_command(&plan.session)).transpose();
-    let private = private.map_err(failed)?;
-    let launched = launch_in(shell, plan, private.as_deref()).await;
-    match launched {
-        Ok((pid, output, input, keeper)) => Ok(Launched { pid, output, input, keeper, private }),
-        Err(error) => {
-            private::remove(private.as_deref(), false);
-            Err(error)
-        }
-    }
-}
-
-async fn launch_in(
-    shell: &Shell,
-    plan: &Plan,
-    private: Option<&Path>,
-) -> Result<(i32, Receiver, Option<Sender>, Keeper), ToolError> {
-    let failed = |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
     let ends = Ends::new(plan.input).map_err(failed)?;
-    let sandbox = shell.sandbox.as_ref().zip(private);
+    let private = shell.sandbox.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
+    let directory = private.as_ref().map(PrivateDir::path);
     let launch = Launch {
         shell: shell.program.clone(),
         command: plan.command.clone(),
         terminal: matches!(plan.input, Input::Terminal { .. }),
-        sandbox: sandbox.map(|(sandbox, private)| sandbox.policy.with_private(private)),
+        sandbox: shell.sandbox.as_ref().zip(directory).map(|(policy, directory)| policy.with_private(directory)),
     };
-    let mut keeper = start_keeper(shell, plan, &launch, &ends, private).map_err(failed)?;
+    let mut keeper = start_keeper(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
     match tokio::time::timeout(PATIENCE, keeper.said()).await {
-        Ok(Some(Said::Started { pid })) => Ok((pid, output, input, keeper)),
+        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, keeper, private }),
         Ok(Some(Said::Failed { why })) => Err(ToolError::Failed(format!("the command could not be started: {why}"))),
         Ok(_) => Err(ToolError::Failed("the command could not be started: its keeper ended".to_owned())),
         // It kills what it has started as soon as our end of its socket is closed.

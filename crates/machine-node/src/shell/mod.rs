@@ -56,18 +56,12 @@ pub(crate) struct Shell {
     keeper: PathBuf,
     /// Whether the keeper is this very program, which has to be ready for that.
     keeper_is_self: bool,
-    sandbox: Option<Confinement>,
+    sandbox: Option<Policy>,
     sessions: Arc<Sessions>,
     events: NodeEvents,
     stop: CancellationToken,
     /// What watches over the commands that run.
     runners: TaskTracker,
-}
-
-#[derive(Debug)]
-struct Confinement {
-    policy: Policy,
-    private: PrivateDir,
 }
 
 impl Shell {
@@ -85,14 +79,13 @@ impl Shell {
         let (sandbox, environment) = match options.sandbox {
             None => (None, environment::of_the_user(given)),
             Some(wanted) => {
-                let private = PrivateDir::new()?;
+                private::remove_abandoned();
                 let environment = environment::of_a_sandbox(given);
                 let policy = Policy::new(&options.workspace, options.read_only, wanted.network)
                     .hiding(&options.hidden)
                     .hiding_home(home.as_deref());
-                let confinement = Confinement { policy, private };
-                confinement.check(&keeper, keeper_is_self)?;
-                (Some(confinement), environment)
+                check(&keeper, keeper_is_self, &policy)?;
+                (Some(policy), environment)
             }
         };
         Ok(Some(Arc::new(Self {
@@ -131,31 +124,31 @@ impl Shell {
 const UNPREPARED: &str = "this program cannot keep commands: it has to call sa_node::keeper::run_if_asked() first thing \
 in main, or name another program in Options::keeper";
 
-impl Confinement {
-    /// Tries the sandbox out, in a process of its own, so that a node which could not keep its word does not start.
-    fn check(&self, keeper: &Path, keeper_is_self: bool) -> Result<(), StartError> {
-        let refused = |why: String| StartError::Sandbox { why };
-        if let Some(path) = self.policy.exposed() {
-            return Err(refused(format!(
-                "{} lies in a directory that commands may use, where it could not be kept from them; move it elsewhere",
-                path.display()
-            )));
-        }
-        if let Some(path) = self.policy.linked() {
-            return Err(refused(format!(
-                "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
-                 file by a copy",
-                path.display()
-            )));
-        }
-        if keeper_is_self && !keeper::prepared() {
-            return Err(refused(UNPREPARED.to_owned()));
-        }
-        let private = self.private.for_command("probe").map_err(|error| refused(error.to_string()))?;
-        let probed = launch::probe(keeper, &self.policy.with_private(&private));
-        private::remove(Some(&private), false);
-        probed.map_err(refused)
+/// Tries the sandbox out, in a process of its own, so that a node which could not keep its word does not start.
+fn check(keeper: &Path, keeper_is_self: bool, policy: &Policy) -> Result<(), StartError> {
+    let refused = |why: String| StartError::Sandbox { why };
+    if let Some(path) = policy.exposed() {
+        return Err(refused(format!(
+            "{} lies in a directory that commands may use, where it could not be kept from them; move it elsewhere",
+            path.display()
+        )));
     }
+    if let Some(path) = policy.linked() {
+        return Err(refused(format!(
+            "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
+             file by a copy",
+            path.display()
+        )));
+    }
+    if keeper_is_self && !keeper::prepared() {
+        return Err(refused(UNPREPARED.to_owned()));
+    }
+    let private = PrivateDir::new().map_err(|error| StartError::Directory {
+        what: "the directory for temporary files",
+        path: std::env::temp_dir(),
+        error,
+    })?;
+    launch::probe(keeper, &policy.with_private(private.path())).map_err(refused)
 }
 
 /// Milliseconds since the Unix epoch.

@@ -8,16 +8,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat};
 
-use crate::machine::StartError;
-
 /// What the names of such directories begin with.
 const PREFIX: &str = "switchboard-node-";
 
 /// How often a directory is made anew that another node took for one that was left behind.
 const ATTEMPTS: usize = 8;
 
-/// Where the directories of a node's commands are. Gone with this value; should the node be killed, the keepers remove
-/// it, and should they be killed as well, the next node.
+/// A home and a place for temporary files, for a command that sees no others. Gone with the command: its keeper removes
+/// it, or else this value, and should both be killed, the next node.
 #[derive(Debug)]
 pub(super) struct PrivateDir {
     path: PathBuf,
@@ -26,41 +24,36 @@ pub(super) struct PrivateDir {
 }
 
 impl PrivateDir {
-    pub(super) fn new() -> Result<Self, StartError> {
-        Self::below(&std::env::temp_dir()).map_err(|error| StartError::Directory {
-            what: "the directory for temporary files",
-            path: std::env::temp_dir(),
-            error,
-        })
+    pub(super) fn new() -> io::Result<Self> {
+        Self::below(&std::env::temp_dir())
     }
 
     fn below(base: &Path) -> io::Result<Self> {
         let base = base.canonicalize()?;
-        remove_abandoned(&base);
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
         for _ in 0..ATTEMPTS {
             let path = base.join(format!("{PREFIX}{}", uuid::Uuid::new_v4().simple()));
-            DirBuilder::new().mode(0o700).create(&path)?;
+            private.create(&path)?;
             if let Some(lock) = lock(&path) {
-                return Ok(Self { path, _lock: lock });
+                // From here on it is removed whatever happens.
+                let dir = Self { path, _lock: lock };
+                private.create(home(&dir.path))?;
+                private.create(temporary(&dir.path))?;
+                return Ok(dir);
             }
         }
         Err(io::Error::other("every directory that was made there was removed at once"))
     }
 
-    /// A home and a place for temporary files, for a command that sees no others.
-    pub(super) fn for_command(&self, session: &str) -> io::Result<PathBuf> {
-        let path = self.path.join(session);
-        let mut private = DirBuilder::new();
-        private.mode(0o700).create(&path)?;
-        let made = private.create(home(&path)).and_then(|()| private.create(temporary(&path)));
-        made.inspect_err(|_| remove(Some(&path), false))?;
-        Ok(path)
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        remove(Some(&self.path), false);
+        remove(&self.path);
     }
 }
 
@@ -72,16 +65,28 @@ pub(super) fn temporary(private: &Path) -> PathBuf {
     private.join("tmp")
 }
 
-/// Removes a command's directory, if it has one, and with the last one of an abandoned node what they were in.
-pub(super) fn remove(path: Option<&Path>, abandoned: bool) {
-    let Some(path) = path else { return };
+/// Removes a command's directory.
+pub(super) fn remove(path: &Path) {
     if std::fs::remove_dir_all(path).is_err() && path.exists() {
         // A command may have locked its own directories.
         unlock(path);
         let _ = std::fs::remove_dir_all(path);
     }
-    if abandoned && let Some(parent) = path.parent() {
-        let _ = std::fs::remove_dir(parent);
+}
+
+/// Removes what nodes of this user have left that are gone.
+pub(super) fn remove_abandoned() {
+    remove_abandoned_below(&std::env::temp_dir());
+}
+
+fn remove_abandoned_below(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && let Some(_lock) = lock(&path)
+        {
+            remove(&path);
+        }
     }
 }
 
@@ -90,18 +95,6 @@ fn unlock(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             unlock(&entry.path());
-        }
-    }
-}
-
-/// Removes what nodes of this user have left that are gone.
-fn remove_abandoned(base: &Path) {
-    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
-            && let Some(_lock) = lock(&path)
-        {
-            remove(Some(&path), false);
         }
     }
 }
@@ -127,26 +120,25 @@ mod tests {
     fn what_a_dead_node_left_is_removed_and_what_a_live_one_has_is_not() {
         let base = tempfile::tempdir().unwrap();
         let left = base.path().join(format!("{PREFIX}left"));
-        std::fs::create_dir_all(left.join("session/home")).unwrap();
+        std::fs::create_dir_all(left.join("home")).unwrap();
         std::fs::create_dir(base.path().join("other")).unwrap();
         let live = PrivateDir::below(base.path()).unwrap();
+        remove_abandoned_below(base.path());
         assert!(!left.exists() && base.path().join("other").exists());
-        let command = live.for_command("session").unwrap();
-        let second = PrivateDir::below(base.path()).unwrap();
-        assert!(home(&command).is_dir() && temporary(&command).is_dir());
-        drop((live, second));
+        assert!(home(live.path()).is_dir() && temporary(live.path()).is_dir());
+        drop(live);
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn locked_directories_are_no_hindrance() {
         let base = tempfile::tempdir().unwrap();
-        let node = PrivateDir::below(base.path()).unwrap();
-        let command = node.for_command("session").unwrap();
-        std::fs::create_dir(command.join("home/locked")).unwrap();
-        std::fs::write(command.join("home/locked/file"), "x").unwrap();
-        std::fs::set_permissions(command.join("home/locked"), Permissions::from_mode(0o000)).unwrap();
-        remove(Some(&command), false);
-        assert!(!command.exists());
+        let private = PrivateDir::below(base.path()).unwrap();
+        let locked = home(private.path()).join("locked");
+        std::fs::create_dir(&locked).unwrap();
+        std::fs::write(locked.join("file"), "x").unwrap();
+        std::fs::set_permissions(&locked, Permissions::from_mode(0o000)).unwrap();
+        drop(private);
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
     }
 }

@@ -1,7 +1,6 @@
 //! What watches over one command: reads what it writes, keeps its time, notes its end.
 
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,9 @@ use super::keeper::signal_name;
 use super::keeper::wire::Said;
 use super::launch::{self, Input, Keeper, Plan};
 use super::output::Decoder;
+use super::private::PrivateDir;
 use super::session::{End, Identity, Order, Session};
-use super::{Shell, now_ms, orphans, private};
+use super::{Shell, now_ms, orphans};
 
 /// How long after the shell's end all else may take to be gone. What cannot be killed (a program of another user's) is
 /// left to the keeper, which goes on trying.
@@ -53,7 +53,7 @@ struct Runner {
     session: Arc<Session>,
     keeper: Keeper,
     reader: Reader,
-    private: Option<PathBuf>,
+    private: Option<PrivateDir>,
 }
 
 impl Runner {
@@ -93,10 +93,9 @@ impl Runner {
             let _ = tokio::task::spawn_blocking(move || orphans::kill(&id)).await;
             self.ended(None, Some("SIGKILL".to_owned()), timed_out)
         };
-        // A keeper that ended as it should has done so.
-        if let Some(private) = self.private.take().filter(|private| private.exists()) {
-            let _ = tokio::task::spawn_blocking(move || private::remove(Some(&private), false)).await;
-        }
+        // A keeper that ended as it should has removed it already.
+        let private = self.private.take();
+        let _ = tokio::task::spawn_blocking(move || drop(private)).await;
         self.reader.drain(&self.session);
         let events = &self.shell.events;
         if self.session.finish(end, |name, data| events.send(name, data)) {

@@ -126,7 +126,6 @@ fn start(files: Vec<OwnedFd>) -> std::io::Result<Pid> {
 /// Stays until the command and all that came of it are gone. Nothing here needs a new descriptor.
 fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
     let mut phase = Phase::Running;
-    let mut abandoned = false;
     loop {
         let heard = match phase {
             Phase::Running => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -141,12 +140,7 @@ fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
             }
             Ok(News::Gone) => break,
             Ok(News::Order("term")) => phase.terminate(&mut tree),
-            Ok(News::Order(_)) => phase.kill(),
-            Ok(News::NodeGone) => {
-                abandoned = true;
-                phase.kill();
-            }
-            Err(RecvTimeoutError::Timeout) => phase.kill(),
+            Ok(News::Order(_) | News::NodeGone) | Err(RecvTimeoutError::Timeout) => phase.kill(),
             Err(RecvTimeoutError::Disconnected) => {
                 tree.kill_all();
                 break;
@@ -156,7 +150,9 @@ fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
             tree.kill_all();
         }
     }
-    private::remove(private, abandoned);
+    if let Some(private) = private {
+        private::remove(private);
+    }
     say(&Said::Gone);
 }
 
