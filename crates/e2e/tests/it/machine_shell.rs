@@ -159,7 +159,7 @@ async fn the_directories_of_a_node_that_is_killed_go_with_its_commands() {
     })
     .await;
     let all = std::path::Path::new(home.trim()).parent().unwrap();
-    assert!(all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-node-") && all.exists());
+    assert!(all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-command-") && all.exists());
     laptop.node.signal(Signal::KILL);
     all_gone(pids).await;
     eventually("their end", || async { (!all.exists()).then_some(()) }).await;

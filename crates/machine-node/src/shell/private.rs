@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat};
 
 /// What the names of such directories begin with.
-const PREFIX: &str = "switchboard-node-";
+const PREFIX: &str = "switchboard-command-";
 
 /// How often a directory is made anew that another node took for one that was left behind.
 const ATTEMPTS: usize = 8;

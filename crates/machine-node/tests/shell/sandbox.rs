@@ -204,7 +204,7 @@ async fn the_directory_of_its_own_is_gone_with_the_node() {
     let home = rig.says(&session, "\n").await;
     let home = std::path::Path::new(home.trim()).to_owned();
     let all = home.parent().unwrap().to_owned();
-    assert!(home.is_dir() && all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-node-"));
+    assert!(home.is_dir() && all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-command-"));
     let Rig { dir, machine, tools } = rig;
     machine.shut_down().await;
     drop((machine, tools));
