@@ -2,6 +2,7 @@
 
 mod support;
 mod shell {
+    mod attacks;
     mod background;
     mod foreground;
     mod sandbox;

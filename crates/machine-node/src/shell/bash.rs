@@ -102,31 +102,31 @@ impl NodeTool for Bash {
                     "description": "Shell command to execute. Must not be empty."
                 },
                 "workdir": {
-                    "type": "string",
+                    "type": ["string", "null"],
                     "description": "Working directory. Relative paths resolve against the node workspace, which is also the default."
                 },
                 "timeout": {
-                    "type": "number", "minimum": 0, "default": DEFAULT_TIMEOUT_MS,
+                    "type": ["number", "null"], "minimum": 0, "default": DEFAULT_TIMEOUT_MS,
                     "description": "Timeout in milliseconds. When exceeded, the process and all it started receive SIGTERM, then SIGKILL after 250 ms. It counts in the background, too. 0: none."
                 },
                 "background": {
-                    "type": "boolean", "default": false,
+                    "type": ["boolean", "null"], "default": false,
                     "description": "Run in background immediately and return a sessionId."
                 },
                 "yieldMs": {
-                    "type": "number",
+                    "type": ["number", "null"],
                     "description": "Wait this many milliseconds, then background the process if still running. Clamped to 10-120000."
                 },
                 "pty": {
-                    "type": "boolean", "default": false,
+                    "type": ["boolean", "null"], "default": false,
                     "description": "Give the command a terminal, for programs that behave differently without one."
                 },
                 "columns": {
-                    "type": "number", "default": DEFAULT_COLUMNS,
+                    "type": ["number", "null"], "default": DEFAULT_COLUMNS,
                     "description": "Width of the terminal. Clamped to 1-1000."
                 },
                 "rows": {
-                    "type": "number", "default": DEFAULT_ROWS,
+                    "type": ["number", "null"], "default": DEFAULT_ROWS,
                     "description": "Height of the terminal. Clamped to 1-1000."
                 }
             }

@@ -18,16 +18,10 @@ pub(super) fn of_the_user(all: impl IntoIterator<Item = (OsString, OsString)>) -
     all.into_iter().filter(|(name, _)| !starts_with(name, &OURS)).collect()
 }
 
-/// What a sandboxed command gets of it, with a home and a directory for temporary files in its reach.
-pub(super) fn of_a_sandbox(
-    all: impl IntoIterator<Item = (OsString, OsString)>,
-    private: &Path,
-) -> Vec<(OsString, OsString)> {
+/// What a sandboxed command gets of it.
+pub(super) fn of_a_sandbox(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let harmless = |name: &OsStr| HARMLESS.iter().any(|known| name == *known) || starts_with(name, &["LC_"]);
-    let mut kept: Vec<_> = all.into_iter().filter(|(name, _)| harmless(name)).collect();
-    kept.push(("HOME".into(), private.join("home").into()));
-    kept.push(("TMPDIR".into(), private.join("tmp").into()));
-    kept
+    all.into_iter().filter(|(name, _)| harmless(name)).collect()
 }
 
 /// The user's shell, when there is such a program.
@@ -63,10 +57,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_has_a_home_of_its_own_and_no_secrets() {
-        let kept = of_a_sandbox(given(), Path::new("/private"));
-        assert_eq!(names(&kept), ["PATH", "LC_ALL", "HOME", "TMPDIR"]);
-        assert_eq!(kept[2].1, "/private/home");
+    fn a_sandbox_has_no_secrets() {
+        assert_eq!(names(&of_a_sandbox(given())), ["PATH", "LC_ALL"]);
     }
 
     #[test]

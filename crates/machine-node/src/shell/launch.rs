@@ -20,8 +20,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 
 use super::keeper::wire::{self, Launch, Said};
+use super::private::PrivateDir;
 use super::sandbox::Policy;
-use super::{Shell, environment, keeper};
+use super::{Shell, environment, keeper, private};
 
 /// How long a keeper may take to get a command going.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,6 +57,8 @@ pub(super) struct Launched {
     pub(super) output: Receiver,
     pub(super) input: Option<Sender>,
     pub(super) keeper: Keeper,
+    /// The directory of its own, if it has one, which goes with it.
+    pub(super) private: Option<PrivateDir>,
 }
 
 /// The node's end of a keeper.
@@ -88,16 +91,18 @@ impl Keeper {
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
     let failed = |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
     let ends = Ends::new(plan.input).map_err(failed)?;
+    let private = shell.sandbox.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
+    let directory = private.as_ref().map(PrivateDir::path);
     let launch = Launch {
         shell: shell.program.clone(),
         command: plan.command.clone(),
         terminal: matches!(plan.input, Input::Terminal { .. }),
-        sandbox: shell.sandbox.as_ref().map(|sandbox| sandbox.policy.clone()),
+        sandbox: shell.sandbox.as_ref().zip(directory).map(|(policy, directory)| policy.with_private(directory)),
     };
-    let mut keeper = start_keeper(shell, plan, &launch, &ends).map_err(failed)?;
+    let mut keeper = start_keeper(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
     match tokio::time::timeout(PATIENCE, keeper.said()).await {
-        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, keeper }),
+        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, keeper, private }),
         Ok(Some(Said::Failed { why })) => Err(ToolError::Failed(format!("the command could not be started: {why}"))),
         Ok(_) => Err(ToolError::Failed("the command could not be started: its keeper ended".to_owned())),
         // It kills what it has started as soon as our end of its socket is closed.
@@ -105,12 +110,21 @@ pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolE
     }
 }
 
-fn start_keeper(shell: &Shell, plan: &Plan, launch: &Launch, ends: &Ends) -> io::Result<Keeper> {
+fn start_keeper(
+    shell: &Shell,
+    plan: &Plan,
+    launch: &Launch,
+    ends: &Ends,
+    private: Option<&Path>,
+) -> io::Result<Keeper> {
     let (ours, theirs) = Socket::pair()?;
     let mut command = Command::new(&shell.keeper);
     command.arg0("switchboard-keeper").arg(keeper::KEEPER).current_dir(&plan.workdir);
     command.env_clear().envs(shell.environment.iter().cloned());
     command.env(environment::SESSION, &plan.session).env("PWD", &plan.workdir);
+    if let Some(private) = private {
+        command.arg(private).env("HOME", private::home(private)).env("TMPDIR", private::temporary(private));
+    }
     if launch.terminal {
         command.env("TERM", "xterm-256color");
     }

@@ -6,11 +6,13 @@
 
 mod arguments;
 mod bash;
+mod calls;
 mod environment;
 mod input;
 pub(crate) mod keeper;
 mod launch;
 mod live;
+mod mounts;
 mod orphans;
 mod output;
 mod private;
@@ -54,19 +56,12 @@ pub(crate) struct Shell {
     keeper: PathBuf,
     /// Whether the keeper is this very program, which has to be ready for that.
     keeper_is_self: bool,
-    sandbox: Option<Confinement>,
+    sandbox: Option<Policy>,
     sessions: Arc<Sessions>,
     events: NodeEvents,
     stop: CancellationToken,
     /// What watches over the commands that run.
     runners: TaskTracker,
-}
-
-#[derive(Debug)]
-struct Confinement {
-    policy: Policy,
-    /// Gone with the node.
-    _private: PrivateDir,
 }
 
 impl Shell {
@@ -84,13 +79,13 @@ impl Shell {
         let (sandbox, environment) = match options.sandbox {
             None => (None, environment::of_the_user(given)),
             Some(wanted) => {
-                let private = PrivateDir::new()?;
-                let environment = environment::of_a_sandbox(given, private.path());
-                let policy = Policy::new(&options.workspace, options.read_only, private.path(), wanted.network)
+                private::remove_abandoned();
+                let environment = environment::of_a_sandbox(given);
+                let policy = Policy::new(&options.workspace, options.read_only, wanted.network)
                     .hiding(&options.hidden)
                     .hiding_home(home.as_deref());
                 check(&keeper, keeper_is_self, &policy)?;
-                (Some(Confinement { policy, _private: private }), environment)
+                (Some(policy), environment)
             }
         };
         Ok(Some(Arc::new(Self {
@@ -138,10 +133,22 @@ fn check(keeper: &Path, keeper_is_self: bool, policy: &Policy) -> Result<(), Sta
             path.display()
         )));
     }
+    if let Some(path) = policy.linked() {
+        return Err(refused(format!(
+            "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
+             file by a copy",
+            path.display()
+        )));
+    }
     if keeper_is_self && !keeper::prepared() {
         return Err(refused(UNPREPARED.to_owned()));
     }
-    launch::probe(keeper, policy).map_err(refused)
+    let private = PrivateDir::new().map_err(|error| StartError::Directory {
+        what: "the directory for temporary files",
+        path: std::env::temp_dir(),
+        error,
+    })?;
+    launch::probe(keeper, &policy.with_private(private.path())).map_err(refused)
 }
 
 /// Milliseconds since the Unix epoch.

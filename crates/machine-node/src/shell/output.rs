@@ -58,6 +58,8 @@ pub(super) struct Capture {
     chars: usize,
     max: usize,
     truncated: bool,
+    /// How many lines ended in what is no longer there.
+    dropped_lines: usize,
 }
 
 impl Default for Capture {
@@ -68,15 +70,17 @@ impl Default for Capture {
 
 impl Capture {
     fn new(max: usize) -> Self {
-        Self { text: String::new(), chars: 0, max, truncated: false }
+        Self { text: String::new(), chars: 0, max, truncated: false, dropped_lines: 0 }
     }
 
     pub(super) fn push(&mut self, text: &str) {
         let new = text.chars().count();
         if new >= self.max {
             self.truncated |= self.chars > 0 || new > self.max;
+            let kept = last_chars(text, new, self.max);
+            self.dropped_lines += lines(&self.text) + lines(&text[..text.len() - kept.len()]);
             self.text.clear();
-            self.text.push_str(last_chars(text, new, self.max));
+            self.text.push_str(kept);
             self.chars = self.max;
             return;
         }
@@ -106,6 +110,11 @@ impl Capture {
         self.truncated || self.chars > self.max
     }
 
+    /// How many lines there were before those that [`Self::text`] gives back, the first of which may lack its beginning.
+    pub(super) fn dropped_lines(&self) -> usize {
+        self.dropped_lines
+    }
+
     /// Gives back the room that nothing will be written to any more.
     pub(super) fn seal(&mut self) {
         self.trim();
@@ -115,11 +124,17 @@ impl Capture {
     fn trim(&mut self) {
         if self.chars > self.max {
             let kept = last_chars(&self.text, self.chars, self.max).len();
-            self.text.drain(..self.text.len() - kept);
+            let dropped = self.text.len() - kept;
+            self.dropped_lines += lines(&self.text[..dropped]);
+            self.text.drain(..dropped);
             self.chars = self.max;
             self.truncated = true;
         }
     }
+}
+
+fn lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
 /// The last `wanted` of a text's characters, which are `chars` in all.
@@ -169,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn the_last_characters_are_kept(pieces in proptest::collection::vec("[a-zé😀]{0,9}", 0..20)) {
+        fn the_last_characters_are_kept(pieces in proptest::collection::vec("[a-zé😀\n]{0,19}", 0..20)) {
             let mut capture = Capture::new(10);
             for piece in &pieces {
                 capture.push(piece);
@@ -180,6 +195,8 @@ mod tests {
             prop_assert_eq!(capture.chars(), all.len().min(10));
             prop_assert_eq!(capture.tail(), &kept);
             prop_assert_eq!(capture.text(), &kept);
+            let lines = |text: &[char]| text.iter().filter(|character| **character == '\n').count();
+            prop_assert_eq!(capture.dropped_lines(), lines(&all[..all.len().saturating_sub(10)]));
         }
     }
 }

@@ -1,38 +1,144 @@
-//! A directory that belongs to the node's commands alone.
+//! Directories that belong to one command each.
 
-use std::fs::{DirBuilder, remove_dir_all};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::machine::StartError;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat};
 
-/// A home and a place for temporary files, for commands that see no others. Gone with this value.
+/// What the names of such directories begin with.
+const PREFIX: &str = "switchboard-command-";
+
+/// How often a directory is made anew that another node took for one that was left behind.
+const ATTEMPTS: usize = 8;
+
+/// A home and a place for temporary files, for a command that sees no others. Gone with the command: its keeper removes
+/// it, or else this value, and should both be killed, the next node.
 #[derive(Debug)]
-pub(super) struct PrivateDir(PathBuf);
+pub(super) struct PrivateDir {
+    path: PathBuf,
+    /// As long as it is held, the directory is in use.
+    _lock: OwnedFd,
+}
 
 impl PrivateDir {
-    pub(super) fn new() -> Result<Self, StartError> {
-        let base = std::env::temp_dir();
-        let made = base.canonicalize().and_then(|base| {
-            let path = base.join(format!("switchboard-node-{}", uuid::Uuid::new_v4().simple()));
-            let mut private = DirBuilder::new();
-            private.mode(0o700).create(&path)?;
-            // From here on it is removed whatever happens.
-            let dir = Self(path);
-            private.create(dir.0.join("home"))?;
-            private.create(dir.0.join("tmp"))?;
-            Ok(dir)
-        });
-        made.map_err(|error| StartError::Directory { what: "the directory for temporary files", path: base, error })
+    pub(super) fn new() -> io::Result<Self> {
+        Self::below(&std::env::temp_dir())
+    }
+
+    fn below(base: &Path) -> io::Result<Self> {
+        let base = base.canonicalize()?;
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
+        for _ in 0..ATTEMPTS {
+            let path = base.join(format!("{PREFIX}{}", uuid::Uuid::new_v4().simple()));
+            private.create(&path)?;
+            if let Some(lock) = lock(&path) {
+                // From here on it is removed whatever happens.
+                let dir = Self { path, _lock: lock };
+                private.create(home(&dir.path))?;
+                private.create(temporary(&dir.path))?;
+                return Ok(dir);
+            }
+        }
+        Err(io::Error::other("every directory that was made there was removed at once"))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        let _ = remove_dir_all(&self.0);
+        remove(&self.path);
+    }
+}
+
+pub(super) fn home(private: &Path) -> PathBuf {
+    private.join("home")
+}
+
+pub(super) fn temporary(private: &Path) -> PathBuf {
+    private.join("tmp")
+}
+
+/// Removes a command's directory.
+pub(super) fn remove(path: &Path) {
+    if std::fs::remove_dir_all(path).is_err() && path.exists() {
+        // A command may have locked its own directories.
+        unlock(path);
+        let _ = std::fs::remove_dir_all(path);
+    }
+}
+
+/// Removes what nodes of this user have left that are gone.
+pub(super) fn remove_abandoned() {
+    remove_abandoned_below(&std::env::temp_dir());
+}
+
+fn remove_abandoned_below(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && let Some(_lock) = lock(&path)
+        {
+            remove(&path);
+        }
+    }
+}
+
+fn unlock(directory: &Path) {
+    let _ = std::fs::set_permissions(directory, Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            unlock(&entry.path());
+        }
+    }
+}
+
+/// Takes a directory of this user's that nobody else has taken, and that still is where it was.
+fn lock(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let opened = fstat(&directory).ok()?;
+    if opened.st_uid != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    ((found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)).then_some(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_node_left_is_removed_and_what_a_live_one_has_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let left = base.path().join(format!("{PREFIX}left"));
+        std::fs::create_dir_all(left.join("home")).unwrap();
+        std::fs::create_dir(base.path().join("other")).unwrap();
+        let live = PrivateDir::below(base.path()).unwrap();
+        remove_abandoned_below(base.path());
+        assert!(!left.exists() && base.path().join("other").exists());
+        assert!(home(live.path()).is_dir() && temporary(live.path()).is_dir());
+        drop(live);
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn locked_directories_are_no_hindrance() {
+        let base = tempfile::tempdir().unwrap();
+        let private = PrivateDir::below(base.path()).unwrap();
+        let locked = home(private.path()).join("locked");
+        std::fs::create_dir(&locked).unwrap();
+        std::fs::write(locked.join("file"), "x").unwrap();
+        std::fs::set_permissions(&locked, Permissions::from_mode(0o000)).unwrap();
+        drop(private);
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
     }
 }

@@ -101,19 +101,19 @@ impl NodeTool for Process {
                     "description": "Action to perform."
                 },
                 "sessionId": {
-                    "type": "string",
+                    "type": ["string", "null"],
                     "description": "Session ID. Required for all actions except list."
                 },
                 "data": {
-                    "type": "string", "default": "",
+                    "type": ["string", "null"], "default": "",
                     "description": "Data to send for write and submit."
                 },
                 "offset": {
-                    "type": "number", "minimum": 0, "default": 0,
+                    "type": ["number", "null"], "minimum": 0, "default": 0,
                     "description": "Log line offset for log."
                 },
                 "limit": {
-                    "type": "number", "default": DEFAULT_LIMIT,
+                    "type": ["number", "null"], "default": DEFAULT_LIMIT,
                     "description": "Maximum log lines for log. Minimum 1."
                 }
             }
@@ -145,6 +145,7 @@ impl NodeTool for Process {
             "offset": { "type": "integer", "description": "log: where they begin" },
             "lines": { "type": "integer", "description": "log: how many they are" },
             "totalLines": { "type": "integer", "description": "log: lines of the output that is kept" },
+            "droppedLines": { "type": "integer", "description": "log: lines before the first one that is kept, at offset 0" },
             "totalChars": { "type": "integer", "description": "log: characters of the output that is kept" },
             "bytesWritten": { "type": "integer", "description": "write and submit" }
         });

@@ -14,6 +14,7 @@ use super::keeper::signal_name;
 use super::keeper::wire::Said;
 use super::launch::{self, Input, Keeper, Plan};
 use super::output::Decoder;
+use super::private::PrivateDir;
 use super::session::{End, Identity, Order, Session};
 use super::{Shell, now_ms, orphans};
 
@@ -40,7 +41,8 @@ pub(super) async fn start(
     let who = Identity { id: plan.session, command: plan.command, workdir: plan.workdir, pid: launched.pid };
     let (session, orders) = Session::new(who, stdin);
     let reader = Reader::new(launched.output);
-    let runner = Runner { shell: Arc::clone(shell), session: Arc::clone(&session), keeper: launched.keeper, reader };
+    let (keeper, private) = (launched.keeper, launched.private);
+    let runner = Runner { shell: Arc::clone(shell), session: Arc::clone(&session), keeper, reader, private };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     shell.runners.spawn(runner.run(orders, deadline));
     Ok(session)
@@ -51,6 +53,7 @@ struct Runner {
     session: Arc<Session>,
     keeper: Keeper,
     reader: Reader,
+    private: Option<PrivateDir>,
 }
 
 impl Runner {
@@ -90,6 +93,9 @@ impl Runner {
             let _ = tokio::task::spawn_blocking(move || orphans::kill(&id)).await;
             self.ended(None, Some("SIGKILL".to_owned()), timed_out)
         };
+        // A keeper that ended as it should has removed it already.
+        let private = self.private.take();
+        let _ = tokio::task::spawn_blocking(move || drop(private)).await;
         self.reader.drain(&self.session);
         let events = &self.shell.events;
         if self.session.finish(end, |name, data| events.send(name, data)) {

@@ -1,12 +1,12 @@
 //! What a sandboxed command may do, and how it is kept to that.
 //!
-//! Landlock confines files, signals and abstract sockets; a seccomp filter closes what Landlock leaves open (sockets at
-//! paths, which a container's or the system's daemons listen on; `io_uring`, which goes around such filters; with no
-//! network, every socket); root loses its capabilities; limits bound what one process can take. All of it is inherited
-//! by whatever the command starts and cannot be undone. What the kernel cannot do is an error, never a weaker sandbox.
+//! Landlock confines files, signals and abstract sockets; a mount namespace and a seccomp filter close what Landlock
+//! leaves open (see [`mounts`] and [`calls`]); root loses its capabilities; limits bound what one process can take. All
+//! of it is inherited by whatever the command starts and cannot be undone. What the kernel cannot do is an error, never a
+//! weaker sandbox.
 
-use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -18,10 +18,10 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capability_is_in_bounding_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
 use serde::{Deserialize, Serialize};
+
+use super::mounts::{Extras, OWN_TERMINAL, SHARED_MEMORY};
+use super::{calls, mounts};
 
 /// Where a command may read, where it may write, and whether it has a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,18 +64,13 @@ const MAX_DESCRIPTORS: u64 = 4_096;
 const MAX_THREADS: u64 = 8_192;
 
 impl Policy {
-    /// The system's directories readable, the workspace and the private directory writable, or not.
-    pub(crate) fn new(workspace: &Path, read_only: bool, private: &Path, network: bool) -> Self {
+    /// The system's directories readable, the workspace writable, or not.
+    pub(crate) fn new(workspace: &Path, read_only: bool, network: bool) -> Self {
         let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         // Often a link to a file of the resolver's, which lives among the daemons' sockets.
         readable.extend(Path::new("/etc/resolv.conf").canonicalize());
-        let mut writable = vec![private.to_owned()];
-        let workspace = workspace.to_owned();
-        if read_only {
-            readable.push(workspace);
-        } else {
-            writable.push(workspace);
-        }
+        let mut writable = Vec::new();
+        if read_only { &mut readable } else { &mut writable }.push(workspace.to_owned());
         Self { readable, writable, hidden: Vec::new(), network }
     }
 
@@ -96,21 +91,36 @@ impl Policy {
         self
     }
 
+    /// The same, with a directory that is one command's own.
+    pub(crate) fn with_private(&self, directory: &Path) -> Self {
+        let mut policy = self.clone();
+        policy.writable.push(directory.to_owned());
+        policy
+    }
+
+    /// A secret that has another name as well, which no rule about names would keep from anybody.
+    pub(crate) fn linked(&self) -> Option<&Path> {
+        let linked = |path: &&PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.nlink() > 1);
+        self.hidden.iter().find(linked).map(PathBuf::as_path)
+    }
+
     /// A secret in a directory where everything can be read.
     pub(crate) fn exposed(&self) -> Option<&Path> {
         self.hidden.iter().map(PathBuf::as_path).find(|path| self.writable.iter().any(|root| path.starts_with(root)))
     }
 }
 
-/// Enters the sandbox, for good.
-pub(crate) fn enter(policy: &Policy) -> io::Result<()> {
+/// Enters the sandbox, for good, with the terminal that the command was given.
+pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> {
     let missing = |what: &str, error: &dyn std::fmt::Display| io::Error::other(format!("{what}: {error}"));
     limit_resources()?;
+    let extras = mounts::confine(&policy.writable, terminal)
+        .map_err(|error| missing("commands cannot have a view of their own of the file systems", &error))?;
     drop_capabilities()?;
     set_no_new_privs(true)?;
-    confine_files(policy)
+    confine_files(policy, &extras)
         .map_err(|error| missing("this kernel cannot confine files with Landlock (6.12 can)", &error))?;
-    filter_calls(policy.network).map_err(|error| missing("this kernel cannot filter system calls", &error))
+    calls::filter(policy.network).map_err(|error| missing("this kernel cannot filter system calls", &error))
 }
 
 fn limit_resources() -> io::Result<()> {
@@ -128,14 +138,14 @@ fn limit_resources() -> io::Result<()> {
     Ok(())
 }
 
-/// Root without its powers owns what root owns, and no more. Nobody else has any to lose.
+/// Root without its powers owns what root owns, and no more. Everybody else has those of a user namespace to lose.
 fn drop_capabilities() -> io::Result<()> {
     for bit in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         // The kernel's last one is where it no longer knows the number.
         match capability_is_in_bounding_set(one) {
-            Ok(true) if rustix::process::geteuid().is_root() => remove_capability_from_bounding_set(one)?,
-            Ok(_) => {}
+            Ok(true) => remove_capability_from_bounding_set(one)?,
+            Ok(false) => {}
             Err(_) => break,
         }
     }
@@ -144,7 +154,7 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-fn confine_files(policy: &Policy) -> Result<(), landlock::RulesetError> {
+fn confine_files(policy: &Policy, extras: &Extras) -> Result<(), landlock::RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -159,13 +169,16 @@ fn confine_files(policy: &Policy) -> Result<(), landlock::RulesetError> {
             rules = allow(rules, &path, AccessFs::from_read(LANDLOCK))?;
         }
     }
-    for path in DEVICES {
+    // What lists terminals begins here, to find the one that it has.
+    rules = allow(rules, Path::new("/dev"), AccessFs::ReadDir.into())?;
+    for path in DEVICES.into_iter().chain(extras.terminal.then_some(OWN_TERMINAL)) {
         let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
         rules = allow(rules, Path::new(path), device)?;
     }
     // No device is made there, even by root.
     let writable = all & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
-    for path in &policy.writable {
+    let shared_memory = extras.shared_memory.then_some(Path::new(SHARED_MEMORY));
+    for path in policy.writable.iter().map(PathBuf::as_path).chain(shared_memory) {
         rules = allow(rules, path, writable)?;
     }
     let status: RestrictionStatus = rules.restrict_self()?;
@@ -196,28 +209,4 @@ fn without(path: &Path, secrets: &[PathBuf]) -> Vec<PathBuf> {
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries.flat_map(|entry| without(&entry.path(), secrets)).collect()
-}
-
-fn filter_calls(network: bool) -> Result<(), seccompiler::Error> {
-    let unix = |domain: i32| {
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(domain.unsigned_abs()))
-            .and_then(|condition| SeccompRule::new(vec![condition]))
-    };
-    // No rule at all refuses the call whatever its arguments are.
-    let sockets = if network { vec![unix(i32::from(rustix::net::AddressFamily::UNIX.as_raw()))?] } else { Vec::new() };
-    let calls = BTreeMap::from([(system_call::SOCKET, sockets), (system_call::IO_URING_SETUP, Vec::new())]);
-    let refused = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().unsigned_abs());
-    let arch = std::env::consts::ARCH.try_into()?;
-    let filter: BpfProgram = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch)?.try_into()?;
-    seccompiler::apply_filter(&filter)
-}
-
-/// The numbers of the system calls that are refused.
-mod system_call {
-    #[cfg(target_arch = "x86_64")]
-    pub(super) const SOCKET: i64 = 41;
-    /// The same on all the others, which share one table.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(super) const SOCKET: i64 = 198;
-    pub(super) const IO_URING_SETUP: i64 = 425;
 }

@@ -210,6 +210,8 @@ impl Session {
         let mut state = self.state();
         let (chars, truncated) = (state.capture.chars(), state.capture.truncated());
         let end = state.end.clone();
+        state.capture.text();
+        let dropped = state.capture.dropped_lines();
         let lines: Vec<&str> = state.capture.text().lines().collect();
         let from = offset.min(lines.len());
         let page = &lines[from..from.saturating_add(limit).min(lines.len())];
@@ -223,6 +225,7 @@ impl Session {
             "offset": from,
             "lines": page.len(),
             "totalLines": lines.len(),
+            "droppedLines": dropped,
             "totalChars": chars,
             "truncated": truncated,
         })

@@ -85,6 +85,37 @@ async fn log_shows_lines_page_by_page() {
 }
 
 #[tokio::test]
+async fn log_says_what_came_before_what_is_kept() {
+    let rig = Rig::new();
+    let session = rig.background("seq 1 100000").await;
+    rig.ended(&session).await;
+    let page = rig.process("log", &session).await;
+    let (dropped, kept) = (page["droppedLines"].as_u64().unwrap(), page["totalLines"].as_u64().unwrap());
+    assert_eq!((&page["truncated"], dropped + kept), (&json!(true), 100_000));
+    let second = page["log"].as_str().unwrap().lines().nth(1).unwrap();
+    assert_eq!(second, (dropped + 2).to_string());
+}
+
+#[tokio::test]
+async fn null_is_as_good_as_nothing() {
+    let rig = Rig::new();
+    let mut bash = json!({ "command": "echo here" });
+    let mut process = json!({ "action": "list" });
+    for (tool, args) in [("Bash", &mut bash), ("Process", &mut process)] {
+        let schema = rig.tool(tool).input_schema().unwrap();
+        for (name, property) in schema["properties"].as_object().unwrap() {
+            if args.get(name).is_none() {
+                assert_eq!(property["type"][1], "null", "{tool} {name}");
+                args[name] = Value::Null;
+            }
+        }
+        assert_eq!(args.as_object().unwrap().len(), schema["properties"].as_object().unwrap().len());
+    }
+    assert_eq!(rig.call("Bash", bash).await["output"], "here\n");
+    assert_eq!(rig.call("Process", process).await["count"], 0);
+}
+
+#[tokio::test]
 async fn write_sends_it_as_it_is_and_submit_adds_enter() {
     let rig = Rig::new();
     let session = rig.background("read first; read second; echo \"[$first][$second]\"").await;
@@ -172,6 +203,9 @@ async fn every_action_but_list_needs_a_session() {
     }
     let error = rig.try_call("Process", json!({ "action": "dance" })).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgs);
+    for action in ["list", "poll", "log", "write", "submit", "kill"] {
+        assert!(error.message().contains(&format!("`{action}`")), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What a sandboxed command cannot do.
 
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use sa_node::{Machine, Options, Sandbox, StartError};
@@ -31,7 +32,7 @@ async fn it_writes_to_the_workspace_and_to_its_own_directory_alone() {
     );
     let said =
         output(&rig, &format!("echo out > {elsewhere}/x; echo out > /etc/x; echo out > /usr/x; mkdir /tmp/x")).await;
-    assert_eq!(said.matches("ermission denied").count(), 4, "{said}");
+    assert_eq!(said.matches("Read-only file system").count(), 4, "{said}");
 }
 
 #[tokio::test]
@@ -127,7 +128,7 @@ async fn read_only_is_read_only() {
     let said =
         output(&rig, "cat file; echo new > file; rm -f file; touch other; echo x > $TMPDIR/x && cat $TMPDIR/x").await;
     assert!(said.starts_with("old") && said.ends_with("x\n"), "{said}");
-    assert_eq!(said.matches("ermission denied").count(), 3, "{said}");
+    assert_eq!(said.matches("Read-only file system").count(), 3, "{said}");
     assert_eq!(std::fs::read_to_string(rig.workspace().join("file")).unwrap(), "old");
 }
 
@@ -169,6 +170,25 @@ async fn a_sandbox_that_cannot_be_had_is_refused_at_the_start() {
     assert!(error.to_string().contains("cannot be held in a sandbox: /bin/false ended with"), "{error}");
 }
 
+/// A keeper where there are no more namespaces to be had.
+const POOR_KEEPER: &str = r#"#!/bin/sh
+exec unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces
+exec setpriv --inh-caps=-all --bounding-set=-all "$@"' sh "KEEPER" "$@"
+"#;
+
+#[tokio::test]
+async fn a_kernel_without_namespaces_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = dir.path().join("keeper");
+    std::fs::write(&keeper, POOR_KEEPER.replace("KEEPER", env!("CARGO_BIN_EXE_sa-node-keeper"))).unwrap();
+    std::fs::set_permissions(&keeper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut options = Options::new(dir.path());
+    options.sandbox = Some(Sandbox { network: true });
+    options.keeper = Some(keeper);
+    let error = Machine::new(options).unwrap_err();
+    assert!(error.to_string().contains("neither a mount namespace (CAP_SYS_ADMIN) nor a user namespace"), "{error}");
+}
+
 #[tokio::test]
 async fn a_program_that_cannot_keep_commands_does_not_start_a_sandbox() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,12 +200,14 @@ async fn a_program_that_cannot_keep_commands_does_not_start_a_sandbox() {
 #[tokio::test]
 async fn the_directory_of_its_own_is_gone_with_the_node() {
     let rig = sandboxed(true, |_| {});
-    let home = output(&rig, "echo $HOME").await;
+    let session = rig.background("echo $HOME; sleep 1000").await;
+    let home = rig.says(&session, "\n").await;
     let home = std::path::Path::new(home.trim()).to_owned();
-    assert!(home.is_dir());
+    let all = home.parent().unwrap().to_owned();
+    assert!(home.is_dir() && all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-command-"));
     let Rig { dir, machine, tools } = rig;
     machine.shut_down().await;
     drop((machine, tools));
-    assert!(!home.exists());
+    assert!(!all.exists());
     drop(dir);
 }

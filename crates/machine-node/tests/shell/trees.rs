@@ -95,6 +95,23 @@ async fn a_keeper_that_is_stopped_still_hears() {
 }
 
 #[tokio::test]
+async fn a_keeper_that_can_open_nothing_still_does_its_duty() {
+    let rig = Rig::new();
+    let escape =
+        "(env -i setsid sh -c 'trap \"\" TERM; echo $$ >> pids; sleep 1000; sleep 1000' </dev/null >/dev/null 2>&1 &)";
+    let wait = "while ! [ -s pids ]; do :; done";
+    let starve = "prlimit --pid $PPID --nofile=0:0";
+    let result = rig.bash(&format!("{starve}; {escape}; {wait}; echo bye")).await;
+    assert_eq!((&result["exitCode"], &result["output"]), (&json!(0), &json!("bye\n")));
+    assert_all_gone(&rig.pids("pids", 1).await).await;
+    // One that runs on hears its orders as well.
+    let session = rig.background(&format!("rm pids; {starve}; {escape}; {wait}; echo up; sleep 1000")).await;
+    rig.says(&session, "up").await;
+    assert_eq!(rig.process("kill", &session).await["running"], false);
+    assert_all_gone(&rig.pids("pids", 1).await).await;
+}
+
+#[tokio::test]
 async fn a_fork_bomb_is_outrun() {
     let rig = Rig::new();
     // Two children for each process, up to a depth that a machine survives even when the test fails.

@@ -13,19 +13,25 @@ mod stage;
 mod tree;
 pub(super) mod wire;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, setsid, wait};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal,
+    setsid, wait, waitid,
+};
 
+use self::tree::{Children, Tree};
 use self::wire::Said;
+use super::private;
 
 /// The word by which this program is asked to be a keeper.
 pub(super) const KEEPER: &str = "__keeper";
@@ -36,8 +42,9 @@ pub(super) const PROBE: &str = "__probe-sandbox";
 
 /// What a command has between SIGTERM and SIGKILL.
 const MERCY: Duration = Duration::from_millis(250);
-/// How long to wait before looking again whether all are dead.
+/// How long to wait before looking again whether all are dead, at first and in the end.
 const AGAIN: Duration = Duration::from_millis(20);
+const RARELY: Duration = Duration::from_secs(5);
 
 static PREPARED: AtomicBool = AtomicBool::new(false);
 
@@ -49,7 +56,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let first = words.next()?;
     match first.to_str()? {
-        KEEPER => Some(keep()),
+        KEEPER => Some(keep(words.next().map(PathBuf::from).as_deref())),
         STAGE => Some(stage::become_command(words.next())),
         PROBE => Some(stage::probe()),
         _ => None,
@@ -61,15 +68,16 @@ pub(super) fn prepared() -> bool {
     PREPARED.load(Ordering::Acquire)
 }
 
-fn keep() -> ExitCode {
+/// Keeps a command. The directory that it has for itself, if any, goes with it.
+fn keep(private: Option<&Path>) -> ExitCode {
     // Ctrl-C in the node's terminal is for the node; it ends its commands as it sees fit.
     let _ = setsid();
-    let node = rustix::stdio::stdin();
-    let ready = set_child_subreaper(Some(getpid())).map_err(std::io::Error::from);
-    match ready.and_then(|()| wire::receive(node)).and_then(start) {
-        Ok(shell) => {
+    // A command can stop its keeper. Should the node die then, the kernel wakes the keeper to do its duty.
+    let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    match prepare() {
+        Ok((shell, tree, news)) => {
             say(&Said::Started { pid: shell.as_raw_pid() });
-            stay(shell);
+            stay(tree, &news, private);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -77,6 +85,22 @@ fn keep() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts the command, after all that the keeper needs: a command can take from its keeper what it may still open or
+/// start. So each of the two things to wait for has a thread that blocks on it, and what both find comes by a channel.
+fn prepare() -> std::io::Result<(Pid, Tree, mpsc::Receiver<News>)> {
+    set_child_subreaper(Some(getpid()))?;
+    let files = wire::receive(rustix::stdio::stdin())?;
+    let tree = Tree::new()?;
+    let (tell, news) = mpsc::channel();
+    let (started, shell) = mpsc::channel();
+    let (children, reaped) = (tree.children(), tell.clone());
+    std::thread::Builder::new().spawn(move || reap(&shell, &children, &reaped))?;
+    std::thread::Builder::new().spawn(move || listen(&tell))?;
+    let shell = start(files)?;
+    let _ = started.send(shell);
+    Ok((shell, tree, news))
 }
 
 /// Starts the step that becomes the shell, and waits until it has.
@@ -99,103 +123,109 @@ fn start(files: Vec<OwnedFd>) -> std::io::Result<Pid> {
     if why.is_empty() { Ok(pid_of(child.id())) } else { Err(std::io::Error::other(why)) }
 }
 
-/// Stays until the command and all that came of it are gone.
-fn stay(shell: Pid) {
-    let Ok((news, tell)) = UnixStream::pair() else { return tree::kill_all() };
-    std::thread::spawn(move || reap(shell, tell));
-    let mut news = BufReader::new(news);
-    let mut node = rustix::stdio::stdin().try_clone_to_owned().map(UnixStream::from).ok();
+/// Stays until the command and all that came of it are gone. Nothing here needs a new descriptor.
+fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
     let mut phase = Phase::Running;
     loop {
-        let patience = match phase {
-            Phase::Running => None,
-            Phase::Terminating { until } => Some(until.saturating_duration_since(Instant::now())),
-            Phase::Killing => Some(AGAIN),
+        let heard = match phase {
+            Phase::Running => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Phase::Terminating { until } => news.recv_timeout(until.saturating_duration_since(Instant::now())),
+            Phase::Killing { again } => news.recv_timeout(again),
         };
-        let (news_came, node_spoke) = wait_for(&news, node.as_ref(), patience);
-        if node_spoke {
-            match order(&mut node) {
-                Some("term") => phase.terminate(),
-                Some(_) => phase = Phase::Killing,
-                None => {}
+        match heard {
+            Ok(News::Ended(said)) => {
+                say(&said);
+                // Whatever the shell has left behind goes with it.
+                phase.terminate(&mut tree);
+            }
+            Ok(News::Gone) => break,
+            Ok(News::Order("term")) => phase.terminate(&mut tree),
+            Ok(News::Order(_) | News::NodeGone) | Err(RecvTimeoutError::Timeout) => phase.kill(),
+            Err(RecvTimeoutError::Disconnected) => {
+                tree.kill_all();
+                break;
             }
         }
-        if news_came {
-            let mut line = String::new();
-            match news.read_line(&mut line) {
-                Ok(1..) => {
-                    say_line(&line);
-                    // Whatever the shell has left behind goes with it.
-                    phase.terminate();
-                }
-                _ => return say(&Said::Gone),
-            }
-        }
-        if matches!(phase, Phase::Terminating { until } if Instant::now() >= until) {
-            phase = Phase::Killing;
-        }
-        if matches!(phase, Phase::Killing) {
-            tree::kill_all();
+        if matches!(phase, Phase::Killing { .. }) {
+            tree.kill_all();
         }
     }
+    if let Some(private) = private {
+        private::remove(private);
+    }
+    say(&Said::Gone);
+}
+
+/// What a keeper waits for.
+enum News {
+    /// The shell has ended.
+    Ended(Said),
+    /// All that came of it has ended, too.
+    Gone,
+    /// `term` or `kill`.
+    Order(&'static str),
+    /// Nobody is left to give orders.
+    NodeGone,
 }
 
 enum Phase {
     Running,
     Terminating { until: Instant },
-    Killing,
+    Killing { again: Duration },
 }
 
 impl Phase {
-    fn terminate(&mut self) {
+    fn terminate(&mut self, tree: &mut Tree) {
         if matches!(self, Self::Running) {
-            tree::terminate_all();
+            tree.terminate_all();
             *self = Self::Terminating { until: Instant::now() + MERCY };
+        }
+    }
+
+    /// What cannot be killed, such as a program of another user's, is tried again, ever less often.
+    fn kill(&mut self) {
+        *self = match self {
+            Self::Killing { again } => Self::Killing { again: (*again * 2).min(RARELY) },
+            _ => Self::Killing { again: AGAIN },
+        };
+    }
+}
+
+/// Passes on what the node wants. One that is gone, or cannot be heard, wants nothing more of the command.
+fn listen(tell: &mpsc::Sender<News>) {
+    let mut bytes = [0; 64];
+    loop {
+        let news = match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
+            // Orders are short and rare; of several the hardest counts.
+            Ok(count @ 1..) => News::Order(if bytes[..count].contains(&b'k') { "kill" } else { "term" }),
+            Err(Errno::INTR) => continue,
+            Ok(0) | Err(_) => News::NodeGone,
+        };
+        let last = matches!(news, News::NodeGone);
+        if tell.send(news).is_err() || last {
+            return;
         }
     }
 }
 
-/// What the node wants: `term` or `kill`. A node that is gone wants the latter.
-fn order(node: &mut Option<UnixStream>) -> Option<&'static str> {
-    let mut bytes = [0; 64];
-    let count = node.as_mut()?.read(&mut bytes).unwrap_or(0);
-    if count == 0 {
-        *node = None;
-        return Some("kill");
-    }
-    // Orders are short and rare; of several the hardest counts.
-    Some(if bytes[..count].contains(&b'k') { "kill" } else { "term" })
-}
-
-/// Waits until there is something to read, or for as long as there is patience.
-fn wait_for(news: &BufReader<UnixStream>, node: Option<&UnixStream>, patience: Option<Duration>) -> (bool, bool) {
-    if !news.buffer().is_empty() {
-        return (true, false);
-    }
-    let news = news.get_ref().as_fd();
-    let mut files = vec![PollFd::from_borrowed_fd(news, PollFlags::IN)];
-    if let Some(node) = node {
-        files.push(PollFd::from_borrowed_fd(node.as_fd(), PollFlags::IN));
-    }
-    let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-    if poll(&mut files, patience.as_ref()).is_err() {
-        return (false, false);
-    }
-    let spoke = |file: &PollFd<'_>| !file.revents().is_empty();
-    (spoke(&files[0]), files.get(1).is_some_and(spoke))
-}
-
 /// Takes in every process that ends, and tells of the shell's end. There being none left is the end of the tree: orphans
 /// are given to this process, so that as long as one lives, this process has a child.
-fn reap(shell: Pid, mut tell: UnixStream) {
+fn reap(shell: &mpsc::Receiver<Pid>, children: &Children, tell: &mpsc::Sender<News>) {
+    let Ok(shell) = shell.recv() else { return };
     loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == shell => {
-                let said = Said::Exited { code: status.exit_status(), signal: status.terminating_signal() };
-                let _ = writeln!(tell, "{}", said.line());
-            }
+        // It is left a corpse for as long as somebody may be about to send a signal to its number.
+        match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
+            Err(_) => {
+                let _ = tell.send(News::Gone);
+                return;
+            }
+        }
+        if let Ok(Some((pid, status))) = children.still(|| wait(WaitOptions::NOHANG))
+            && pid == shell
+        {
+            let said = Said::Exited { code: status.exit_status(), signal: status.terminating_signal() };
+            let _ = tell.send(News::Ended(said));
         }
     }
 }
