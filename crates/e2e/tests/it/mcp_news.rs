@@ -46,7 +46,7 @@ async fn a_session_tells_its_principal_though_no_level_was_set() {
 
 #[tokio::test]
 async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_it() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let (mine, token) = gateway.token(json!({ "name": "me", "role": "caller" })).await;
     let (running, mut runs) = mpsc::unbounded_channel();
     let (end, ends) = tokio::sync::watch::channel(false);

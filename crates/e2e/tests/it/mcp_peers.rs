@@ -15,7 +15,7 @@ fn script(name: &str) -> PathBuf {
 }
 
 async fn with_node() -> (Gateway, tokio::task::JoinHandle<()>) {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let tool = json!({ "name": "notes.search", "description": "Searches notes.", "input_schema": {
         "type": "object", "properties": { "query": { "type": "string" } }, "required": ["query"] } });
     let node = Hello::new("mac").describe(tool).connect(&gateway).await.echo();

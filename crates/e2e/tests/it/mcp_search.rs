@@ -57,7 +57,7 @@ async fn a_search_finds_only_what_the_token_may_use_and_what_there_is_now() {
 
 #[tokio::test]
 async fn a_long_list_comes_in_pages_and_in_one_order() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let many = (0..450).fold(Hello::new("many"), |hello, number| hello.tool(&format!("t.x{number:03}")));
     let _node = many.connect(&gateway).await.echo();
     for era in ERAS {
@@ -72,7 +72,7 @@ async fn a_long_list_comes_in_pages_and_in_one_order() {
 
 #[tokio::test]
 async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let _inside = attach(&gateway, "caller", Scope::Session("s1".into()), vec![Tool::named("app_open")], |_, _| {
         Box::pin(async { Ok(Output::json(RawJson::of(&json!({ "opened": true })))) })
     });

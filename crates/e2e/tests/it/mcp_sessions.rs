@@ -124,7 +124,7 @@ impl ClientHandler for Listener {
 
 #[tokio::test]
 async fn a_client_with_a_session_hears_of_changes_on_its_stream() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let heard = Listener::default();
     let client = connect(&gateway, &gateway.operator, "", Era::Sessions, heard.clone()).await.unwrap();
     assert!(names(&client).await.is_empty());
@@ -135,7 +135,7 @@ async fn a_client_with_a_session_hears_of_changes_on_its_stream() {
 
 #[tokio::test]
 async fn a_client_without_sessions_hears_of_changes_when_it_listens() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
     let filter = rmcp::model::SubscriptionFilter::builder().tools_list_changed().build();
     let mut news = client.listen(filter).await.unwrap();

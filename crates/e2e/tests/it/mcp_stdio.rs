@@ -31,7 +31,7 @@ async fn start(gateway: &Gateway, args: &[&str], era: Era) -> (Child, Client<()>
 #[tokio::test]
 async fn a_client_on_stdio_lists_calls_and_cancels() {
     for era in ERAS {
-        let gateway = Setup::new().start().await;
+        let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
         let mut node = Hello::new("mac").tool("notes.search").connect(&gateway).await;
         let (mut child, client) = start(&gateway, &[], era).await;
         assert_eq!(names(&client).await, ["notes_search"]);
