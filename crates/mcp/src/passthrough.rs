@@ -75,7 +75,10 @@ impl<'a> Passthrough<'a> {
         request: ReadResourceRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let unknown = || ErrorData::resource_not_found(format!("there is no resource \"{}\"", request.uri), None);
+        let unknown = || {
+            let data = json!({ "uri": request.uri });
+            ErrorData::resource_not_found(format!("there is no resource \"{}\"", request.uri), Some(data))
+        };
         let mut last = unknown();
         for ((_, documents), uri) in self.holders(&request.uri, Listing::Resources).await {
             let mut params = value(&request)?;
@@ -263,7 +266,11 @@ fn value(request: &impl Serialize) -> Result<Value, ErrorData> {
     serde_json::to_value(request).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-fn result<T: DeserializeOwned>(answer: Value) -> Result<T, ErrorData> {
+/// An upstream of the older era does not say that its answer is one; clients of the newer one want to be told.
+fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
+    if let Some(answer) = answer.as_object_mut() {
+        answer.entry("resultType").or_insert_with(|| json!("complete"));
+    }
     serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
