@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 16] = [
+const SEES: [(&str, &[&str]); 17] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
+    ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
     ("sa-store-faults", &["sa-core", "sa-store"]),
     (
         "switchboard",
-        &["sa-core", "sa-mcp", "sa-node", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket", "sa-store"],
+        &["sa-channels", "sa-core", "sa-mcp", "sa-node", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket", "sa-store"],
     ),
     ("sa-testkit", &["*"]),
     ("sa-e2e", &["*"]),

@@ -116,23 +116,51 @@ pub fn serve<'a>(
     socket: Box<WebSocket>,
     outbox: &'a Outbox,
     liveness: Liveness,
-    on_text: impl FnMut(&str) -> Next + Send + 'a,
+    mut on_text: impl FnMut(&str) -> Next + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
     let (sink, stream) = (*socket).split();
-    serve_halves(sink, stream, outbox, liveness, on_text)
+    let on_message = move |message: Received| {
+        std::future::ready(match message {
+            Received::Text(text) => on_text(&text),
+            Received::Binary(_) => ControlFlow::Break(Close::binary()),
+        })
+    };
+    serve_halves(sink, stream, outbox, liveness, on_message)
 }
 
-async fn serve_halves(
+/// A message that came in.
+#[derive(Debug, Clone)]
+pub enum Received {
+    Text(Utf8Bytes),
+    Binary(Bytes),
+}
+
+/// As [`serve`], for protocols with binary frames, and with work that takes a while: no further message is read before
+/// `on_message` is done with the last one, which is what slows a peer down that sends more than can be worked on.
+pub fn serve_messages<'a, F>(
+    socket: Box<WebSocket>,
+    outbox: &'a Outbox,
+    liveness: Liveness,
+    on_message: impl FnMut(Received) -> F + Send + 'a,
+) -> impl Future<Output = Close> + Send + 'a
+where
+    F: Future<Output = Next> + Send + 'a,
+{
+    let (sink, stream) = (*socket).split();
+    serve_halves(sink, stream, outbox, liveness, on_message)
+}
+
+async fn serve_halves<F: Future<Output = Next> + Send>(
     sink: SplitSink<WebSocket, Message>,
     stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     liveness: Liveness,
-    on_text: impl FnMut(&str) -> Next + Send,
+    on_message: impl FnMut(Received) -> F + Send,
 ) -> Close {
     let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
     let ended = {
-        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_text));
+        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
             // The peer has closed, or is gone.
@@ -150,40 +178,37 @@ async fn serve_halves(
     ended
 }
 
-async fn read(
+async fn read<F: Future<Output = Next>>(
     mut stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     heard: &Heard,
-    mut on_text: impl FnMut(&str) -> Next,
+    mut on_message: impl FnMut(Received) -> F,
 ) -> Close {
     let mut refused = false;
     while let Some(message) = stream.next().await {
         heard.now();
-        match message {
-            Ok(Message::Text(text)) if !refused => {
-                if let ControlFlow::Break(close) = on_text(&text) {
-                    // Goes on reading, so that the close handshake can be completed.
-                    outbox.close(close);
-                    refused = true;
-                }
-            }
-            Ok(Message::Binary(_)) if !refused => {
-                outbox.close(Close::binary());
-                refused = true;
-            }
+        let received = match message {
+            Ok(Message::Text(text)) => Received::Text(text),
+            Ok(Message::Binary(bytes)) => Received::Binary(bytes),
             Ok(Message::Close(frame)) => {
                 return frame.map_or_else(
                     || Close::new(1005, "closed by the peer"),
                     |frame| Close::new(frame.code, frame.reason.to_string()),
                 );
             }
-            Ok(_) => {}
+            Ok(_) => continue,
             Err(error) => {
                 let Some(close) = Close::violation(&error) else { return Close::lost("the connection broke") };
                 // The stream cannot be read any further; the writer still says why.
                 outbox.close(close);
                 std::future::pending::<()>().await;
+                continue;
             }
+        };
+        if !refused && let ControlFlow::Break(close) = on_message(received).await {
+            // Goes on reading, so that the close handshake can be completed.
+            outbox.close(close);
+            refused = true;
         }
     }
     Close::lost("the connection broke")
@@ -217,7 +242,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
         crowds = if frames.len() > 1 { CROWD_MEMORY } else { crowds.saturating_sub(1) };
         let write = async {
             for frame in frames {
-                sink.feed(Message::Text(frame)).await?;
+                sink.feed(frame).await?;
             }
             if let Some(close) = &close {
                 let frame = CloseFrame { code: close.code, reason: close.reason.as_ref().into() };
@@ -260,7 +285,7 @@ async fn given_up(outbox: &Outbox) -> Close {
 /// arrive together are answered together, and to wait until nothing else is ready to run costs next to nothing, while to
 /// write each frame by itself costs a system call. A load is enough, though: the peer is to work on it while the rest is
 /// made, or the two would take turns at being idle. A lone frame leaves at once.
-async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Utf8Bytes>, Option<Close>) {
+async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Message>, Option<Close>) {
     outbox.ready().await;
     if crowded {
         let enough = async {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use sa_channels::{ChannelOptions, Channels};
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, clock};
 use sa_nodes::{NodeOptions, Nodes};
@@ -22,7 +23,7 @@ use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
 use crate::telemetry::Spans;
-use crate::tokens::{NewToken, Tokens};
+use crate::tokens::{ChannelGrant, NewToken, Tokens};
 
 /// How often old records are deleted and old absences forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -38,6 +39,7 @@ pub struct Gateway {
     pub router: Arc<Router>,
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
+    pub channels: Arc<Channels>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -59,7 +61,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let spans = Spans::new(&settings.telemetry)?;
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
-    let ledger = Arc::new(StoreLedger::new(records));
+    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
 
     // The core.
     let notices = Notices::new();
@@ -98,10 +100,13 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
+    let channels =
+        Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone()).await?;
+
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
     let gateway =
-        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, closing, housekeeping };
+        Gateway { config, store, log, tokens, journal, metrics, router, notices, nodes, channels, closing, housekeeping };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
     Ok(gateway)
@@ -119,6 +124,22 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gateway").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+fn channel_options(config: &Config) -> ChannelOptions {
+    let channels = &config.settings.channels;
+    ChannelOptions {
+        liveness: liveness(config),
+        max_message_bytes: channels.max_message_bytes,
+        max_attachment_bytes: channels.max_attachment_bytes,
+        max_queue_bytes: channels.max_queue_bytes,
+        max_rate: channels.max_messages_per_second,
+        max_channels: channels.max_channels,
+        keep_messages: channels.keep_messages,
+        keep_days: channels.keep_days,
+        max_pending: config.settings.limits.pending_per_node,
+        attachments: config.data_dir.join("attachments"),
     }
 }
 
@@ -149,6 +170,7 @@ async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
         tools: Vec::new(),
         node_id: None,
         expires_ms: None,
+        channels: ChannelGrant::default(),
     };
     let written = fs::read_to_string(file).unwrap_or_default();
     let written = written.trim();
@@ -191,6 +213,7 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             () = stop.cancelled() => return,
         }
         gateway.router.directory().sweep();
+        gateway.channels.keep_house().await;
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };
         let audit = Retention { entries: None, since_ms };

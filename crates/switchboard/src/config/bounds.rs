@@ -23,8 +23,8 @@ pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
     Some((key, message))
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 19] {
-    let Settings { server, limits, nodes, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 26] {
+    let Settings { server, limits, nodes, channels, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
@@ -42,6 +42,13 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 19]
         ("nodes.ping_interval_ms", nodes.ping_interval_ms, 1..=MAX_MS),
         ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
         ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
+        ("channels.max_message_bytes", channels.max_message_bytes as u64, 1..=16 << 20),
+        ("channels.max_attachment_bytes", channels.max_attachment_bytes as u64, 0..=MAX_MESSAGE),
+        ("channels.max_queue_bytes", channels.max_queue_bytes as u64, 1..=MAX_BYTES),
+        ("channels.max_messages_per_second", channels.max_messages_per_second.into(), 1..=MAX_COUNT),
+        ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
+        ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
+        ("channels.keep_days", channels.keep_days, 1..=36_500),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),

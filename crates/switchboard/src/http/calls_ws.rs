@@ -11,7 +11,7 @@ use axum::extract::ws::{WebSocket, WebSocketUpgrade, rejection::WebSocketUpgrade
 use axum::extract::{Request, State};
 use axum::response::Response;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
-use sa_core::{CallError, CallErrorKind, Finished, Overrun, RawJson, Update, UpdateSink, View};
+use sa_core::{CallError, CallErrorKind, Finished, Overrun, RawJson, Update, UpdateSink};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, Outbox, SocketLimits};
@@ -129,7 +129,7 @@ impl Session {
         let request = CallRequest {
             tool: call.tool.into_owned(),
             args,
-            view: View::of(Arc::clone(&self.identity.principal)),
+            view: self.identity.view(),
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.map(Duration::from_millis),

@@ -12,12 +12,13 @@ use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{CallId, Finished, Output, RawJson, View};
+use sa_core::{CallId, Finished, Output, RawJson};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::body::whole;
+use super::channels::{named_in, not_there};
 use super::front::unauthorized;
 use super::{App, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
@@ -37,6 +38,8 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
     /// Tools on a page, 1,000 at most.
     limit: Option<usize>,
+    /// Show the methods of this channel's participants, too.
+    channel: Option<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -83,7 +86,8 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let view = View::of(identity.principal);
+    let view = identity.view_in(query.channel.as_deref());
+    let view = view.ok_or_else(|| not_there(query.channel.as_deref().unwrap_or_default()))?;
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
@@ -146,7 +150,8 @@ pub(crate) struct CallDone<'a> {
 
 /// Calls a tool. Answers with JSON, or with a stream of events when the client accepts `text/event-stream`.
 #[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = CallBody,
-    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own")),
+    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own"),
+        ("channel" = Option<String>, Query, description = "The channel whose methods can be called, too")),
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
         (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
@@ -176,10 +181,13 @@ pub(super) async fn call_named<B>(
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    let (Parts { headers, .. }, body) = request.into_parts();
+    let (Parts { headers, uri, .. }, body) = request.into_parts();
     let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-    let request = call_request("rest", identity, name, body, &headers)?;
+    let channel = named_in(&uri);
+    let view = identity.view_in(channel.as_deref());
+    let mut request = call_request("rest", identity, name, body, &headers)?;
+    request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
     if accepts_events(&headers) {
         return Ok(sse::stream(app, request));
     }
@@ -221,7 +229,7 @@ pub(super) fn call_request(
     Ok(CallRequest {
         tool,
         args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
-        view: View::of(identity.principal),
+        view: identity.view(),
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),
