@@ -79,6 +79,17 @@ impl Channel {
         Ok(Page { messages, more: !entries.is_empty() && oldest > first })
     }
 
+    /// The id of the last stored message, as it grows.
+    pub fn follow(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.hub.log.follow(&self.stream)
+    }
+
+    /// Stored messages after `after`, oldest first, each with its id.
+    pub async fn since(&self, after: u64) -> Result<Vec<(u64, String)>, StoreError> {
+        let stored = self.after(after, MAX_PAGE).await?;
+        Ok(stored.iter().filter_map(|stored| Some((stored.id, stored.json()?))).collect())
+    }
+
     /// Stored messages after `after`, oldest first.
     pub(crate) async fn after(&self, after: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
         let entries = self.hub.log.read(&self.stream, after, limit).await?;

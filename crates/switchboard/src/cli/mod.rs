@@ -2,6 +2,7 @@
 
 mod call;
 mod calls;
+mod channel;
 mod client;
 mod config;
 mod doctor;
@@ -74,6 +75,9 @@ enum Command {
     /// Tokens: who may use the gateway.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Channels: who is there, what they say, what they can do.
+    #[command(subcommand)]
+    Channel(channel::ChannelCommand),
     /// The history of calls; with an id, one call.
     Calls(calls::CallsArgs),
     /// Watch calls and events as they happen.
@@ -140,6 +144,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
+        Command::Channel(command) => block_on(channel::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
         Command::Completions { shell } => {

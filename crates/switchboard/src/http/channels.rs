@@ -1,12 +1,13 @@
 //! Channels: the socket of their participants, and what can be seen and said without one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use sa_channels::{Admission, Channel, Draft, Entrance, OpenError, Refusal, Sender};
@@ -14,14 +15,19 @@ use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
 use sa_socket::SocketLimits;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
 use super::nodes::{query_value, tokens_of};
+use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Problem, Segment, console};
 use crate::json::to_json;
 use crate::tokens::Identity;
+
+/// How long a feed is silent before it shows that it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
@@ -203,6 +209,57 @@ pub(crate) async fn history(
     Ok(json(&History { messages: page.messages, has_more: page.more }))
 }
 
+/// Stored messages of a channel as they come, as server-sent events named `message`; `Last-Event-ID` goes on after that
+/// one. Whoever follows is not among the participants.
+#[utoipa::path(get, path = "/v1/channels/{name}/events", tag = "channels", params(("name" = String, Path, description = "The channel")),
+    responses((status = 200, description = "text/event-stream"), (status = 403, body = Problem)))]
+pub(crate) async fn follow(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    if !identity.rights(&name).read {
+        return Err(unreadable());
+    }
+    let channel = app.channels.channel(&name).await.map_err(unopened)?;
+    let mut news = channel.follow();
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut after = match resumed {
+        Some(after) => after,
+        None => channel.bounds().await?.last,
+    };
+    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    let (events, body) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let page = channel.since(after).await.unwrap_or_default();
+            let caught_up = page.is_empty();
+            for (id, json) in page {
+                after = id;
+                if events.send(format!("id: {id}\n{}", event("message", &json))).await.is_err() {
+                    return;
+                }
+            }
+            if !caught_up {
+                continue;
+            }
+            tokio::select! {
+                () = app.closing.cancelled() => return,
+                () = identity.over() => return,
+                () = events.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    if events.send(": still here\n\n".to_owned()).await.is_err() {
+                        return;
+                    }
+                }
+                changed = news.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+    Ok(sse_response(body))
+}
+
 /// The bytes of an attachment.
 #[utoipa::path(get, path = "/v1/channels/{name}/messages/{id}/attachments/{attachment}", tag = "channels",
     params(("name" = String, Path, description = "The channel"), ("id" = u64, Path, description = "The message"),
@@ -284,13 +341,17 @@ pub(crate) async fn publish(
 
 async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Channel>, Problem> {
     if !identity.rights(name).read {
-        return Err(Problem::new(403, "not_allowed", "the token may not read this channel"));
+        return Err(unreadable());
     }
     let found = app.channels.existing(name).await.map_err(unopened)?;
     found.ok_or_else(|| {
         let name = crate::redact::printable(name);
         Problem::new(404, "not_found", format!("there is no channel \"{name}\"")).hint("GET /v1/channels lists them")
     })
+}
+
+fn unreadable() -> Problem {
+    Problem::new(403, "not_allowed", "the token may not read this channel")
 }
 
 fn unopened(error: OpenError) -> Problem {
