@@ -19,7 +19,7 @@ use crate::calls::Calls;
 use crate::history::sender_of;
 use crate::methods::Offer;
 use crate::pipeline::{self, IN_FLIGHT, Item};
-use crate::presence::{self, payload};
+use crate::presence::{self, Notes, payload};
 use crate::{About, Channels, stream};
 
 /// A channel that is in use.
@@ -65,8 +65,7 @@ pub(crate) struct Presence {
     pub(crate) handle: Option<String>,
     connections: usize,
     joined_ms: i64,
-    /// The notes of its beginning and its end.
-    notes: (Bytes, Bytes),
+    notes: Notes,
     /// Its methods, where it has any.
     pub(crate) offer: Option<Offer>,
 }
@@ -173,7 +172,7 @@ impl Channel {
             return;
         }
         let notes = presence::notes(&self.name, participant);
-        let arrival = notes.0.clone();
+        let arrival = notes.arrival.clone();
         let metadata: Arc<str> = "{}".into();
         let presence = Presence {
             metadata: Arc::clone(&metadata),
@@ -200,7 +199,8 @@ impl Channel {
         }
         let Some(presence) = state.roster.remove(participant) else { return };
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
-        self.enqueue(Item { presence: Some(presence.notes.1), ..Item::new(body, true) });
+        let Notes { departure, key, .. } = presence.notes;
+        self.enqueue(Item { presence: Some(departure), key: Some(key), ..Item::new(body, true) });
         let orphaned = state.calls.provider_left(participant);
         for call in orphaned {
             self.enqueue(call.failure(
@@ -298,7 +298,7 @@ impl Channel {
 
     /// The notes of everybody who is here.
     pub(crate) fn presences(&self) -> Vec<Bytes> {
-        self.state().roster.values().map(|presence| presence.notes.0.clone()).collect()
+        self.state().roster.values().map(|presence| presence.notes.arrival.clone()).collect()
     }
 
     /// Whether nobody is here, and nothing is on its way.

@@ -158,6 +158,12 @@ pub(crate) struct MethodLink {
 }
 
 impl MethodLink {
+    /// Who waits for this call, if it is one of this participant's.
+    pub(crate) fn caller(&self, call: &str) -> Option<Arc<str>> {
+        let id = call.parse().ok()?;
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
     fn forget(&self, id: CallId) -> Option<Arc<str>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }

@@ -72,11 +72,11 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             biased;
+            Some((item, result)) = stored.next(), if !stored.is_empty() => release(&channel, &log, item, result),
             item = items.recv() => {
                 let Some(item) = item else { break };
                 stored.push_back(store(Arc::clone(&log), Arc::clone(&stream), item));
             }
-            Some((item, result)) = stored.next(), if !stored.is_empty() => release(&channel, &log, item, result),
         }
     }
     // The channel is let go of; what it was given is still stored.

@@ -30,14 +30,26 @@ struct Note {
     here: bool,
 }
 
-/// The notes of one presence: of its beginning and of its end.
-pub(crate) fn notes(channel: &str, participant: &str) -> (Bytes, Bytes) {
+/// What is kept of one presence.
+#[derive(Debug, Clone)]
+pub(crate) struct Notes {
+    pub(crate) arrival: Bytes,
+    pub(crate) departure: Bytes,
+    /// Makes sure that the departure is stored once.
+    pub(crate) key: Arc<str>,
+}
+
+fn departure_key(n: &str) -> Arc<str> {
+    format!("leave:{n}").into()
+}
+
+pub(crate) fn notes(channel: &str, participant: &str) -> Notes {
     let n = uuid::Uuid::now_v7().simple().to_string();
     let write = |here| {
         let note = Note { n: n.clone(), channel: channel.into(), participant: participant.into(), here };
         serde_json::to_vec(&note).unwrap_or_default().into()
     };
-    (write(true), write(false))
+    Notes { arrival: write(true), departure: write(false), key: departure_key(&n) }
 }
 
 pub(crate) fn is_arrival(note: &[u8]) -> bool {
@@ -74,7 +86,9 @@ pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<(), StoreError> {
             sender_metadata: "{}",
             attachments: &[],
         };
-        log.append(NewEntry { stream: stream(&note.channel).into(), key: None, body: encode_body(&envelope).into() })
+        // Stored already if the gateway ended just after it was.
+        let (stream, key) = (stream(&note.channel).into(), Some(departure_key(&note.n)));
+        log.append(NewEntry { stream, key, body: encode_body(&envelope).into() })
     });
     try_join_all(leaves).await?;
     log.trim(STREAM, Retention { entries: Some(0), since_ms: None }).await.map(drop)
@@ -110,7 +124,7 @@ mod tests {
 
     #[test]
     fn an_arrival_is_told_from_a_departure() {
-        let (here, gone) = notes("\"here\":true}", "x");
+        let Notes { arrival: here, departure: gone, .. } = notes("\"here\":true}", "x");
         assert!(is_arrival(&here));
         assert!(!is_arrival(&gone));
     }

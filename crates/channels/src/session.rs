@@ -11,7 +11,7 @@ use sa_protocol::channel::{
     encode_message, encode_ready,
 };
 use sa_protocol::{close, push_string};
-use sa_socket::{Close, Next, Outbox, Received, Rejected};
+use sa_socket::{Close, Next, Outbox, Received};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
@@ -171,6 +171,10 @@ impl Session {
             self.send_roster(&channel.state());
         }
         let mut limit = PAGE;
+        let pace = LARGE.min(channel.hub.options.max_queue_bytes / 2);
+        if self.outbox.emptied().await.is_err() {
+            return Ok(None);
+        }
         loop {
             // Taken before the log is read: all of it is in the log by now, or has been deleted.
             let head = channel.state().head;
@@ -182,20 +186,20 @@ impl Session {
             for stored in &page {
                 let Some(json) = stored.json() else { continue };
                 let bytes = channel.attached(stored).await;
-                let frame = pipeline::frame(&json, bytes.as_ref());
-                queued += json.len() + bytes.map_or(0, |bytes| bytes.len());
-                let overrun = || Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={has}"));
-                if self.outbox.send_else(frame, overrun).is_err() {
-                    return Ok(None);
-                }
-                has = stored.id;
-                // At the reader's pace: no more is read than it takes.
-                if queued > LARGE {
+                let len = json.len() + bytes.as_ref().map_or(0, Bytes::len);
+                // At the reader's pace: no more is queued than it takes.
+                if queued > 0 && queued + len > pace {
                     queued = 0;
-                    if self.outbox.emptied().await == Err(Rejected::Closed) {
+                    if self.outbox.emptied().await.is_err() {
                         return Ok(None);
                     }
                 }
+                queued += len;
+                let overrun = || Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={has}"));
+                if self.outbox.send_else(pipeline::frame(&json, bytes.as_ref()), overrun).is_err() {
+                    return Ok(None);
+                }
+                has = stored.id;
             }
             limit =
                 if page.iter().map(|stored| stored.body.len()).sum::<usize>() > 4 * LARGE { SMALL_PAGE } else { PAGE };

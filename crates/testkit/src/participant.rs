@@ -4,7 +4,8 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::{WebSocketStream, client_async};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::{Gateway, soon};
 
@@ -32,7 +33,10 @@ impl Participant {
     /// Connects to this path, and reads nothing yet.
     pub async fn connect(gateway: &Gateway, path: &str) -> Self {
         let stream = TcpStream::connect(gateway.address()).await.unwrap();
-        let (socket, _) = soon(client_async(format!("ws://{}{path}", gateway.address()), stream)).await.unwrap();
+        let url = format!("ws://{}{path}", gateway.address());
+        // As browsers have it.
+        let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
+        let (socket, _) = soon(client_async_with_config(url, stream, Some(limits))).await.unwrap();
         Self { socket, next_ref: 1 }
     }
 

@@ -3,12 +3,12 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::Global;
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, span, table};
 use super::sse::Events;
-use super::Global;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -145,8 +145,9 @@ async fn send(global: &Global, channel: &str, text: &str, kind: Option<&str>, pe
     let client = Client::new(global)?;
     let payload = match kind {
         None => json!({ "id": uuid::Uuid::new_v4().to_string(), "content": text }),
-        Some(_) => serde_json::from_str(text)
-            .map_err(|error| Failure::usage(format!("the payload is no JSON: {error}")).hint("quote a text: '\"hello\"'"))?,
+        Some(_) => serde_json::from_str(text).map_err(|error| {
+            Failure::usage(format!("the payload is no JSON: {error}")).hint("quote a text: '\"hello\"'")
+        })?,
     };
     let body = json!({ "type": kind.unwrap_or("message"), "payload": payload, "persist": persist });
     let request = client.request(Method::POST, &format!("/v1/channels/{}/messages", segment(channel))).json(&body);
@@ -231,7 +232,11 @@ mod tests {
         check("message", json!({ "id": "1", "content": "hello" }), "ann: hello");
         let call = json!({ "providerId": "bob", "methodName": "search", "args": { "q": 1 } });
         check("method-call", call, "ann -> bob.search({\"q\":1})");
-        check("method-result", json!({ "content": { "error": "x" }, "isError": true }), "ann <- error: {\"error\":\"x\"}");
+        check(
+            "method-result",
+            json!({ "content": { "error": "x" }, "isError": true }),
+            "ann <- error: {\"error\":\"x\"}",
+        );
         check("custom", json!([1]), "ann [custom] [1]");
     }
 }
