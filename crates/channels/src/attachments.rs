@@ -48,11 +48,14 @@ pub(crate) async fn write(dir: &Path, epoch: &str, head: u64, bytes: Bytes) -> i
     let write = move || {
         use std::io::Write as _;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
-        let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(place.join(&file))?;
-        out.write_all(&bytes)?;
-        out.sync_all()?;
-        // The file's name is on the disk as well.
-        std::fs::File::open(&place)?.sync_all()
+        let file = place.join(&file);
+        let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+        let written = out.write_all(&bytes).and_then(|()| out.sync_all());
+        // The file's name is to be on the disk as well.
+        written.and_then(|()| std::fs::File::open(&place)?.sync_all()).inspect_err(|_| {
+            // Half a file is nobody's, and may be what filled the disk.
+            let _ = std::fs::remove_file(&file);
+        })
     };
     tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??;
     Ok(name.into())

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::authors::Authors;
 use crate::calls::Calls;
 use crate::history::sender_of;
-use crate::methods::Offer;
+use crate::methods::{MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{self, Notes, payload};
 use crate::{About, Channels, stream};
@@ -309,6 +309,13 @@ impl Channel {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Those who offer methods.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = &MethodLink> {
+        self.roster.values().filter_map(|presence| presence.offer.as_ref()).map(|offer| offer.provider().link())
     }
 }
 

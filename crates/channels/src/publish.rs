@@ -234,8 +234,12 @@ impl Channel {
                         self.hub.router.cancel(id, CancelReason::Requested, |_| true);
                     }
                 }
-                (Standing::Foreign, _) => {
-                    return Err(Refusal::new("not-allowed", "only who made a call may cancel it"));
+                (Standing::Foreign, _) => return Err(only_the_caller()),
+                // One that was made on another surface is known to its provider alone.
+                (Standing::Unknown, _)
+                    if state.offers().any(|link| link.caller(call).is_some_and(|who| who != *name)) =>
+                {
+                    return Err(only_the_caller());
                 }
                 _ => {}
             },
@@ -326,7 +330,11 @@ impl Channel {
         struct Asked {
             provider_id: String,
         }
-        let known = self.state().calls.result(id, "", false) != Standing::Unknown;
+        let known = {
+            let mut state = self.state();
+            state.calls.result(id, "", false) != Standing::Unknown
+                || state.offers().any(|link| link.caller(id).is_some())
+        };
         if known {
             return Ok(());
         }
@@ -470,6 +478,10 @@ impl Channel {
             Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
         }
     }
+}
+
+fn only_the_caller() -> Refusal {
+    Refusal::new("not-allowed", "only who made a call may cancel it")
 }
 
 /// Attachments as the other surfaces have them.

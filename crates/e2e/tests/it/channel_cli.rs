@@ -36,7 +36,9 @@ async fn a_channel_from_the_command_line() {
     let calling = gateway.cli(&["channel", "call", "room", "pubsub_worker_greet", "name=ann"]).start();
     let call = worker.message("method-call").await;
     assert_eq!(call["payload"]["args"], json!({ "name": "ann" }));
-    worker.say("method-result", json!({ "callId": call["payload"]["callId"], "content": "hi ann", "complete": true })).await;
+    worker
+        .say("method-result", json!({ "callId": call["payload"]["callId"], "content": "hi ann", "complete": true }))
+        .await;
     let called = calling.end().await;
     called.assert_code(0);
     assert!(called.stdout.contains("hi ann"), "{}", called.stdout);

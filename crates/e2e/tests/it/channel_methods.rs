@@ -78,6 +78,9 @@ async fn a_provider_that_leaves_fails_its_calls_at_once_and_a_cancel_reaches_it(
     let calling = start(&agent);
     let call = worker.message("method-call").await;
     let id = call["payload"]["callId"].as_str().unwrap();
+    let mut eve = Participant::join(&gateway, "room", "eve").await;
+    assert_eq!(eve.say("method-cancel", json!({ "callId": id })).await["code"], "not-allowed");
+    assert_eq!(eve.say("method-result", result(&call, json!("forged"))).await["code"], "not-allowed");
     agent.delete(&format!("/v1/calls/{id}")).await;
     let cancel = worker.message("method-cancel").await;
     assert_eq!((&cancel["payload"]["callId"], &cancel["senderId"]), (&json!(id), &json!("agent")));

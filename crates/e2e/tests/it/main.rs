@@ -9,6 +9,8 @@ mod cancel;
 mod channel_access;
 mod channel_attachments;
 mod channel_bad_frames;
+mod channel_cli;
+mod channel_crash;
 mod channel_methods;
 mod channel_order;
 mod channel_presence;
