@@ -11,7 +11,7 @@ use sa_protocol::channel::{
     encode_message, encode_ready,
 };
 use sa_protocol::{close, push_string};
-use sa_socket::{Close, Next, Outbox, Received};
+use sa_socket::{Close, Next, Outbox, Received, Work};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
@@ -60,7 +60,7 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
     let ended = {
         let on_message = |message| {
             let session = Arc::clone(&session);
-            Box::pin(async move { session.on_message(message).await })
+            Work::Later(Box::pin(async move { session.on_message(message).await }))
         };
         let serve = std::pin::pin!(sa_socket::serve_messages(socket, outbox, hub.options.liveness, on_message));
         let watch = std::pin::pin!(async {

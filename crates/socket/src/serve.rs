@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -120,7 +121,7 @@ pub fn serve<'a>(
 ) -> impl Future<Output = Close> + Send + 'a {
     let (sink, stream) = (*socket).split();
     let on_message = move |message: Received| {
-        std::future::ready(match message {
+        Work::Done(match message {
             Received::Text(text) => on_text(&text),
             Received::Binary(_) => ControlFlow::Break(Close::binary()),
         })
@@ -135,27 +136,36 @@ pub enum Received {
     Binary(Bytes),
 }
 
+/// What a message takes. What is done at once has no room in the connection's future.
+pub enum Work {
+    Done(Next),
+    Later(BoxFuture<'static, Next>),
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Done(_)) { "Done" } else { "Later" })
+    }
+}
+
 /// As [`serve`], for protocols with binary frames, and with work that takes a while: no further message is read before
-/// `on_message` is done with the last one, which is what slows a peer down that sends more than can be worked on.
-pub fn serve_messages<'a, F>(
+/// the last one's work is done, which is what slows a peer down that sends more than can be worked on.
+pub fn serve_messages<'a>(
     socket: Box<WebSocket>,
     outbox: &'a Outbox,
     liveness: Liveness,
-    on_message: impl FnMut(Received) -> F + Send + 'a,
-) -> impl Future<Output = Close> + Send + 'a
-where
-    F: Future<Output = Next> + Send + 'a,
-{
+    on_message: impl FnMut(Received) -> Work + Send + 'a,
+) -> impl Future<Output = Close> + Send + 'a {
     let (sink, stream) = (*socket).split();
     serve_halves(sink, stream, outbox, liveness, on_message)
 }
 
-async fn serve_halves<F: Future<Output = Next> + Send>(
+async fn serve_halves(
     sink: SplitSink<WebSocket, Message>,
     stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     liveness: Liveness,
-    on_message: impl FnMut(Received) -> F + Send,
+    on_message: impl FnMut(Received) -> Work + Send,
 ) -> Close {
     let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
@@ -178,40 +188,80 @@ async fn serve_halves<F: Future<Output = Next> + Send>(
     ended
 }
 
-async fn read<F: Future<Output = Next>>(
+async fn read(
     mut stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     heard: &Heard,
-    mut on_message: impl FnMut(Received) -> F,
+    mut on_message: impl FnMut(Received) -> Work,
 ) -> Close {
     let mut refused = false;
+    let mut violated = false;
     while let Some(message) = stream.next().await {
         heard.now();
-        let received = match message {
-            Ok(Message::Text(text)) => Received::Text(text),
-            Ok(Message::Binary(bytes)) => Received::Binary(bytes),
-            Ok(Message::Close(frame)) => {
-                return frame.map_or_else(
-                    || Close::new(1005, "closed by the peer"),
-                    |frame| Close::new(frame.code, frame.reason.to_string()),
-                );
+        // What takes no time is done by a function, so that nothing of it has room in this future.
+        match one(message, outbox, &mut refused, &mut on_message) {
+            One::Done => {}
+            One::Later(work) => refused = settled(outbox, work.await),
+            One::Ended(close) => return close,
+            // The stream cannot be read any further; the writer still says why.
+            One::Violated => {
+                violated = true;
+                break;
             }
-            Ok(_) => continue,
-            Err(error) => {
-                let Some(close) = Close::violation(&error) else { return Close::lost("the connection broke") };
-                // The stream cannot be read any further; the writer still says why.
-                outbox.close(close);
-                std::future::pending::<()>().await;
-                continue;
-            }
-        };
-        if !refused && let ControlFlow::Break(close) = on_message(received).await {
-            // Goes on reading, so that the close handshake can be completed.
-            outbox.close(close);
-            refused = true;
         }
     }
+    if violated {
+        std::future::pending::<()>().await;
+    }
     Close::lost("the connection broke")
+}
+
+/// What came of one message.
+enum One {
+    Done,
+    Later(BoxFuture<'static, Next>),
+    Ended(Close),
+    Violated,
+}
+
+fn one(
+    message: Result<Message, axum::Error>,
+    outbox: &Outbox,
+    refused: &mut bool,
+    on_message: &mut impl FnMut(Received) -> Work,
+) -> One {
+    let received = match message {
+        Ok(Message::Text(text)) => Received::Text(text),
+        Ok(Message::Binary(bytes)) => Received::Binary(bytes),
+        Ok(Message::Close(frame)) => {
+            return One::Ended(frame.map_or_else(
+                || Close::new(1005, "closed by the peer"),
+                |frame| Close::new(frame.code, frame.reason.to_string()),
+            ));
+        }
+        Ok(_) => return One::Done,
+        Err(error) => {
+            let Some(close) = Close::violation(&error) else { return One::Ended(Close::lost("the connection broke")) };
+            outbox.close(close);
+            return One::Violated;
+        }
+    };
+    if *refused {
+        return One::Done;
+    }
+    match on_message(received) {
+        Work::Later(work) => One::Later(work),
+        Work::Done(next) => {
+            *refused = settled(outbox, next);
+            One::Done
+        }
+    }
+}
+
+/// Closes the connection if that is what came of a message. Its reader goes on, so that the close handshake can be
+/// completed.
+fn settled(outbox: &Outbox, next: Next) -> bool {
+    next.break_value().map(|close| outbox.close(close)).is_some()
 }
 
 async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: &Heard, liveness: Liveness) -> Close {
