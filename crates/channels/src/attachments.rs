@@ -95,6 +95,16 @@ pub(crate) async fn sweep(dir: &Path, epoch: &str, first: u64) {
     let _ = tokio::task::spawn_blocking(sweep).await;
 }
 
+/// Deletes all files of a channel.
+pub(crate) async fn delete_all(dir: &Path, epoch: &str) {
+    let place = place(dir, epoch);
+    if let Err(error) = tokio::fs::remove_dir_all(&place).await
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!(dir = %place.display(), %error, "cannot delete the attachments of a channel");
+    }
+}
+
 /// Every channel has a directory, named by its epoch: no name of a channel can lead anywhere else.
 fn place(dir: &Path, epoch: &str) -> PathBuf {
     dir.join(epoch)

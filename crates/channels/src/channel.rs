@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -30,6 +30,8 @@ pub struct Channel {
     pub(crate) hub: Arc<Channels>,
     state: Mutex<State>,
     items: UnboundedSender<Item>,
+    /// How many messages are on their way to the disk.
+    pub(crate) on_way: AtomicUsize,
     room: Arc<Semaphore>,
     /// What the channel's document says; held while it is changed.
     about: tokio::sync::Mutex<About>,
@@ -117,6 +119,7 @@ impl Channel {
             hub,
             state: Mutex::new(state),
             items,
+            on_way: AtomicUsize::new(0),
             room: Arc::new(Semaphore::new(IN_FLIGHT)),
             about: about.clone().into(),
         });
@@ -221,6 +224,7 @@ impl Channel {
     /// Hands a message over; from here on its place in the order is settled. Called with the state locked where the
     /// order depends on that.
     pub(crate) fn enqueue(&self, item: Item) {
+        self.on_way.fetch_add(1, Ordering::AcqRel);
         // Fails when the channel is let go of, which nobody who has it can see.
         let _ = self.items.send(item);
     }
@@ -304,7 +308,7 @@ impl Channel {
     /// Whether nobody is here, and nothing is on its way.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state();
-        state.roster.is_empty() && state.readers.is_empty() && self.room.available_permits() == IN_FLIGHT
+        state.roster.is_empty() && state.readers.is_empty() && self.on_way.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

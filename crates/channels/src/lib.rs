@@ -18,6 +18,7 @@ mod pipeline;
 mod presence;
 mod publish;
 mod session;
+mod tools;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -85,6 +86,8 @@ pub struct Rights {
     pub read: bool,
     pub publish: bool,
     pub call: bool,
+    /// Deleting it.
+    pub admin: bool,
 }
 
 /// By what right a participant connects.
@@ -139,6 +142,16 @@ pub struct Summary {
     pub created_ms: i64,
     pub first_id: u64,
     pub last_id: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    #[error("there is no such channel")]
+    Missing,
+    #[error("somebody is in the channel")]
+    Occupied,
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -223,6 +236,24 @@ impl Channels {
         self.options.max_frame_bytes()
     }
 
+    /// Deletes a channel that nobody is in, with all that was said there. One of the same name is another one.
+    pub async fn delete(&self, name: &str) -> Result<(), DeleteError> {
+        // Nobody can come in meanwhile.
+        let _opening = self.opening.lock().await;
+        let about = self.about(name).await?.ok_or(DeleteError::Missing)?;
+        {
+            let mut open = self.opened();
+            if open.get(name).is_some_and(|channel| Arc::strong_count(channel) > 1 || !channel.is_idle()) {
+                return Err(DeleteError::Occupied);
+            }
+            open.remove(name);
+        }
+        self.log.trim(&stream(name), Retention { entries: Some(0), since_ms: None }).await?;
+        self.records.delete(BUCKET, name).await?;
+        attachments::delete_all(&self.options.attachments, &about.epoch).await;
+        Ok(())
+    }
+
     /// How many participants are here, each counted once for each channel.
     pub fn online(&self) -> usize {
         self.opened().values().map(|channel| channel.roster().len()).sum()
@@ -299,3 +330,21 @@ fn stream(channel: &str) -> String {
 
 /// How long a call between participants is watched over. Its caller has a limit of its own, which is shorter.
 const CALL_MEMORY: Duration = Duration::from_secs(3_600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Ten thousand participants are ten thousand of these.
+    #[test]
+    fn an_idle_participant_is_a_small_future() {
+        let size = size_of_future(|channels: Arc<Channels>, socket, admission, entrance| {
+            channels.serve(socket, admission, entrance)
+        });
+        assert!(size <= 1_800, "{size} bytes");
+    }
+}

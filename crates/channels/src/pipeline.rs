@@ -4,6 +4,7 @@
 //! Many messages are on their way to the disk at once, and come out in the order in which they went in: the store
 //! numbers what it is given in the order in which it is given.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use axum::extract::ws::Message;
@@ -101,6 +102,9 @@ async fn store(log: Arc<dyn Log>, stream: Arc<str>, item: Item) -> (Item, Result
 }
 
 fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Result<Option<Appended>, StoreError>) {
+    if let Some(channel) = channel.upgrade() {
+        channel.on_way.fetch_sub(1, Ordering::AcqRel);
+    }
     let appended = match result {
         Ok(appended) => appended,
         Err(failure) => {
@@ -153,15 +157,14 @@ pub(crate) fn frame(json: &str, attachments: Option<&Bytes>) -> Message {
 
 /// Queues a frame for a participant. One for whom there is no room is closed, and told from where to go on.
 pub(crate) fn send(channel: &Channel, member: &Member, frame: Message, id: Option<u64>) {
-    use std::sync::atomic::Ordering::Relaxed;
     let overrun = || {
-        let last = member.last.load(Relaxed);
+        let last = member.last.load(Ordering::Relaxed);
         Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={last}"))
     };
     match member.outbox.send_else(frame, overrun) {
         Ok(()) => {
             if let Some(id) = id {
-                member.last.fetch_max(id, Relaxed);
+                member.last.fetch_max(id, Ordering::Relaxed);
             }
         }
         Err(Rejected::Overrun) => channel.hub.router.journal().count("channel", "too_slow"),

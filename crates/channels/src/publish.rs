@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sa_core::call::{CallRequest, CancelReason, TraceContext};
-use sa_core::{CallId, Overrun, Principal, RawJson, Scope, Update, UpdateSink, View, clock};
+use sa_core::call::CancelReason;
+use sa_core::{Principal, RawJson, clock};
 use sa_protocol::channel::{AttachmentMeta, Envelope, encode_body};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,7 +16,7 @@ use crate::authors::Verdict;
 use crate::calls::{Running, Standing};
 use crate::channel::{Channel, Member};
 use crate::history::sender_of;
-use crate::methods::{Metadata, MethodResult, Offer, code};
+use crate::methods::{Metadata, MethodResult, Offer};
 use crate::pipeline::Item;
 use crate::{GATEWAY, Rights, attachments};
 
@@ -85,12 +85,12 @@ enum Subject<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct MethodCall<'a> {
-    call_id: String,
-    method_name: String,
+pub(crate) struct MethodCall<'a> {
+    pub(crate) call_id: String,
+    pub(crate) method_name: String,
     provider_id: String,
     #[serde(borrow)]
-    args: Option<&'a RawValue>,
+    pub(crate) args: Option<&'a RawValue>,
 }
 
 impl<'a> Subject<'a> {
@@ -351,7 +351,10 @@ impl Channel {
     }
 
     /// Puts the attachments on disk, before anybody hears of them.
-    async fn attach(&self, draft: &Draft<'_>) -> Result<(Option<(Bytes, Arc<str>)>, Vec<AttachmentMeta>), Refusal> {
+    pub(crate) async fn attach(
+        &self,
+        draft: &Draft<'_>,
+    ) -> Result<(Option<(Bytes, Arc<str>)>, Vec<AttachmentMeta>), Refusal> {
         if draft.attachments.is_empty() {
             return Ok((None, Vec::new()));
         }
@@ -408,76 +411,6 @@ impl Channel {
         self.enqueue(Item { from: Some((from.0.id, from.1)), ..Item::new(body, true) });
         Ok(())
     }
-
-    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
-    fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
-        let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
-        let request = CallRequest {
-            tool: call.method_name.clone(),
-            args: call.args.map_or_else(RawJson::empty_object, RawJson::from),
-            view: View { principal: Arc::clone(&sender.principal), scopes },
-            surface: "channel",
-            session_key: None,
-            timeout: None,
-            idempotency_key: None,
-            trace: TraceContext::root(),
-        };
-        let running = |id: CallId| Running {
-            id: call.call_id.clone(),
-            caller: Arc::clone(&sender.principal.name),
-            provider: GATEWAY.into(),
-            persist,
-            since: Instant::now(),
-            routed: Some(id),
-        };
-        let told = Told { channel: Arc::downgrade(self), call: running(CallId::new()) };
-        let routed = self.hub.router.start(request, Some(Arc::new(told)));
-        let call = running(routed.id());
-        if let Err(why) = self.state().calls.begin(call.clone()) {
-            self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
-            self.enqueue(call.failure("execution-error", why));
-        }
-        let channel = Arc::clone(self);
-        tokio::spawn(async move {
-            let finished = routed.outcome().await;
-            // One that was ended before was answered, or has nobody who waits.
-            if channel.state().calls.end(&call.id).is_none() {
-                return;
-            }
-            match finished.outcome {
-                Ok(output) => channel.answer(&call, output).await,
-                Err(error) => channel.enqueue(call.failure(code(error.kind), &error.message)),
-            }
-        });
-    }
-
-    async fn answer(self: &Arc<Self>, call: &Running, output: sa_core::Output) {
-        let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
-        if output.attachments.is_empty() {
-            return self.enqueue(call.said(&fields));
-        }
-        let described = output.attachments.iter().map(|attachment| AttachmentMeta {
-            id: None,
-            mime_type: attachment.mime_type.clone(),
-            name: attachment.name.clone(),
-            size: attachment.data.len() as u64,
-        });
-        let bytes: Vec<u8> = output.attachments.iter().flat_map(|attachment| attachment.data.iter().copied()).collect();
-        let draft = Draft {
-            kind: "method-result".into(),
-            payload: "null",
-            persist: call.persist,
-            client_message_id: None,
-            attachments: described.collect(),
-            bytes: bytes.into(),
-        };
-        match self.attach(&draft).await {
-            Ok((attached, described)) => {
-                self.enqueue(Item { attached, ..Item::new(call.body(&fields, &described), call.persist) });
-            }
-            Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
-        }
-    }
 }
 
 fn only_the_caller() -> Refusal {
@@ -494,28 +427,4 @@ fn parts(described: &[AttachmentMeta], bytes: &Bytes) -> Vec<sa_core::Attachment
         sa_core::Attachment { mime_type: meta.mime_type.clone(), name: meta.name.clone(), data }
     };
     described.iter().map(part).collect()
-}
-
-/// Writes what a tool says while it runs into the channel.
-struct Told {
-    channel: std::sync::Weak<Channel>,
-    call: Running,
-}
-
-impl UpdateSink for Told {
-    fn send(&self, update: Update) -> Result<(), Overrun> {
-        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
-        let fields = match update {
-            Update::Progress { progress, total, .. } => {
-                let percent = total.filter(|total| *total > 0.0).map_or(progress, |total| 100.0 * progress / total);
-                format!(",\"progress\":{percent},\"complete\":false")
-            }
-            Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),
-        };
-        // What cannot be kept up with is not waited for: the result still comes.
-        if let Some(permit) = channel.place_now() {
-            channel.enqueue(Item { permit: Some(permit), ..self.call.said(&fields) });
-        }
-        Ok(())
-    }
 }

@@ -213,7 +213,9 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             () = stop.cancelled() => return,
         }
         gateway.router.directory().sweep();
-        gateway.channels.keep_house().await;
+        if round.is_multiple_of(10) {
+            gateway.channels.keep_house().await;
+        }
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };
         let audit = Retention { entries: None, since_ms };

@@ -54,14 +54,14 @@ pub struct ChannelGrant {
     /// The channels it may use, `*` standing for any characters; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
-    /// `read`, `publish`, `call`; empty means all three.
+    /// `read`, `publish`, `call`, `admin`; empty means all but the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channel_rights: Vec<String>,
 }
 
 impl ChannelGrant {
     /// The words for what can be done in a channel.
-    pub const RIGHTS: [&str; 3] = ["read", "publish", "call"];
+    pub const RIGHTS: [&str; 4] = ["read", "publish", "call", "admin"];
 
     /// The channels that it names one by one, and so brings into view by itself.
     pub fn named(&self) -> impl Iterator<Item = &str> {
@@ -73,7 +73,8 @@ impl ChannelGrant {
     }
 
     fn allows(&self, right: &str) -> bool {
-        self.channel_rights.is_empty() || self.channel_rights.iter().any(|allowed| allowed == right)
+        (self.channel_rights.is_empty() && right != "admin")
+            || self.channel_rights.iter().any(|allowed| allowed == right)
     }
 }
 
@@ -102,7 +103,7 @@ impl Identity {
         let role = self.principal.role;
         let all = role == Role::Operator || (role != Role::Node && self.channels.covers(channel));
         let may = |right| all && (role == Role::Operator || self.channels.allows(right));
-        Rights { read: may("read"), publish: may("publish"), call: may("call") }
+        Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
     }
 
     /// What a request sees: the channels that the token is for by name.

@@ -87,6 +87,31 @@ async fn what_is_published_over_rest_is_in_the_channel() {
 }
 
 #[tokio::test]
+async fn who_may_administer_a_channel_deletes_it_once_it_is_empty() {
+    let gateway = Setup::new().start().await;
+    let mut ann = Participant::join(&gateway, "room", "ann").await;
+    ann.say("note", json!("old")).await;
+    let plain = gateway.new_agent("plain").await;
+    plain.delete("/v1/channels/room").await.assert_problem(403, "not_allowed");
+    let rights = ["read", "publish", "admin"];
+    let (_, token) = gateway.token(json!({ "name": "admin", "role": "agent", "channel_rights": rights })).await;
+    let admin = gateway.agent(&token);
+    admin.delete("/v1/channels/room").await.assert_problem(409, "conflict");
+    ann.send(json!({ "action": "close" })).await;
+    ann.closed().await;
+    sa_testkit::eventually("an empty channel", || async {
+        (admin.delete("/v1/channels/room").await.status == 204).then_some(())
+    })
+    .await;
+    admin.get("/v1/channels/room/messages").await.assert_problem(404, "not_found");
+    admin.delete("/v1/channels/room").await.assert_problem(404, "not_found");
+    admin.post("/v1/channels/room/messages", &json!({ "type": "note", "payload": "new" })).await;
+    let messages = admin.get("/v1/channels/room/messages").await.body;
+    assert_eq!(messages["messages"].as_array().unwrap().len(), 1, "{messages}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_revoked_token_is_out_at_once() {
     let gateway = Setup::new().start().await;
     let (id, token) = gateway.token(json!({ "name": "ann", "role": "participant" })).await;

@@ -184,6 +184,15 @@ mod tests {
         assert_eq!(publish.payload, "null");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_breaks_the_reader(text in ".{0,200}", json in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,80}") {
+            let _ = ClientFrame::decode(&text);
+            let _ = ClientFrame::decode(&json);
+            let _ = ClientFrame::decode(&format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{json}}}"));
+        }
+    }
+
     #[test]
     fn names() {
         assert!(is_channel_name("team/röom 1"));

@@ -39,6 +39,8 @@ pub(crate) enum ChannelCommand {
         #[arg(long)]
         ephemeral: bool,
     },
+    /// Delete a channel that nobody is in, with everything that was said there.
+    Rm { channel: String },
     /// Call a method of somebody in a channel.
     Call {
         channel: String,
@@ -54,6 +56,11 @@ pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), 
         ChannelCommand::Tail { channel, last, no_follow } => tail(global, &channel, last, !no_follow).await,
         ChannelCommand::Send { channel, text, kind, ephemeral } => {
             send(global, &channel, &text, kind.as_deref(), !ephemeral).await
+        }
+        ChannelCommand::Rm { channel } => {
+            let client = Client::new(global)?;
+            client.send(client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel)))).await?;
+            if global.json { Ok(()) } else { line(&format!("deleted {channel}")) }
         }
         ChannelCommand::Call { channel, call } => call::run_in(global, *call, Some(&channel)).await,
     }

@@ -26,7 +26,7 @@ pub(crate) enum TokenCommand {
         /// Only these channels; * stands for any characters. May be repeated.
         #[arg(long = "channel", value_name = "PATTERN")]
         channels: Vec<String>,
-        /// What it may do in channels: read, publish, call. May be repeated; all three when left out.
+        /// What it may do in channels: read, publish, call, admin. May be repeated; all but the last when left out.
         #[arg(long = "channel-right", value_name = "RIGHT")]
         channel_rights: Vec<String>,
         /// How long it is good for.

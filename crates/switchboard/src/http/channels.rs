@@ -10,7 +10,8 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
-use sa_channels::{Admission, Channel, Draft, Entrance, OpenError, Refusal, Sender};
+use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
+use sa_core::{AuditEvent, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
 use sa_socket::SocketLimits;
 use serde::{Deserialize, Serialize};
@@ -19,12 +20,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
-use super::nodes::{query_value, tokens_of};
+use super::front::{bearer, unauthorized};
+use super::nodes::query_value;
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Problem, Segment, console};
 use crate::json::to_json;
-use crate::tokens::Identity;
+use crate::tokens::{Identity, Refused};
 
 /// How long a feed is silent before it shows that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -40,9 +42,12 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
         ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`")),
     responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
 pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
+    let identity = identity(&app, &request);
+    let upgrade = upgrade.map_err(|error| match &identity {
+        Some(_) => Problem::new(426, "upgrade_required", error.body_text()),
+        None => unauthorized(Refused::Missing),
+    })?;
     let upgrade = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() }.apply(upgrade);
-    let identity = tokens_of(&request).iter().find_map(|token| app.tokens.authenticate(token).ok());
     let entrance = entrance(request.uri());
     let refuse = |upgrade: WebSocketUpgrade, code, reason| {
         app.metrics.refused("channel", "door");
@@ -78,6 +83,15 @@ pub(crate) async fn root(app: State<App>, upgrade: Upgrade, request: Request) ->
     } else {
         Ok(console::redirect().await.into_response())
     }
+}
+
+/// Who connects: by the token in the query, else by the one in the header.
+fn identity(app: &App, request: &Request) -> Option<Identity> {
+    let token = match query_value(request.uri(), "token") {
+        Some(raw) => percent_decode_str(raw).decode_utf8().ok()?,
+        None => bearer(request.headers()).ok()?.into(),
+    };
+    app.tokens.authenticate(&token).ok()
 }
 
 fn entrance(uri: &Uri) -> Option<Entrance> {
@@ -174,6 +188,31 @@ pub(crate) async fn show(
     });
     let participants = participants.collect();
     Ok(json(&Roster { name, participants, first_id: bounds.first, last_id: bounds.last }))
+}
+
+/// Deletes a channel that nobody is in, with everything that was said there.
+#[utoipa::path(delete, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
+    responses((status = 204, description = "Deleted"), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Result<Response, Problem> {
+    if !identity.rights(&name).admin {
+        return Err(Problem::new(403, "not_allowed", "the token may not delete this channel"));
+    }
+    app.channels.delete(&name).await.map_err(|error| match error {
+        DeleteError::Missing => missing(&name),
+        DeleteError::Occupied => Problem::new(409, "conflict", error.to_string()).hint("wait until everybody has left"),
+        DeleteError::Store(error) => error.into(),
+    })?;
+    app.journal.audit(AuditEvent {
+        what: "channel.deleted",
+        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        subject: name,
+        detail: String::new(),
+    });
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -344,10 +383,12 @@ async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Chan
         return Err(unreadable());
     }
     let found = app.channels.existing(name).await.map_err(unopened)?;
-    found.ok_or_else(|| {
-        let name = crate::redact::printable(name);
-        Problem::new(404, "not_found", format!("there is no channel \"{name}\"")).hint("GET /v1/channels lists them")
-    })
+    found.ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Problem {
+    let name = crate::redact::printable(name);
+    Problem::new(404, "not_found", format!("there is no channel \"{name}\"")).hint("GET /v1/channels lists them")
 }
 
 fn unreadable() -> Problem {

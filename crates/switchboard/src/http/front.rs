@@ -95,7 +95,7 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
 }
 
 /// The one token in the `Authorization` header.
-fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     let value = headers.get(header::AUTHORIZATION).ok_or(Refused::Missing)?;
     let value = value.to_str().map_err(|_| Refused::Unknown)?;
     let (scheme, token) = value.split_once(' ').ok_or(Refused::Unknown)?;

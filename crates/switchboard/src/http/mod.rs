@@ -83,7 +83,7 @@ fn routes(gateway: App) -> Router {
         .route("/v1/status", get(health::status))
         .route("/v1/channels", get(channels::list))
         .route("/v1/channels/ws", any(channels::upgrade))
-        .route("/v1/channels/{name}", get(channels::show))
+        .route("/v1/channels/{name}", get(channels::show).delete(channels::delete))
         .route("/v1/channels/{name}/events", get(channels::follow))
         .route("/v1/channels/{name}/messages", get(channels::history).post(channels::publish))
         .route("/v1/channels/{name}/messages/{id}/attachments/{attachment}", get(channels::attachment))

@@ -204,7 +204,7 @@ fn node_refused(refused: Refused) -> Problem {
 
 /// The token in the query, or in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
 /// they did: then both readings count.
-pub(super) fn tokens_of(request: &Request) -> Vec<String> {
+fn tokens_of(request: &Request) -> Vec<String> {
     let mut tokens = Vec::new();
     if let Some(raw) = query_value(request.uri(), "token") {
         // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.

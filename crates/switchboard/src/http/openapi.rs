@@ -12,7 +12,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::tools::list, super::tools::call, super::invoke::invoke,
         super::calls::list, super::calls::show, super::calls::cancel, super::calls_ws::upgrade, super::events::follow,
         super::nodes::list, super::nodes::upgrade, super::eligibility::probe, super::eligibility::answer, super::skills::list,
-        super::channels::upgrade, super::channels::list, super::channels::show, super::channels::history,
+        super::channels::upgrade, super::channels::list, super::channels::show, super::channels::delete, super::channels::history,
         super::channels::publish, super::channels::follow, super::channels::attachment,
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,

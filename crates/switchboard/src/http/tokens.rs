@@ -32,7 +32,7 @@ pub(crate) struct CreateToken {
     /// one are among its tools.
     #[serde(default)]
     channels: Vec<String>,
-    /// What it may do in channels: `read`, `publish`, `call`; all three when empty.
+    /// What it may do in channels: `read`, `publish`, `call`, `admin` (delete them); all but the last when empty.
     #[serde(default)]
     channel_rights: Vec<String>,
     /// How long it is good for; for ever when absent.
@@ -111,7 +111,7 @@ pub(crate) async fn create(
         new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
     if let Some(wrong) = new.channel_rights.iter().find(|right| !ChannelGrant::RIGHTS.contains(&right.as_str())) {
         let detail = format!("there is no right \"{}\" in channels", crate::redact::printable(wrong));
-        return Err(Problem::bad_request(detail).hint("read, publish or call"));
+        return Err(Problem::bad_request(detail).hint("read, publish, call or admin"));
     }
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
     let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms, channels };
