@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 19] = [
+const SEES: [(&str, &[&str]); 20] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -16,6 +16,7 @@ const SEES: [(&str, &[&str]); 19] = [
     ("sa-upstream", &["sa-core"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
+    ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
@@ -23,6 +24,7 @@ const SEES: [(&str, &[&str]); 19] = [
     (
         "switchboard",
         &[
+            "sa-channels",
             "sa-core",
             "sa-mcp",
             "sa-node",

@@ -34,6 +34,7 @@
 pub mod attachment;
 mod backoff;
 pub mod calls;
+pub mod channel;
 pub mod close;
 mod error;
 mod info;

@@ -9,4 +9,4 @@ mod outbox;
 mod serve;
 
 pub use outbox::{Outbox, Rejected};
-pub use serve::{Close, Liveness, Next, SocketLimits, serve};
+pub use serve::{Close, Liveness, Next, Received, SocketLimits, Work, serve, serve_messages};

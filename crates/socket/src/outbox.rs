@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::ws::Utf8Bytes;
+use axum::body::Bytes;
+use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::sync::Notify;
 
 use crate::serve::Close;
@@ -18,6 +19,8 @@ pub struct Outbox(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
+    /// Tells whoever fills the queue at the reader's pace that it has been emptied.
+    emptied: Notify,
     max_bytes: usize,
     /// What the connection is closed with when its reader is too slow.
     overrun: Close,
@@ -25,7 +28,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    frames: Vec<Utf8Bytes>,
+    frames: Vec<Message>,
     bytes: usize,
     close: Option<Close>,
 }
@@ -41,21 +44,63 @@ pub enum Rejected {
 
 impl Outbox {
     pub fn new(max_bytes: usize, overrun: Close) -> Self {
-        Self(Arc::new(Shared { queue: Mutex::default(), changed: Notify::new(), max_bytes, overrun }))
+        Self(Arc::new(Shared {
+            queue: Mutex::default(),
+            changed: Notify::new(),
+            emptied: Notify::new(),
+            max_bytes,
+            overrun,
+        }))
     }
 
     /// Queues a text frame.
     pub fn send(&self, frame: impl Into<Utf8Bytes>) -> Result<(), Rejected> {
-        let frame = frame.into();
+        self.queue(Message::Text(frame.into()), || self.0.overrun.clone())
+    }
+
+    /// Queues a binary frame.
+    pub fn send_binary(&self, frame: Bytes) -> Result<(), Rejected> {
+        self.queue(Message::Binary(frame), || self.0.overrun.clone())
+    }
+
+    /// Queues a frame of either kind; if there is no room for it, the connection is closed with what `overrun` says.
+    pub fn send_else(&self, frame: Message, overrun: impl FnOnce() -> Close) -> Result<(), Rejected> {
+        self.queue(frame, overrun)
+    }
+
+    /// Waits until the writer has taken everything that was queued, or there is nobody to write for any more. For whoever
+    /// has more to send than the queue holds, and sends it at the reader's pace.
+    pub async fn emptied(&self) -> Result<(), Rejected> {
+        loop {
+            let emptied = self.0.emptied.notified();
+            {
+                let queue = self.lock();
+                if queue.close.is_some() {
+                    return Err(Rejected::Closed);
+                }
+                if queue.frames.is_empty() {
+                    return Ok(());
+                }
+            }
+            emptied.await;
+        }
+    }
+
+    fn queue(&self, frame: Message, overrun: impl FnOnce() -> Close) -> Result<(), Rejected> {
+        let len = match &frame {
+            Message::Text(text) => text.len(),
+            Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
+            Message::Close(_) => 0,
+        };
         let (result, wake) = {
             let mut queue = self.lock();
             if queue.close.is_some() {
                 (Err(Rejected::Closed), false)
-            } else if queue.bytes > 0 && queue.bytes + frame.len() > self.0.max_bytes {
-                queue.close = Some(self.0.overrun.clone());
+            } else if queue.bytes > 0 && queue.bytes + len > self.0.max_bytes {
+                queue.close = Some(overrun());
                 (Err(Rejected::Overrun), true)
             } else {
-                queue.bytes += frame.len();
+                queue.bytes += len;
                 queue.frames.push(frame);
                 // One wake-up is enough for all that is queued until the writer comes, and one for a writer that waits
                 // for more.
@@ -65,6 +110,9 @@ impl Outbox {
         if wake {
             self.0.changed.notify_one();
         }
+        if result == Err(Rejected::Overrun) {
+            self.0.emptied.notify_waiters();
+        }
         result
     }
 
@@ -72,6 +120,7 @@ impl Outbox {
     pub fn close(&self, close: Close) {
         self.lock().close.get_or_insert(close);
         self.0.changed.notify_one();
+        self.0.emptied.notify_waiters();
     }
 
     pub fn is_closed(&self) -> bool {
@@ -113,10 +162,14 @@ impl Outbox {
     }
 
     /// The frames to write, and the reason to close after them, if there is one.
-    pub(crate) fn take(&self) -> (Vec<Utf8Bytes>, Option<Close>) {
-        let mut queue = self.lock();
-        queue.bytes = 0;
-        (std::mem::take(&mut queue.frames), queue.close.clone())
+    pub(crate) fn take(&self) -> (Vec<Message>, Option<Close>) {
+        let taken = {
+            let mut queue = self.lock();
+            queue.bytes = 0;
+            (std::mem::take(&mut queue.frames), queue.close.clone())
+        };
+        self.0.emptied.notify_waiters();
+        taken
     }
 
     /// Nothing can be sent any more; what was queued is gone.
@@ -124,6 +177,8 @@ impl Outbox {
         let mut queue = self.lock();
         queue.close.get_or_insert(close);
         queue.frames = Vec::new();
+        drop(queue);
+        self.0.emptied.notify_waiters();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {

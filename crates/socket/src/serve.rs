@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -116,10 +117,47 @@ pub fn serve<'a>(
     socket: Box<WebSocket>,
     outbox: &'a Outbox,
     liveness: Liveness,
-    on_text: impl FnMut(&str) -> Next + Send + 'a,
+    mut on_text: impl FnMut(&str) -> Next + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
     let (sink, stream) = (*socket).split();
-    serve_halves(sink, stream, outbox, liveness, on_text)
+    let on_message = move |message: Received| {
+        Work::Done(match message {
+            Received::Text(text) => on_text(&text),
+            Received::Binary(_) => ControlFlow::Break(Close::binary()),
+        })
+    };
+    serve_halves(sink, stream, outbox, liveness, on_message)
+}
+
+/// A message that came in.
+#[derive(Debug, Clone)]
+pub enum Received {
+    Text(Utf8Bytes),
+    Binary(Bytes),
+}
+
+/// What a message takes. What is done at once has no room in the connection's future.
+pub enum Work {
+    Done(Next),
+    Later(BoxFuture<'static, Next>),
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Done(_)) { "Done" } else { "Later" })
+    }
+}
+
+/// As [`serve`], for protocols with binary frames, and with work that takes a while: no further message is read before
+/// the last one's work is done, which is what slows a peer down that sends more than can be worked on.
+pub fn serve_messages<'a>(
+    socket: Box<WebSocket>,
+    outbox: &'a Outbox,
+    liveness: Liveness,
+    on_message: impl FnMut(Received) -> Work + Send + 'a,
+) -> impl Future<Output = Close> + Send + 'a {
+    let (sink, stream) = (*socket).split();
+    serve_halves(sink, stream, outbox, liveness, on_message)
 }
 
 async fn serve_halves(
@@ -127,12 +165,12 @@ async fn serve_halves(
     stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     liveness: Liveness,
-    on_text: impl FnMut(&str) -> Next + Send,
+    on_message: impl FnMut(Received) -> Work + Send,
 ) -> Close {
     let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
     let ended = {
-        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_text));
+        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
             // The peer has closed, or is gone.
@@ -154,39 +192,76 @@ async fn read(
     mut stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     heard: &Heard,
-    mut on_text: impl FnMut(&str) -> Next,
+    mut on_message: impl FnMut(Received) -> Work,
 ) -> Close {
     let mut refused = false;
+    let mut violated = false;
     while let Some(message) = stream.next().await {
         heard.now();
-        match message {
-            Ok(Message::Text(text)) if !refused => {
-                if let ControlFlow::Break(close) = on_text(&text) {
-                    // Goes on reading, so that the close handshake can be completed.
-                    outbox.close(close);
-                    refused = true;
-                }
-            }
-            Ok(Message::Binary(_)) if !refused => {
-                outbox.close(Close::binary());
-                refused = true;
-            }
-            Ok(Message::Close(frame)) => {
-                return frame.map_or_else(
-                    || Close::new(1005, "closed by the peer"),
-                    |frame| Close::new(frame.code, frame.reason.to_string()),
-                );
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let Some(close) = Close::violation(&error) else { return Close::lost("the connection broke") };
-                // The stream cannot be read any further; the writer still says why.
-                outbox.close(close);
-                std::future::pending::<()>().await;
+        // What takes no time is done by a function, so that nothing of it has room in this future.
+        match one(message, outbox, &mut refused, &mut on_message) {
+            One::Done => {}
+            One::Later(work) => refused = settled(outbox, work.await),
+            One::Ended(close) => return close,
+            // The stream cannot be read any further; the writer still says why.
+            One::Violated => {
+                violated = true;
+                break;
             }
         }
     }
+    if violated {
+        std::future::pending::<()>().await;
+    }
     Close::lost("the connection broke")
+}
+
+/// What came of one message.
+enum One {
+    Done,
+    Later(BoxFuture<'static, Next>),
+    Ended(Close),
+    Violated,
+}
+
+fn one(
+    message: Result<Message, axum::Error>,
+    outbox: &Outbox,
+    refused: &mut bool,
+    on_message: &mut impl FnMut(Received) -> Work,
+) -> One {
+    let received = match message {
+        Ok(Message::Text(text)) => Received::Text(text),
+        Ok(Message::Binary(bytes)) => Received::Binary(bytes),
+        Ok(Message::Close(frame)) => {
+            return One::Ended(frame.map_or_else(
+                || Close::new(1005, "closed by the peer"),
+                |frame| Close::new(frame.code, frame.reason.to_string()),
+            ));
+        }
+        Ok(_) => return One::Done,
+        Err(error) => {
+            let Some(close) = Close::violation(&error) else { return One::Ended(Close::lost("the connection broke")) };
+            outbox.close(close);
+            return One::Violated;
+        }
+    };
+    if *refused {
+        return One::Done;
+    }
+    match on_message(received) {
+        Work::Later(work) => One::Later(work),
+        Work::Done(next) => {
+            *refused = settled(outbox, next);
+            One::Done
+        }
+    }
+}
+
+/// Closes the connection if that is what came of a message. Its reader goes on, so that the close handshake can be
+/// completed.
+fn settled(outbox: &Outbox, next: Next) -> bool {
+    next.break_value().map(|close| outbox.close(close)).is_some()
 }
 
 async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: &Heard, liveness: Liveness) -> Close {
@@ -217,7 +292,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
         crowds = if frames.len() > 1 { CROWD_MEMORY } else { crowds.saturating_sub(1) };
         let write = async {
             for frame in frames {
-                sink.feed(Message::Text(frame)).await?;
+                sink.feed(frame).await?;
             }
             if let Some(close) = &close {
                 let frame = CloseFrame { code: close.code, reason: close.reason.as_ref().into() };
@@ -260,7 +335,7 @@ async fn given_up(outbox: &Outbox) -> Close {
 /// arrive together are answered together, and to wait until nothing else is ready to run costs next to nothing, while to
 /// write each frame by itself costs a system call. A load is enough, though: the peer is to work on it while the rest is
 /// made, or the two would take turns at being idle. A lone frame leaves at once.
-async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Utf8Bytes>, Option<Close>) {
+async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Message>, Option<Close>) {
     outbox.ready().await;
     if crowded {
         let enough = async {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use sa_channels::{ChannelOptions, Channels};
 use sa_core::store::{Log, Records, Retention};
-use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, clock};
+use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
 use sa_nodes::{NodeOptions, Nodes};
 use sa_relay::Sessions;
 use sa_socket::Liveness;
@@ -24,7 +25,7 @@ use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
 use crate::telemetry::Spans;
-use crate::tokens::{NewToken, Tokens};
+use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
 
 /// How often old records are deleted and old absences forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -43,6 +44,7 @@ pub struct Gateway {
     pub upstreams: Arc<Upstreams>,
     /// Absent when the configuration has no use for them.
     pub sessions: Option<Arc<Sessions>>,
+    pub channels: Arc<Channels>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -104,7 +106,10 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     );
 
     let upstreams = Upstreams::load(directory, Arc::clone(&records), &settings.upstream, closing.clone()).await?;
-    let sessions = crate::sessions::start(&config, &router, &notices, &log, records).await?;
+    let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records)).await?;
+    let channels =
+        Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
+            .await?;
 
     // Surfaces are routes: see `http::routes`.
     let housekeeping = CancellationToken::new();
@@ -120,6 +125,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         nodes,
         upstreams,
         sessions,
+        channels,
         closing,
         housekeeping,
     };
@@ -129,12 +135,21 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 }
 
 impl Gateway {
-    /// What a principal sees, in a session of theirs if they name one.
-    pub(crate) fn view(&self, principal: Arc<sa_core::Principal>, session: Option<&str>) -> sa_core::View {
-        match &self.sessions {
-            Some(sessions) if session.is_some() => sessions.view(principal, session),
-            _ => sa_core::View::of(principal),
+    /// What a request sees: the channels that its token is for, and a session of theirs if they name one.
+    pub(crate) fn view(&self, identity: &Identity, session: Option<&str>) -> View {
+        self.in_session(identity.view(), session)
+    }
+
+    /// The same with one more channel; `None` when the token may not call there.
+    pub(crate) fn view_in(&self, identity: &Identity, session: Option<&str>, channel: Option<&str>) -> Option<View> {
+        Some(self.in_session(identity.view_in(channel)?, session))
+    }
+
+    fn in_session(&self, mut view: View, session: Option<&str>) -> View {
+        if let (Some(sessions), Some(_)) = (&self.sessions, session) {
+            view.scopes.extend(sessions.view(Arc::clone(&view.principal), session).scopes);
         }
+        view
     }
 
     /// Lets running calls end, tells every connection, and puts everything on disk.
@@ -154,6 +169,22 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gateway").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+fn channel_options(config: &Config) -> ChannelOptions {
+    let channels = &config.settings.channels;
+    ChannelOptions {
+        liveness: liveness(config),
+        max_message_bytes: channels.max_message_bytes,
+        max_attachment_bytes: channels.max_attachment_bytes,
+        max_queue_bytes: channels.max_queue_bytes,
+        max_rate: channels.max_messages_per_second,
+        max_channels: channels.max_channels,
+        keep_messages: channels.keep_messages,
+        keep_days: channels.keep_days,
+        max_pending: config.settings.limits.pending_per_node,
+        attachments: config.data_dir.join("attachments"),
     }
 }
 
@@ -184,6 +215,7 @@ async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
         tools: Vec::new(),
         node_id: None,
         expires_ms: None,
+        channels: ChannelGrant::default(),
     };
     let written = fs::read_to_string(file).unwrap_or_default();
     let written = written.trim();
@@ -231,6 +263,9 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
             for token in gateway.tokens.list().into_iter().filter(expired) {
                 sessions.end_owned(&token.id, "the caller's token has expired").await;
             }
+        }
+        if round.is_multiple_of(10) {
+            gateway.channels.keep_house().await;
         }
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };

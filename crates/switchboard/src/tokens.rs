@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use sa_channels::Rights;
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{Pattern, Principal, Role, clock};
+use sa_core::{Pattern, Principal, Role, Scope, View, clock};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,38 @@ pub struct TokenRecord {
     /// The only node id it may use, for a node's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
+    #[serde(flatten)]
+    pub channels: ChannelGrant,
+}
+
+/// What a token may do in channels. It says nothing more for who may not use channels by their role.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelGrant {
+    /// The channels it may use, `*` standing for any characters; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<String>,
+    /// `read`, `publish`, `call`, `admin`; empty means all but the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channel_rights: Vec<String>,
+}
+
+impl ChannelGrant {
+    /// The words for what can be done in a channel.
+    pub const RIGHTS: [&str; 4] = ["read", "publish", "call", "admin"];
+
+    /// The channels that it names one by one, and so brings into view by itself.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        self.channels.iter().map(String::as_str).filter(|name| !name.contains('*'))
+    }
+
+    fn covers(&self, channel: &str) -> bool {
+        self.channels.is_empty() || self.channels.iter().any(|pattern| Pattern::new(pattern).matches(channel))
+    }
+
+    fn allows(&self, right: &str) -> bool {
+        (self.channel_rights.is_empty() && right != "admin")
+            || self.channel_rights.iter().any(|allowed| allowed == right)
+    }
 }
 
 struct Known {
@@ -61,9 +94,42 @@ pub struct Identity {
     pub revoked: CancellationToken,
     pub expires_ms: Option<i64>,
     pub node_id: Option<Arc<str>>,
+    pub channels: Arc<ChannelGrant>,
 }
 
 impl Identity {
+    /// What this token may do in a channel.
+    pub fn rights(&self, channel: &str) -> Rights {
+        let role = self.principal.role;
+        let all = role == Role::Operator || (role != Role::Node && self.channels.covers(channel));
+        let may = |right| all && (role == Role::Operator || self.channels.allows(right));
+        Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
+    }
+
+    /// What a request sees: the channels that the token is for by name.
+    pub fn view(&self) -> View {
+        let scopes = self.channels.named().filter(|name| self.rights(name).call);
+        View {
+            principal: Arc::clone(&self.principal),
+            scopes: scopes.map(|name| Scope::Channel(name.into())).collect(),
+        }
+    }
+
+    /// The same with one more channel in view; `None` when the token may not call there.
+    pub fn view_in(&self, channel: Option<&str>) -> Option<View> {
+        let mut view = self.view();
+        if let Some(channel) = channel {
+            if !self.rights(channel).call {
+                return None;
+            }
+            let scope = Scope::Channel(channel.into());
+            if !view.scopes.contains(&scope) {
+                view.scopes.push(scope);
+            }
+        }
+        Some(view)
+    }
+
     /// Resolves when the token does not count any more: it was revoked, or its time is over. What was opened with it
     /// ends then, too.
     pub async fn over(&self) {
@@ -89,6 +155,7 @@ pub struct NewToken {
     pub tools: Vec<String>,
     pub node_id: Option<String>,
     pub expires_ms: Option<i64>,
+    pub channels: ChannelGrant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +226,7 @@ impl Tokens {
             revoked_ms: None,
             tools: new.tools,
             node_id: new.node_id,
+            channels: new.channels,
         };
         self.store(&record, Expect::Absent).await?;
         Ok(record)
@@ -238,6 +306,7 @@ impl Known {
             revoked: CancellationToken::new(),
             expires_ms: record.expires_ms,
             node_id: record.node_id.as_deref().map(Into::into),
+            channels: Arc::new(record.channels.clone()),
         };
         Some((hash, Self { record, hash, identity, written: true }))
     }
@@ -267,8 +336,14 @@ mod tests {
     async fn a_full_disk_keeps_no_token_alive() {
         let records = Arc::new(MemoryRecords::default());
         let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
-        let new =
-            NewToken { name: "bot".into(), role: Role::Agent, tools: Vec::new(), node_id: None, expires_ms: None };
+        let new = NewToken {
+            name: "bot".into(),
+            role: Role::Agent,
+            tools: Vec::new(),
+            node_id: None,
+            expires_ms: None,
+            channels: ChannelGrant::default(),
+        };
         let (_, token) = tokens.create(new).await.unwrap();
         let identity = tokens.authenticate(&token).unwrap();
 

@@ -39,6 +39,11 @@ pub(crate) struct CallArgs {
 }
 
 pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> {
+    run_in(global, args, None).await
+}
+
+/// Calls a tool, or a method of somebody in a channel.
+pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str>) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let mut body = json!({ "args": arguments(&client, &args).await? });
     if let Some(ms) = args.timeout {
@@ -51,7 +56,7 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
         body["idempotency_key"] = json!(key);
     }
     let request = client
-        .request(Method::POST, &format!("/v1/tools/{}/call", segment(&args.tool)))
+        .request(Method::POST, &format!("/v1/tools/{}/call{}", segment(&args.tool), in_channel(channel)))
         .header("accept", "text/event-stream")
         .json(&body);
     let response = client.send(request).await?;
@@ -107,6 +112,10 @@ struct Done<'a> {
 struct Chunk<'a> {
     #[serde(borrow)]
     content: &'a RawValue,
+}
+
+fn in_channel(channel: Option<&str>) -> String {
+    channel.map(|channel| format!("?channel={}", segment(channel))).unwrap_or_default()
 }
 
 fn done(global: &Global, data: &str) -> Result<(), Failure> {

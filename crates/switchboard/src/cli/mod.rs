@@ -2,6 +2,7 @@
 
 mod call;
 mod calls;
+mod channel;
 mod client;
 mod config;
 mod doctor;
@@ -87,6 +88,9 @@ enum Command {
     /// Upstream MCP servers, whose tools are offered here.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
+    /// Channels: who is there, what they say, what they can do.
+    #[command(subcommand)]
+    Channel(channel::ChannelCommand),
     /// The history of calls; with an id, one call.
     Calls(calls::CallsArgs),
     /// Watch calls and events as they happen.
@@ -169,6 +173,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
         Command::Upstream(command) => block_on(upstream::run(global, command)),
+        Command::Channel(command) => block_on(channel::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
         Command::Completions { shell } => {

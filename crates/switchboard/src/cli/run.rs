@@ -15,7 +15,7 @@ use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::Config;
 use crate::config::layers::{Layers, environment, unknown_variables};
 use crate::redact::printable;
-use crate::tokens::NewToken;
+use crate::tokens::{ChannelGrant, NewToken};
 use crate::{demo, serve, telemetry};
 
 #[derive(Debug, clap::Args)]
@@ -157,6 +157,7 @@ async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
         tools: Vec::new(),
         node_id: Some("demo".into()),
         expires_ms: None,
+        channels: ChannelGrant::default(),
     };
     let (_, token) = gateway.tokens.create(new).await.map_err(|error| Failure::other(error.to_string()))?;
     write_private(&file, &token).map_err(|error| Failure::other(format!("{}: {error}", file.display())))?;

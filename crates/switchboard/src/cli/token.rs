@@ -23,6 +23,12 @@ pub(crate) enum TokenCommand {
         /// The only node id it may use (role node).
         #[arg(long, value_name = "ID")]
         node_id: Option<String>,
+        /// Only these channels; * stands for any characters. May be repeated.
+        #[arg(long = "channel", value_name = "PATTERN")]
+        channels: Vec<String>,
+        /// What it may do in channels: read, publish, call, admin. May be repeated; all but the last when left out.
+        #[arg(long = "channel-right", value_name = "RIGHT")]
+        channel_rights: Vec<String>,
         /// How long it is good for.
         #[arg(long, value_name = "SECONDS")]
         expires_in: Option<u64>,
@@ -39,10 +45,15 @@ pub(crate) enum TokenCommand {
 pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     match command {
-        TokenCommand::Create { name, role, tools, node_id, expires_in } => {
+        TokenCommand::Create { name, role, tools, node_id, channels, channel_rights, expires_in } => {
             let mut body = json!({ "name": name, "role": role });
             if !tools.is_empty() {
                 body["tools"] = json!(tools);
+            }
+            for (key, words) in [("channels", channels), ("channel_rights", channel_rights)] {
+                if !words.is_empty() {
+                    body[key] = json!(words);
+                }
             }
             if let Some(id) = node_id {
                 body["node_id"] = json!(id);

@@ -23,8 +23,8 @@ pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
     Some((key, message))
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 29] {
-    let Settings { server, limits, nodes, mcp, sessions, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 36] {
+    let Settings { server, limits, nodes, mcp, sessions, channels, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
@@ -52,6 +52,13 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 29]
         ("sessions.max_open", sessions.max_open as u64, 1..=MAX_COUNT),
         ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
         ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
+        ("channels.max_message_bytes", channels.max_message_bytes as u64, 1..=16 << 20),
+        ("channels.max_attachment_bytes", channels.max_attachment_bytes as u64, 0..=MAX_MESSAGE),
+        ("channels.max_queue_bytes", channels.max_queue_bytes as u64, 1..=MAX_BYTES),
+        ("channels.max_messages_per_second", channels.max_messages_per_second.into(), 1..=MAX_COUNT),
+        ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
+        ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
+        ("channels.keep_days", channels.keep_days, 1..=36_500),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),

@@ -11,6 +11,7 @@ pub struct Settings {
     pub data: Data,
     pub limits: Limits,
     pub nodes: Nodes,
+    pub channels: Channels,
     pub skills: Skills,
     pub mcp: Mcp,
     /// By name; what each may hold is in `docs/upstream.md`.
@@ -65,6 +66,18 @@ pub struct Nodes {
     pub offline_memory_ms: u64,
     pub max_tools: usize,
     pub primary: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Channels {
+    pub max_message_bytes: usize,
+    pub max_attachment_bytes: usize,
+    pub max_queue_bytes: usize,
+    pub max_messages_per_second: u32,
+    pub max_channels: usize,
+    pub keep_messages: u64,
+    pub keep_days: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -207,6 +220,20 @@ impl Default for Mcp {
     }
 }
 
+impl Default for Channels {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 1024 * 1024,
+            max_attachment_bytes: 25 * 1024 * 1024,
+            max_queue_bytes: 64 * 1024 * 1024,
+            max_messages_per_second: 20_000,
+            max_channels: 10_000,
+            keep_messages: 1_000_000,
+            keep_days: 365,
+        }
+    }
+}
+
 impl Default for Journal {
     fn default() -> Self {
         Self { keep_calls: 250_000, keep_days: 30, payload_bytes: 4_096 }
@@ -258,6 +285,16 @@ pub const KEYS: &[(&str, &str)] = &[
         "nodes.primary",
         "Id of the node on which bare tool names (Bash) run while it is connected. Empty: the execution host that has been here longest.",
     ),
+    ("channels.max_message_bytes", "Largest payload of a channel's message."),
+    ("channels.max_attachment_bytes", "All attachments of one message together."),
+    (
+        "channels.max_queue_bytes",
+        "What may wait for a participant that reads slowly before it is closed; it can resume where it was.",
+    ),
+    ("channels.max_messages_per_second", "Messages that one connection may send in a second."),
+    ("channels.max_channels", "Channels that there may be."),
+    ("channels.keep_messages", "How many messages each channel keeps."),
+    ("channels.keep_days", "For how many days each channel keeps messages."),
     (
         "skills.dirs",
         "Directories with a folder for each skill; ~ is your home. Empty means the directory skills in the data directory.",

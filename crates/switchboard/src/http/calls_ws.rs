@@ -129,7 +129,7 @@ impl Session {
         let request = CallRequest {
             tool: call.tool.into_owned(),
             args,
-            view: self.app.view(Arc::clone(&self.identity.principal), call.session_key.as_deref()),
+            view: self.app.view(&self.identity, call.session_key.as_deref()),
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.map(Duration::from_millis),

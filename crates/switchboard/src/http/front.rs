@@ -18,7 +18,9 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 5] = ["/healthz", "/readyz", "/", "/console", "/console/"];
+const OPEN: [&str; 6] = ["/healthz", "/readyz", "/", "/console", "/console/", CHANNELS];
+/// Browsers connect here, which can send a token in the query alone: see [`super::channels`]. So it is at `/`.
+const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
@@ -93,7 +95,7 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
 }
 
 /// The one token in the `Authorization` header.
-fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     let value = headers.get(header::AUTHORIZATION).ok_or(Refused::Missing)?;
     let value = value.to_str().map_err(|_| Refused::Unknown)?;
     let (scheme, token) = value.split_once(' ').ok_or(Refused::Unknown)?;

@@ -61,28 +61,34 @@ async fn prepare(
     let (mut parts, body) = request.into_parts();
     let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
+    caller.scopes = identity.view().scopes;
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
         let Query(choice) =
             Query::<Choice>::try_from_uri(&parts.uri).map_err(|error| Problem::bad_request(error.body_text()))?;
         caller.search = choice.search.as_deref().map(is_yes).transpose()?;
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
-        caller.scopes = session.into_iter().chain(channel).collect();
-        if let Some(scope) = caller.scopes.iter().find(|scope| !may_enter(&app, &identity, scope)) {
-            return Err(no_such_scope(scope));
+        for scope in session.into_iter().chain(channel) {
+            if !may_enter(&app, &identity, &scope) {
+                return Err(no_such_scope(&scope));
+            }
+            if !caller.scopes.contains(&scope) {
+                caller.scopes.push(scope);
+            }
         }
     }
     parts.extensions.insert(caller);
     Ok(axum::http::Request::from_parts(parts, body))
 }
 
-/// Operators see everything that there is, so they may look into every scope. A session is open to its owner.
+/// A session is open to its owner, a channel to those who may call there, and everything to operators.
 fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> bool {
-    let owns = |id: &str| {
-        let view = app.view(Arc::clone(&identity.principal), Some(id));
-        view.scopes().any(|known| known == scope)
+    let enters = match scope {
+        Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
+        Scope::Channel(name) => identity.rights(name).call,
+        Scope::User(_) | Scope::Everyone => false,
     };
-    identity.principal.role == Role::Operator || matches!(scope, Scope::Session(id) if owns(id))
+    enters || identity.principal.role == Role::Operator
 }
 
 fn no_such_scope(scope: &Scope) -> Problem {

@@ -4,6 +4,7 @@ mod audit;
 mod body;
 mod calls;
 mod calls_ws;
+mod channels;
 mod console;
 mod eligibility;
 mod events;
@@ -89,7 +90,13 @@ fn routes(gateway: App) -> Router {
         .route("/v1/audit", get(audit::list))
         .route("/v1/events", get(events::follow))
         .route("/v1/status", get(health::status))
-        .route("/", get(console::redirect))
+        .route("/v1/channels", get(channels::list))
+        .route("/v1/channels/ws", any(channels::upgrade))
+        .route("/v1/channels/{name}", get(channels::show).delete(channels::delete))
+        .route("/v1/channels/{name}/events", get(channels::follow))
+        .route("/v1/channels/{name}/messages", get(channels::history).post(channels::publish))
+        .route("/v1/channels/{name}/messages/{id}/attachments/{attachment}", get(channels::attachment))
+        .route("/", get(channels::root))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))
         .route("/mcp", mcp::route(&gateway))

@@ -219,6 +219,6 @@ fn tokens_of(request: &Request) -> Vec<String> {
     tokens
 }
 
-fn query_value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+pub(super) fn query_value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
     uri.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }

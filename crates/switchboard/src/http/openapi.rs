@@ -15,6 +15,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::upstream::list, super::upstream::add, super::upstream::remove, super::upstream::restart,
         super::sessions::list, super::sessions::show, super::sessions::message, super::sessions::respond,
         super::sessions::end, super::sessions::events,
+        super::channels::upgrade, super::channels::list, super::channels::show, super::channels::delete, super::channels::history,
+        super::channels::publish, super::channels::follow, super::channels::attachment,
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,
         super::health::status, super::health::metrics, super::health::healthz, super::health::readyz,

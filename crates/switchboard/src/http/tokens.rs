@@ -12,7 +12,7 @@ use super::body::Payload;
 use super::front::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
-use crate::tokens::{Identity, NewToken, TokenRecord};
+use crate::tokens::{ChannelGrant, Identity, NewToken, TokenRecord};
 
 const MAX_NAME: usize = 128;
 
@@ -28,6 +28,13 @@ pub(crate) struct CreateToken {
     tools: Vec<String>,
     /// The only node id it may use, for a node's token.
     node_id: Option<String>,
+    /// The channels it may use, `*` standing for any characters; all when empty. Methods of those that it names one by
+    /// one are among its tools.
+    #[serde(default)]
+    channels: Vec<String>,
+    /// What it may do in channels: `read`, `publish`, `call`, `admin` (delete them); all but the last when empty.
+    #[serde(default)]
+    channel_rights: Vec<String>,
     /// How long it is good for; for ever when absent.
     expires_in_s: Option<u64>,
 }
@@ -49,12 +56,17 @@ pub(crate) struct TokenDoc {
     tools: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_id: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    channels: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    channel_rights: Vec<String>,
 }
 
 impl TokenDoc {
     fn of(record: TokenRecord, token: Option<String>) -> Self {
-        let TokenRecord { id, name, role, created_ms, expires_ms, revoked_ms, tools, node_id, .. } = record;
-        Self { id, name, role, token, created_ms, expires_ms, revoked_ms, tools, node_id }
+        let TokenRecord { id, name, role, created_ms, expires_ms, revoked_ms, tools, node_id, channels, .. } = record;
+        let ChannelGrant { channels, channel_rights } = channels;
+        Self { id, name, role, token, created_ms, expires_ms, revoked_ms, tools, node_id, channels, channel_rights }
     }
 }
 
@@ -97,7 +109,12 @@ pub(crate) async fn create(
     }
     let expires_ms =
         new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
-    let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms };
+    if let Some(wrong) = new.channel_rights.iter().find(|right| !ChannelGrant::RIGHTS.contains(&right.as_str())) {
+        let detail = format!("there is no right \"{}\" in channels", crate::redact::printable(wrong));
+        return Err(Problem::bad_request(detail).hint("read, publish, call or admin"));
+    }
+    let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
+    let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms, channels };
     let (record, token) = app.tokens.create(new).await?;
     audit(&app, &identity, "token.created", &record);
     Ok((StatusCode::CREATED, Json(TokenDoc::of(record, Some(token)))).into_response())

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::body::whole;
+use super::channels::{named_in, not_there};
 use super::front::unauthorized;
 use super::{App, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
@@ -39,6 +40,8 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
     /// A session of yours, whose caller's tools are listed as well.
     session: Option<String>,
+    /// Show the methods of this channel's participants, too.
+    channel: Option<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -85,7 +88,9 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let view = app.view(identity.principal, query.session.as_deref());
+    let channel = query.channel.as_deref();
+    let view = app.view_in(&identity, query.session.as_deref(), channel);
+    let view = view.ok_or_else(|| not_there(channel.unwrap_or_default()))?;
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
@@ -148,7 +153,8 @@ pub(crate) struct CallDone<'a> {
 
 /// Calls a tool. Answers with JSON, or with a stream of events when the client accepts `text/event-stream`.
 #[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = CallBody,
-    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own")),
+    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own"),
+        ("channel" = Option<String>, Query, description = "The channel whose methods can be called, too")),
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
         (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
@@ -178,10 +184,13 @@ pub(super) async fn call_named<B>(
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    let (Parts { headers, .. }, body) = request.into_parts();
+    let (Parts { headers, uri, .. }, body) = request.into_parts();
     let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-    let request = call_request(app, "rest", identity, name, body, &headers)?;
+    let channel = named_in(&uri);
+    let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
+    let mut request = call_request(app, "rest", identity, name, body, &headers)?;
+    request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
     if accepts_events(&headers) {
         return Ok(sse::stream(app, request));
     }
@@ -224,7 +233,7 @@ pub(super) fn call_request(
     Ok(CallRequest {
         tool,
         args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
-        view: app.view(identity.principal, body.session_key.as_deref()),
+        view: app.view(&identity, body.session_key.as_deref()),
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),

@@ -1,0 +1,179 @@
+//! Calls between participants: who asked whom for what, so that a result counts only from who was asked, a cancel only
+//! from who asked, and a provider that leaves fails what it was asked for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use sa_core::{CallId, clock};
+use sa_protocol::channel::{Envelope, encode_body};
+use sa_protocol::push_string;
+use tokio::time::Instant;
+
+use crate::pipeline::Item;
+use crate::{CALL_MEMORY, GATEWAY};
+
+/// The most calls that a channel has running.
+const MAX_RUNNING: usize = 10_000;
+/// How many ended calls are remembered, to tell what comes late from what is made up.
+const REMEMBERED: usize = 1_000;
+
+/// What the gateway says about itself where it speaks for somebody.
+pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gateway"}"#;
+
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    running: HashMap<String, Running>,
+    ended: VecDeque<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub(crate) id: String,
+    pub(crate) caller: Arc<str>,
+    pub(crate) provider: Arc<str>,
+    /// Whether its messages are stored.
+    pub(crate) persist: bool,
+    pub(crate) since: Instant,
+    /// The router's id, for a tool of the gateway's.
+    pub(crate) routed: Option<CallId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It may say this.
+    Right,
+    /// Somebody else was asked, or asked.
+    Foreign,
+    Ended,
+    Unknown,
+}
+
+impl Calls {
+    /// Enters a call; an error says why not.
+    pub(crate) fn begin(&mut self, call: Running) -> Result<(), &'static str> {
+        if self.running.contains_key(&call.id) || self.ended.contains(&call.id) {
+            return Err("a call with this callId was made before; use a new one for each call");
+        }
+        if self.running.len() >= MAX_RUNNING {
+            self.running.retain(|_, call| call.since.elapsed() < CALL_MEMORY);
+        }
+        if self.running.len() >= MAX_RUNNING {
+            return Err("too many calls are running in this channel; try again when some have ended");
+        }
+        self.running.insert(call.id.clone(), call);
+        Ok(())
+    }
+
+    /// Whether a result may come from this participant. A last one ends the call.
+    pub(crate) fn result(&mut self, id: &str, sender: &str, last: bool) -> Standing {
+        let standing = self.standing(id, |call| *call.provider == *sender);
+        if standing == Standing::Right && last {
+            self.end(id);
+        }
+        standing
+    }
+
+    /// Whether a cancel may come from this participant; with it comes the call.
+    pub(crate) fn cancel(&self, id: &str, sender: &str) -> (Standing, Option<Running>) {
+        (self.standing(id, |call| *call.caller == *sender), self.running.get(id).cloned())
+    }
+
+    /// The call is over. `None` when it was before.
+    pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
+        let call = self.running.remove(id)?;
+        self.ended.push_back(call.id.clone());
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
+        }
+        Some(call)
+    }
+
+    /// The calls that a participant was asked for and will not answer.
+    pub(crate) fn provider_left(&mut self, provider: &str) -> Vec<Running> {
+        self.end_where(|call| *call.provider == *provider)
+    }
+
+    /// The gateway's calls that a participant made and will not see the end of.
+    pub(crate) fn caller_left(&mut self, caller: &str) -> Vec<Running> {
+        self.end_where(|call| call.routed.is_some() && *call.caller == *caller)
+    }
+
+    fn end_where(&mut self, which: impl Fn(&Running) -> bool) -> Vec<Running> {
+        let ids: Vec<String> = self.running.values().filter(|call| which(call)).map(|call| call.id.clone()).collect();
+        ids.iter().filter_map(|id| self.end(id)).collect()
+    }
+
+    fn standing(&self, id: &str, right: impl Fn(&Running) -> bool) -> Standing {
+        match self.running.get(id) {
+            Some(call) if right(call) => Standing::Right,
+            Some(_) => Standing::Foreign,
+            None if self.ended.iter().any(|ended| ended == id) => Standing::Ended,
+            None => Standing::Unknown,
+        }
+    }
+}
+
+impl Running {
+    /// The result that ends the call in place of its provider, which did not or cannot.
+    pub(crate) fn failure(&self, code: &str, message: &str) -> Item {
+        let mut content = String::from("{\"error\":");
+        push_string(&mut content, message);
+        content.push_str(",\"code\":");
+        push_string(&mut content, code);
+        content.push('}');
+        self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"))
+    }
+
+    /// A result with these fields, which the gateway writes for the provider.
+    pub(crate) fn said(&self, fields: &str) -> Item {
+        Item::new(self.body(fields, &[]), self.persist)
+    }
+
+    pub(crate) fn body(&self, fields: &str, attachments: &[sa_protocol::channel::AttachmentMeta]) -> String {
+        let mut payload = String::from("{\"callId\":");
+        push_string(&mut payload, &self.id);
+        payload.push_str(fields);
+        payload.push('}');
+        encode_body(&Envelope {
+            kind: "method-result",
+            payload: &payload,
+            sender: if self.routed.is_some() { GATEWAY } else { &self.provider },
+            at_ms: clock::now_ms(),
+            sender_metadata: GATEWAY_METADATA,
+            attachments,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(id: &str) -> Running {
+        let (caller, provider) = ("ann".into(), "bob".into());
+        Running { id: id.into(), caller, provider, persist: true, since: Instant::now(), routed: None }
+    }
+
+    #[test]
+    fn only_who_was_asked_answers_and_only_once() {
+        let mut calls = Calls::default();
+        calls.begin(call("1")).unwrap();
+        assert!(calls.begin(call("1")).is_err());
+        assert_eq!(calls.result("1", "eve", true), Standing::Foreign);
+        assert_eq!(calls.result("1", "bob", false), Standing::Right);
+        assert_eq!(calls.result("1", "bob", true), Standing::Right);
+        assert_eq!(calls.result("1", "bob", true), Standing::Ended);
+        assert_eq!(calls.result("2", "bob", true), Standing::Unknown);
+        assert!(calls.begin(call("1")).is_err());
+    }
+
+    #[test]
+    fn only_who_asked_cancels() {
+        let mut calls = Calls::default();
+        calls.begin(call("1")).unwrap();
+        assert_eq!(calls.cancel("1", "eve").0, Standing::Foreign);
+        assert_eq!(calls.cancel("1", "ann").0, Standing::Right);
+        assert_eq!(calls.provider_left("bob").len(), 1);
+        assert_eq!(calls.cancel("1", "ann").0, Standing::Ended);
+    }
+}

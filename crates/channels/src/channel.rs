@@ -1,0 +1,342 @@
+//! One channel: who is in it, who listens, what runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use sa_core::call::CancelReason;
+use sa_core::clock;
+use sa_core::store::{Appended, StoreError};
+use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message};
+use sa_socket::Outbox;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::authors::Authors;
+use crate::calls::Calls;
+use crate::history::sender_of;
+use crate::methods::{MethodLink, Offer};
+use crate::pipeline::{self, IN_FLIGHT, Item};
+use crate::presence::{self, Notes, payload};
+use crate::{About, Channels, stream};
+
+/// A channel that is in use.
+pub struct Channel {
+    pub(crate) name: Arc<str>,
+    pub(crate) stream: Arc<str>,
+    pub(crate) epoch: Arc<str>,
+    pub(crate) hub: Arc<Channels>,
+    state: Mutex<State>,
+    items: UnboundedSender<Item>,
+    /// How many messages are on their way to the disk.
+    pub(crate) on_way: AtomicUsize,
+    room: Arc<Semaphore>,
+    /// What the channel's document says; held while it is changed.
+    about: tokio::sync::Mutex<About>,
+}
+
+pub(crate) struct State {
+    /// The last stored message that readers were sent.
+    pub(crate) head: u64,
+    /// Everybody who is sent messages. Copied when it changes while it is being read.
+    readers: Arc<Vec<Arc<Member>>>,
+    pub(crate) roster: BTreeMap<Arc<str>, Presence>,
+    pub(crate) calls: Calls,
+    pub(crate) authors: Authors,
+    next_member: u64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: u64,
+    pub(crate) outbox: Outbox,
+    pub(crate) reads: bool,
+    /// The last message that it got before it became a reader.
+    pub(crate) seen: u64,
+    /// The last message that was queued for it.
+    pub(crate) last: AtomicU64,
+}
+
+/// One participant, with however many connections.
+pub(crate) struct Presence {
+    /// JSON, an object.
+    pub(crate) metadata: Arc<str>,
+    pub(crate) handle: Option<String>,
+    connections: usize,
+    joined_ms: i64,
+    notes: Notes,
+    /// Its methods, where it has any.
+    pub(crate) offer: Option<Offer>,
+}
+
+/// A participant, as it is listed.
+#[derive(Debug, Clone)]
+pub struct Participant {
+    pub id: Arc<str>,
+    /// JSON, an object.
+    pub metadata: Arc<str>,
+    pub joined_ms: i64,
+    pub connections: usize,
+}
+
+/// How a participant leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Graceful,
+    Disconnect,
+}
+
+impl Leave {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Graceful => "graceful",
+            Self::Disconnect => "disconnect",
+        }
+    }
+}
+
+impl Channel {
+    pub(crate) async fn open(hub: Arc<Channels>, name: &str, about: &About) -> Result<Arc<Self>, StoreError> {
+        let stream: Arc<str> = stream(name).into();
+        let head = hub.log.bounds(&stream).await?.last;
+        let (items, queue) = unbounded_channel();
+        let log = Arc::clone(&hub.log);
+        let state = State {
+            head,
+            readers: Arc::default(),
+            roster: BTreeMap::new(),
+            calls: Calls::default(),
+            authors: Authors::default(),
+            next_member: 1,
+        };
+        let channel = Arc::new(Self {
+            name: name.into(),
+            stream: Arc::clone(&stream),
+            epoch: about.epoch.as_str().into(),
+            hub,
+            state: Mutex::new(state),
+            items,
+            on_way: AtomicUsize::new(0),
+            room: Arc::new(Semaphore::new(IN_FLIGHT)),
+            about: about.clone().into(),
+        });
+        tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
+        Ok(channel)
+    }
+
+    /// Who is here, by id.
+    pub fn roster(&self) -> Vec<Participant> {
+        let state = self.state();
+        let listed = state.roster.iter().map(|(id, presence)| Participant {
+            id: Arc::clone(id),
+            metadata: Arc::clone(&presence.metadata),
+            joined_ms: presence.joined_ms,
+            connections: presence.connections,
+        });
+        listed.collect()
+    }
+
+    /// Makes a reader of a connection, unless there are stored messages that it has not had: then it has to read on first.
+    /// What `first` says is the first thing that it is sent.
+    pub(crate) fn admit(
+        &self,
+        make: impl FnOnce(u64) -> Member,
+        has: Option<u64>,
+        first: impl FnOnce(&State, &Member),
+    ) -> Option<Arc<Member>> {
+        let mut state = self.state();
+        if has.is_some_and(|has| has < state.head) {
+            return None;
+        }
+        let member = Arc::new(make(state.next_member));
+        state.next_member += 1;
+        first(&state, &member);
+        Arc::make_mut(&mut state.readers).push(Arc::clone(&member));
+        Some(member)
+    }
+
+    /// A participant has one more connection. With the first one it is present, and everybody is told; one that comes
+    /// later is told by itself.
+    pub(crate) fn join(&self, participant: &Arc<str>, member: &Member) {
+        let mut state = self.state();
+        if let Some(presence) = state.roster.get_mut(participant) {
+            presence.connections += 1;
+            let body = presence_body(participant, "join", &presence.metadata, None);
+            drop(state);
+            pipeline::send(
+                self,
+                member,
+                pipeline::frame(&encode_message("ephemeral", None, &body, None, false), None),
+                None,
+            );
+            return;
+        }
+        let notes = presence::notes(&self.name, participant);
+        let arrival = notes.arrival.clone();
+        let metadata: Arc<str> = "{}".into();
+        let presence = Presence {
+            metadata: Arc::clone(&metadata),
+            handle: None,
+            connections: 1,
+            joined_ms: clock::now_ms(),
+            notes,
+            offer: None,
+        };
+        state.roster.insert(Arc::clone(participant), presence);
+        let body = presence_body(participant, "join", &metadata, None);
+        self.enqueue(Item { presence: Some(arrival), ..Item::new(body, true) });
+    }
+
+    /// A connection is gone. With its last one the participant leaves: its methods are not offered any more, and what was
+    /// asked of it fails.
+    pub(crate) fn leave(self: &Arc<Self>, participant: &Arc<str>, member: &Member, how: Leave) {
+        let mut state = self.state();
+        Arc::make_mut(&mut state.readers).retain(|reader| reader.id != member.id);
+        let Some(presence) = state.roster.get_mut(participant) else { return };
+        presence.connections -= 1;
+        if presence.connections > 0 {
+            return;
+        }
+        let Some(presence) = state.roster.remove(participant) else { return };
+        let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
+        let Notes { departure, key, .. } = presence.notes;
+        self.enqueue(Item { presence: Some(departure), key: Some(key), ..Item::new(body, true) });
+        let orphaned = state.calls.provider_left(participant);
+        for call in orphaned {
+            self.enqueue(call.failure(
+                "provider-offline",
+                &format!("the participant \"{participant}\" left in the middle of the call"),
+            ));
+        }
+        let abandoned = state.calls.caller_left(participant);
+        drop(state);
+        for id in abandoned.into_iter().filter_map(|call| call.routed) {
+            self.hub.router.cancel(id, CancelReason::Disconnected, |_| true);
+        }
+        if let Some(offer) = presence.offer {
+            offer.withdraw(participant);
+        }
+    }
+
+    /// Hands a message over; from here on its place in the order is settled. Called with the state locked where the
+    /// order depends on that.
+    pub(crate) fn enqueue(&self, item: Item) {
+        self.on_way.fetch_add(1, Ordering::AcqRel);
+        // Fails when the channel is let go of, which nobody who has it can see.
+        let _ = self.items.send(item);
+    }
+
+    /// Waits for a place in the queue.
+    pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).acquire_owned().await.ok()
+    }
+
+    /// A place in the queue, if there is one.
+    pub(crate) fn place_now(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
+    }
+
+    /// A message is out. Returns those who are to be sent it.
+    pub(crate) fn released(&self, id: Option<u64>, message_id: Option<&str>) -> Arc<Vec<Arc<Member>>> {
+        let mut state = self.state();
+        if let Some(id) = id {
+            state.head = state.head.max(id);
+            if let Some(message_id) = message_id {
+                state.authors.confirm(message_id);
+            }
+        }
+        Arc::clone(&state.readers)
+    }
+
+    /// Sends a frame to one connection.
+    pub(crate) fn tell(&self, member: u64, frame: String) {
+        let reader = self.state().readers.iter().find(|reader| reader.id == member).cloned();
+        if let Some(reader) = reader {
+            pipeline::send(self, &reader, pipeline::frame(&frame, None), None);
+        }
+    }
+
+    /// Answers a message that was stored before: with the first one's id, if that was the same sender's.
+    pub(crate) fn answer_duplicate(self: Arc<Self>, item: Item, appended: Option<Appended>) {
+        let Some(appended) = appended else { return };
+        tokio::spawn(async move {
+            let first = self.hub.log.read(&self.stream, appended.seq - 1, 1).await.unwrap_or_default();
+            let author = first.first().and_then(|entry| sender_of(&entry.body));
+            let sender = sender_of(item.body.as_bytes());
+            if let (Some(author), Some(message)) = (&author, &item.message_id) {
+                self.state().authors.correct(message, author);
+            }
+            let same = author == sender;
+            if let Some((from, reference)) = item.from {
+                self.tell(
+                    from,
+                    if same {
+                        encode_message("persisted", Some(appended.seq), &item.body, reference, true)
+                    } else {
+                        encode_error("another participant has used this id", "conflict", reference)
+                    },
+                );
+            }
+            if let Some(answer) = item.answer {
+                let conflict = || StoreError {
+                    kind: sa_core::store::StoreErrorKind::Conflict,
+                    message: "another participant has used this id".into(),
+                };
+                let _ = answer.send(if same { Ok(appended) } else { Err(conflict()) });
+            }
+        });
+    }
+
+    /// Takes the next numbers for attachments without an id of their own.
+    pub(crate) async fn number_attachments(&self, count: u64) -> Result<u64, StoreError> {
+        let mut about = self.about.lock().await;
+        let next = About { numbered: about.numbered + count, ..about.clone() };
+        self.hub.write_about(&self.name, &next).await?;
+        let first = about.numbered + 1;
+        *about = next;
+        Ok(first)
+    }
+
+    /// The notes of everybody who is here.
+    pub(crate) fn presences(&self) -> Vec<Bytes> {
+        self.state().roster.values().map(|presence| presence.notes.arrival.clone()).collect()
+    }
+
+    /// Whether nobody is here, and nothing is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.roster.is_empty() && state.readers.is_empty() && self.on_way.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Those who offer methods.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = &MethodLink> {
+        self.roster.values().filter_map(|presence| presence.offer.as_ref()).map(|offer| offer.provider().link())
+    }
+}
+
+/// The message that says who came, changed or left.
+pub(crate) fn presence_body(participant: &str, action: &str, metadata: &str, reason: Option<&str>) -> String {
+    encode_body(&Envelope {
+        kind: "presence",
+        payload: &payload(action, metadata, reason),
+        sender: participant,
+        at_ms: clock::now_ms(),
+        sender_metadata: metadata,
+        attachments: &[],
+    })
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! What a channel has stored, read back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sa_core::store::{Bounds, Entry, StoreError};
+use sa_protocol::channel::encode_message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::Channel;
+use crate::attachments;
+
+/// The most messages on a page.
+const MAX_PAGE: usize = 500;
+/// A page ends when it has become this large.
+const MAX_PAGE_BYTES: usize = 4 << 20;
+
+/// A stored message.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    pub id: u64,
+    /// JSON: the envelope without what differs between readers.
+    pub(crate) body: Bytes,
+    /// The file with its attachments.
+    pub(crate) file: Option<Arc<str>>,
+}
+
+/// Some stored messages, oldest first.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub messages: Vec<Box<RawValue>>,
+    /// Whether there are older ones.
+    pub more: bool,
+}
+
+impl Stored {
+    pub(crate) fn of(entry: &Entry) -> Option<Self> {
+        let id = entry.seq;
+        if entry.body.first() != Some(&b'@') {
+            return Some(Self { id, body: entry.body.clone(), file: None });
+        }
+        let end = entry.body.iter().position(|byte| *byte == b'\n')?;
+        let file = std::str::from_utf8(&entry.body[1..end]).ok()?.into();
+        Some(Self { id, body: entry.body.slice(end + 1..), file: Some(file) })
+    }
+
+    /// The message as JSON.
+    pub(crate) fn json(&self) -> Option<String> {
+        let body = std::str::from_utf8(&self.body).ok()?;
+        Some(encode_message("replay", Some(self.id), body, None, false))
+    }
+}
+
+impl Channel {
+    /// The first and the last message that it still has.
+    pub async fn bounds(&self) -> Result<Bounds, StoreError> {
+        self.hub.log.bounds(&self.stream).await
+    }
+
+    /// The messages before `before`, or the latest.
+    pub async fn page(&self, before: Option<u64>, limit: usize) -> Result<Page, StoreError> {
+        let entries =
+            self.hub.log.read_back(&self.stream, before.unwrap_or(u64::MAX), limit.clamp(1, MAX_PAGE)).await?;
+        let mut messages: Vec<Box<RawValue>> = Vec::with_capacity(entries.len());
+        let (mut bytes, mut oldest) = (0, before.unwrap_or(0));
+        for entry in &entries {
+            bytes += entry.body.len();
+            if bytes > MAX_PAGE_BYTES && !messages.is_empty() {
+                break;
+            }
+            oldest = entry.seq;
+            let json = Stored::of(entry).and_then(|stored| stored.json());
+            messages.extend(json.and_then(|json| RawValue::from_string(json).ok()));
+        }
+        messages.reverse();
+        let first = self.bounds().await?.first;
+        Ok(Page { messages, more: !entries.is_empty() && oldest > first })
+    }
+
+    /// The id of the last stored message, as it grows.
+    pub fn follow(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.hub.log.follow(&self.stream)
+    }
+
+    /// Stored messages after `after`, oldest first, each with its id.
+    pub async fn since(&self, after: u64) -> Result<Vec<(u64, String)>, StoreError> {
+        let stored = self.after(after, MAX_PAGE).await?;
+        Ok(stored.iter().filter_map(|stored| Some((stored.id, stored.json()?))).collect())
+    }
+
+    /// Stored messages after `after`, oldest first.
+    pub(crate) async fn after(&self, after: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
+        let entries = self.hub.log.read(&self.stream, after, limit).await?;
+        Ok(entries.iter().filter_map(Stored::of).collect())
+    }
+
+    /// The bytes of a message's attachments.
+    pub(crate) async fn attached(&self, stored: &Stored) -> Option<Bytes> {
+        let file = stored.file.as_ref()?;
+        attachments::read(&self.hub.options.attachments, &self.epoch, file).await.ok()
+    }
+
+    /// One attachment of a message: its type and its bytes.
+    pub async fn attachment(&self, message: u64, attachment: &str) -> Result<Option<(String, Bytes)>, StoreError> {
+        let Some(stored) =
+            self.after(message.saturating_sub(1), 1).await?.into_iter().find(|stored| stored.id == message)
+        else {
+            return Ok(None);
+        };
+        let Some(bytes) = self.attached(&stored).await else { return Ok(None) };
+        let mut at = 0_usize;
+        for meta in attachments::described(&stored.body) {
+            let end = at.saturating_add(meta.size as usize);
+            if meta.id.as_deref() == Some(attachment) {
+                return Ok((end <= bytes.len()).then(|| (meta.mime_type, bytes.slice(at..end))));
+            }
+            at = end;
+        }
+        Ok(None)
+    }
+}
+
+/// Who sent a stored message.
+pub(crate) fn sender_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Shape<'a> {
+        #[serde(borrow)]
+        sender_id: Cow<'a, str>,
+    }
+    let json = match body.first() {
+        Some(b'@') => &body[body.iter().position(|byte| *byte == b'\n')? + 1..],
+        _ => body,
+    };
+    serde_json::from_slice::<Shape<'_>>(json).ok().map(|shape| shape.sender_id.into_owned())
+}

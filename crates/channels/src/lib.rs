@@ -1,0 +1,350 @@
+//! Channels: rooms in which agents, workers, web pages and people talk, see who is there, and call each other's methods.
+//!
+//! [`Channels::serve`] takes an upgraded socket through its life: what it missed, `ready`, its presence, its messages, its
+//! leaving. The way of a message: `session` reads the frame → `publish` checks it → `pipeline` stores it and sends
+//! it to everybody, in one order. Who may connect, and to do what, has been decided before and arrives as an [`Admission`].
+//!
+//! The methods that a participant advertises are tools in the channel's scope (`methods`): whoever sees the channel can
+//! call them from any surface. What participants call on each other passes through as messages, and is watched over by
+//! `calls`.
+
+mod attachments;
+mod authors;
+mod calls;
+mod channel;
+mod history;
+mod methods;
+mod pipeline;
+mod presence;
+mod publish;
+mod session;
+mod tools;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::ws::WebSocket;
+use sa_core::store::{Expect, Log, Records, Retention, StoreError};
+use sa_core::{Principal, Router, clock};
+use sa_protocol::channel::is_channel_name;
+use sa_socket::Liveness;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+pub use channel::{Channel, Participant};
+pub use history::{Page, Stored};
+pub use publish::{Draft, Published, Refusal, Sender};
+
+/// The provider kind of participants, in addresses and lists.
+pub const KIND: &str = "participant";
+
+/// The participant that stands for the gateway's own tools. Nobody else has this id.
+pub const GATEWAY: &str = "switchboard";
+
+/// What the exposed names of methods begin with.
+const PREFIX: &str = "pubsub";
+
+/// The documents about channels, by name.
+const BUCKET: &str = "channels";
+
+#[derive(Debug, Clone)]
+pub struct ChannelOptions {
+    pub liveness: Liveness,
+    /// The largest JSON of a message.
+    pub max_message_bytes: usize,
+    /// All attachments of a message together.
+    pub max_attachment_bytes: usize,
+    /// What may wait for a participant that reads slowly.
+    pub max_queue_bytes: usize,
+    /// Messages that one connection may send in a second.
+    pub max_rate: u32,
+    pub max_channels: usize,
+    /// How many messages each channel keeps.
+    pub keep_messages: u64,
+    /// For how many days each channel keeps messages.
+    pub keep_days: u64,
+    /// Calls that one participant may be given at once by the other surfaces.
+    pub max_pending: usize,
+    /// Where attachments are kept.
+    pub attachments: PathBuf,
+}
+
+impl ChannelOptions {
+    /// The largest frame that a participant may send.
+    pub fn max_frame_bytes(&self) -> usize {
+        self.max_message_bytes + self.max_attachment_bytes + sa_protocol::channel::binary::HEADER
+    }
+}
+
+/// What a token may do in a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    pub read: bool,
+    pub publish: bool,
+    pub call: bool,
+    /// Deleting it.
+    pub admin: bool,
+}
+
+/// By what right a participant connects.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    pub principal: Arc<Principal>,
+    pub rights: Rights,
+    /// Fires when the token does not count any more.
+    pub revoked: CancellationToken,
+}
+
+/// How a participant comes in.
+#[derive(Debug, Clone)]
+pub struct Entrance {
+    pub channel: String,
+    /// The last message that it has, if it has been here before.
+    pub since: Option<u64>,
+    /// Of which history that is.
+    pub epoch: Option<String>,
+    /// Whether it takes the roster as one document.
+    pub snapshot: bool,
+}
+
+/// All channels of this gateway.
+pub struct Channels {
+    log: Arc<dyn Log>,
+    records: Arc<dyn Records>,
+    router: Arc<Router>,
+    options: ChannelOptions,
+    shutdown: CancellationToken,
+    open: Mutex<HashMap<Arc<str>, Arc<Channel>>>,
+    /// Held while one is opened, so that it is opened once.
+    opening: tokio::sync::Mutex<()>,
+}
+
+/// What is known of a channel beside its messages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct About {
+    /// Names this history: ids of another one mean nothing here.
+    epoch: String,
+    created_ms: i64,
+    /// How many attachments the server has numbered.
+    #[serde(default)]
+    numbered: u64,
+}
+
+/// A channel in a list.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    pub name: String,
+    pub participants: usize,
+    pub created_ms: i64,
+    pub first_id: u64,
+    pub last_id: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    #[error("there is no such channel")]
+    Missing,
+    #[error("somebody is in the channel")]
+    Occupied,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("a channel's name has 1 to 200 bytes of visible text")]
+    Name,
+    #[error("there are {0} channels, which is as many as this gateway keeps")]
+    TooMany(usize),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Channels {
+    /// Takes up the channels where they were left. Whoever was there when the gateway ended is written down as gone.
+    pub async fn open(
+        log: Arc<dyn Log>,
+        records: Arc<dyn Records>,
+        router: Arc<Router>,
+        options: ChannelOptions,
+        shutdown: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        presence::lay_ghosts(&log).await?;
+        let (open, opening) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Arc::new(Self { log, records, router, options, shutdown, open, opening }))
+    }
+
+    /// Serves one participant until its connection ends.
+    pub fn serve(
+        self: Arc<Self>,
+        socket: WebSocket,
+        admission: Admission,
+        entrance: Entrance,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (socket, admission, entrance) = (Box::new(socket), Box::new(admission), Box::new(entrance));
+        async move { session::run(&self, socket, *admission, *entrance).await }
+    }
+
+    /// The channel of this name, which begins to exist with this.
+    pub async fn channel(self: &Arc<Self>, name: &str) -> Result<Arc<Channel>, OpenError> {
+        if !is_channel_name(name) {
+            return Err(OpenError::Name);
+        }
+        if let Some(channel) = self.opened().get(name) {
+            return Ok(Arc::clone(channel));
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(channel) = self.opened().get(name) {
+            return Ok(Arc::clone(channel));
+        }
+        let about = match self.about(name).await? {
+            Some(about) => about,
+            None => self.create(name).await?,
+        };
+        let channel = Channel::open(Arc::clone(self), name, &about).await?;
+        self.opened().insert(name.into(), Arc::clone(&channel));
+        Ok(channel)
+    }
+
+    /// The channel of this name, if there is one.
+    pub async fn existing(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, OpenError> {
+        if self.opened().get(name).is_none() && self.about(name).await?.is_none() {
+            return Ok(None);
+        }
+        self.channel(name).await.map(Some)
+    }
+
+    /// Every channel that there is, by name.
+    pub async fn list(&self) -> Result<Vec<Summary>, StoreError> {
+        let mut list = Vec::new();
+        for (name, record) in self.records.list(BUCKET).await? {
+            let Ok(about) = serde_json::from_slice::<About>(&record.value) else { continue };
+            let bounds = self.log.bounds(&stream(&name)).await?;
+            let participants = self.opened().get(&*name).map_or(0, |channel| channel.roster().len());
+            let (first_id, last_id) = (bounds.first, bounds.last);
+            list.push(Summary { name, participants, created_ms: about.created_ms, first_id, last_id });
+        }
+        Ok(list)
+    }
+
+    /// The largest frame that a participant may send.
+    pub fn max_frame_bytes(&self) -> usize {
+        self.options.max_frame_bytes()
+    }
+
+    /// Deletes a channel that nobody is in, with all that was said there. One of the same name is another one.
+    pub async fn delete(&self, name: &str) -> Result<(), DeleteError> {
+        // Nobody can come in meanwhile.
+        let _opening = self.opening.lock().await;
+        let about = self.about(name).await?.ok_or(DeleteError::Missing)?;
+        {
+            let mut open = self.opened();
+            if open.get(name).is_some_and(|channel| Arc::strong_count(channel) > 1 || !channel.is_idle()) {
+                return Err(DeleteError::Occupied);
+            }
+            open.remove(name);
+        }
+        self.log.trim(&stream(name), Retention { entries: Some(0), since_ms: None }).await?;
+        self.records.delete(BUCKET, name).await?;
+        attachments::delete_all(&self.options.attachments, &about.epoch).await;
+        Ok(())
+    }
+
+    /// How many participants are here, each counted once for each channel.
+    pub fn online(&self) -> usize {
+        self.opened().values().map(|channel| channel.roster().len()).sum()
+    }
+
+    /// Deletes what is older than channels keep, and lets go of channels that nobody is in.
+    pub async fn keep_house(&self) {
+        let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep_days.saturating_mul(86_400_000));
+        let keep = Retention { entries: Some(self.options.keep_messages), since_ms: Some(since_ms) };
+        let names = self.records.list(BUCKET).await.unwrap_or_default();
+        for (name, record) in names {
+            let Ok(About { epoch, .. }) = serde_json::from_slice(&record.value) else { continue };
+            let stream = stream(&name);
+            let trimmed = async {
+                self.log.trim(&stream, keep).await?;
+                self.log.bounds(&stream).await
+            };
+            match trimmed.await {
+                Ok(bounds) => attachments::sweep(&self.options.attachments, &epoch, bounds.first).await,
+                Err(error) => warn!(channel = name, %error, "cannot delete old messages"),
+            }
+        }
+        self.opened().retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_idle());
+        let here = || self.opened().values().flat_map(|channel| channel.presences()).collect();
+        if let Err(error) = presence::compact(&self.log, here).await {
+            warn!(%error, "cannot compact the list of who is present");
+        }
+    }
+
+    async fn about(&self, name: &str) -> Result<Option<About>, StoreError> {
+        if !is_channel_name(name) {
+            return Ok(None);
+        }
+        let record = self.records.get(BUCKET, name).await?;
+        Ok(record.and_then(|record| serde_json::from_slice(&record.value).ok()))
+    }
+
+    async fn create(&self, name: &str) -> Result<About, OpenError> {
+        let known = self.records.list(BUCKET).await?.len();
+        if known >= self.options.max_channels {
+            return Err(OpenError::TooMany(known));
+        }
+        let epoch = uuid::Uuid::new_v4().simple().to_string();
+        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0 };
+        self.write_about(name, &about).await?;
+        Ok(about)
+    }
+
+    async fn write_about(&self, name: &str, about: &About) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(about).unwrap_or_default().into();
+        self.records.put(BUCKET, name, value, Expect::Anything).await.map(drop)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Channel>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels").field("open", &self.opened().len()).finish_non_exhaustive()
+    }
+}
+
+/// Closes a socket that may not come in, with the protocol's code for it.
+pub async fn refuse(socket: WebSocket, code: u16, reason: &'static str) {
+    session::refuse(socket, &sa_socket::Close::new(code, reason)).await;
+}
+
+/// Where a channel's messages are in the log.
+fn stream(channel: &str) -> String {
+    format!("channel:{channel}")
+}
+
+/// How long a call between participants is watched over. Its caller has a limit of its own, which is shorter.
+const CALL_MEMORY: Duration = Duration::from_secs(3_600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Ten thousand participants are ten thousand of these.
+    #[test]
+    fn an_idle_participant_is_a_small_future() {
+        let size = size_of_future(|channels: Arc<Channels>, socket, admission, entrance| {
+            channels.serve(socket, admission, entrance)
+        });
+        assert!(size <= 1_800, "{size} bytes");
+    }
+}

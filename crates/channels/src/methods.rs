@@ -1,0 +1,284 @@
+//! Methods that participants advertise become tools in the channel's scope.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use sa_core::directory::{Attach, Registration};
+use sa_core::link::{Link, LinkProvider};
+use sa_core::{
+    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, GrantId, Output, ProviderId, RawJson, Schema, Scope,
+    Tool, Update, clock,
+};
+use sa_protocol::channel::{Envelope, encode_body};
+use sa_protocol::push_string;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tracing::warn;
+
+use crate::calls::GATEWAY_METADATA;
+use crate::channel::Channel;
+use crate::pipeline::Item;
+use crate::{KIND, PREFIX};
+
+/// The most methods of one participant.
+const MAX_METHODS: usize = 256;
+const MAX_DESCRIPTION: usize = 8_192;
+
+/// What the gateway reads of a participant's metadata. The rest passes through.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata<'a> {
+    pub(crate) handle: Option<String>,
+    #[serde(borrow, default)]
+    pub(crate) methods: Vec<Method<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Method<'a> {
+    pub(crate) name: String,
+    description: Option<String>,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+    #[serde(borrow)]
+    returns: Option<&'a RawValue>,
+    /// Milliseconds.
+    timeout: Option<f64>,
+}
+
+impl<'a> Metadata<'a> {
+    pub(crate) fn read(json: &'a str) -> Result<Self, String> {
+        let metadata: Self =
+            serde_json::from_str(json).map_err(|error| format!("the metadata cannot be read: {error}"))?;
+        if metadata.methods.len() > MAX_METHODS {
+            return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
+        }
+        let bad = |text: &String| text.is_empty() || text.len() > 128 || text.contains(char::is_control);
+        if metadata.handle.as_ref().is_some_and(bad) || metadata.methods.iter().any(|method| bad(&method.name)) {
+            return Err("a handle and a method's name have 1 to 128 bytes of visible text".into());
+        }
+        Ok(metadata)
+    }
+}
+
+/// What a participant offers.
+pub(crate) struct Offer {
+    methods: Vec<String>,
+    provider: Arc<LinkProvider<MethodLink>>,
+    registration: Option<Registration>,
+}
+
+impl Offer {
+    /// Offers the methods of a participant in its channel, in place of what it offered before.
+    pub(crate) fn make(
+        before: Option<Self>,
+        channel: &Arc<Channel>,
+        participant: &Arc<str>,
+        metadata: &Metadata<'_>,
+    ) -> Option<Self> {
+        if before.is_none() && metadata.methods.is_empty() {
+            return None;
+        }
+        let methods = metadata.methods.iter().map(|method| method.name.clone()).collect();
+        let catalog = catalog(participant, metadata);
+        if let Some(Self { provider, registration: Some(registration), .. }) = before {
+            registration.publish(catalog);
+            return Some(Self { methods, provider, registration: Some(registration) });
+        }
+        let link = MethodLink {
+            channel: Arc::downgrade(channel),
+            participant: Arc::clone(participant),
+            callers: Mutex::default(),
+        };
+        let provider = Arc::new(LinkProvider::new(link));
+        let attach = Attach {
+            id: ProviderId::new(KIND, &format!("{}/{participant}", channel.name)),
+            scope: Scope::Channel(Arc::clone(&channel.name)),
+            // One for all in the channel: who is who has been settled by their tokens, and their names by the directory.
+            grant: GrantId(format!("channel:{}", channel.name).into()),
+            provider: Arc::clone(&provider) as Arc<dyn sa_core::Provider>,
+            catalog,
+            max_running: channel.hub.options.max_pending,
+            about: RawJson::empty_object(),
+            may_take_over: true,
+        };
+        let registration = channel
+            .hub
+            .router
+            .directory()
+            .attach(attach)
+            .inspect_err(|error| warn!(%participant, %error, "methods cannot be offered"))
+            .ok();
+        Some(Self { methods, provider, registration })
+    }
+
+    pub(crate) fn has(&self, method: &str) -> bool {
+        self.methods.iter().any(|name| name == method)
+    }
+
+    pub(crate) fn provider(&self) -> &Arc<LinkProvider<MethodLink>> {
+        &self.provider
+    }
+
+    /// The participant is gone: its methods with it, and what was asked of it fails at once.
+    pub(crate) fn withdraw(self, participant: &str) {
+        if let Some(registration) = self.registration {
+            registration.withdraw();
+        }
+        self.provider.close(&format!("the participant \"{participant}\" left in the middle of the call"));
+    }
+}
+
+fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
+    // A dotted name would be a claim on a space of names. Such a method can be called in the channel alone.
+    let usable = metadata.methods.iter().filter(|method| sa_core::naming::is_exposable(&method.name));
+    let tools = usable.map(|method| Tool {
+        name: method.name.as_str().into(),
+        wish: format!("{PREFIX}_{participant}_{}", method.name),
+        description: method.description.as_deref().map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].into()),
+        input: method.parameters.and_then(readable).map(Schema::new),
+        output_schema: method.returns.and_then(readable),
+        timeout: method.timeout.filter(|ms| (1.0..1e10).contains(ms)).map(|ms| Duration::from_millis(ms as u64)),
+        ..Tool::named(&method.name)
+    });
+    Catalog { tools: tools.collect(), prefixes: Vec::new(), bare_names: false, preferred: false }
+}
+
+fn readable(raw: &RawValue) -> Option<RawJson> {
+    let json = RawJson::parse(raw.get()).ok()?;
+    json.to_value().ok().filter(serde_json::Value::is_object).map(|_| json)
+}
+
+/// Asks a participant by a message in its channel.
+#[derive(Debug)]
+pub(crate) struct MethodLink {
+    channel: Weak<Channel>,
+    participant: Arc<str>,
+    /// Who asked, for as long as the answer is due.
+    callers: Mutex<HashMap<CallId, Arc<str>>>,
+}
+
+impl MethodLink {
+    /// Who waits for this call, if it is one of this participant's.
+    pub(crate) fn caller(&self, call: &str) -> Option<Arc<str>> {
+        let id = call.parse().ok()?;
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn forget(&self, id: CallId) -> Option<Arc<str>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+}
+
+impl Link for MethodLink {
+    fn send_request(&self, call: &Call) -> Result<(), CallError> {
+        let gone = || CallError::undelivered(format!("the participant \"{}\" is not here", self.participant));
+        let channel = self.channel.upgrade().ok_or_else(gone)?;
+        let permit = channel.place_now().ok_or_else(|| {
+            CallError::new(CallErrorKind::Overloaded, format!("the channel \"{}\" has too much to do", channel.name))
+        })?;
+        let mut payload = format!("{{\"callId\":\"{}\",\"methodName\":", call.id);
+        push_string(&mut payload, &call.tool);
+        payload.push_str(",\"providerId\":");
+        push_string(&mut payload, &self.participant);
+        payload.push_str(",\"args\":");
+        payload.push_str(call.args.as_str());
+        payload.push('}');
+        let caller = Arc::clone(&call.principal.name);
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(call.id, Arc::clone(&caller));
+        let body = message("method-call", &payload, &caller, &channel.metadata_of(&caller));
+        channel.enqueue(Item { permit: Some(permit), ..Item::new(body, true) });
+        Ok(())
+    }
+
+    fn send_cancel(&self, id: CallId, _: CancelReason) {
+        if let (Some(channel), Some(caller)) = (self.channel.upgrade(), self.forget(id)) {
+            let body =
+                message("method-cancel", &format!("{{\"callId\":\"{id}\"}}"), &caller, &channel.metadata_of(&caller));
+            channel.enqueue(Item::new(body, true));
+        }
+    }
+}
+
+fn message(kind: &str, payload: &str, sender: &str, sender_metadata: &str) -> String {
+    encode_body(&Envelope { kind, payload, sender, at_ms: clock::now_ms(), sender_metadata, attachments: &[] })
+}
+
+impl Channel {
+    /// What the roster says about somebody, or that the gateway speaks for them.
+    pub(crate) fn metadata_of(&self, participant: &str) -> Arc<str> {
+        self.state()
+            .roster
+            .get(participant)
+            .map_or_else(|| GATEWAY_METADATA.into(), |presence| Arc::clone(&presence.metadata))
+    }
+}
+
+/// A result, as a participant writes it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MethodResult<'a> {
+    pub(crate) call_id: String,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    pub(crate) complete: Option<bool>,
+    is_error: Option<bool>,
+    progress: Option<f64>,
+}
+
+impl MethodResult<'_> {
+    /// Passes the result on to whoever made the call on another surface. `false` when the participant was not asked.
+    pub(crate) fn deliver(&self, provider: &LinkProvider<MethodLink>, attachments: Vec<sa_core::Attachment>) -> bool {
+        let Ok(id) = self.call_id.parse::<CallId>() else { return false };
+        let content = self.content.map_or_else(RawJson::null, RawJson::from);
+        if self.complete == Some(true) || self.is_error == Some(true) {
+            provider.link().forget(id);
+            let outcome = match self.is_error {
+                Some(true) => Err(failure(&content)),
+                _ => Ok(Output::from_provider(content, attachments)),
+            };
+            return provider.complete(id, outcome);
+        }
+        let mut known = true;
+        if let Some(progress) = self.progress {
+            known = provider.update(id, Update::Progress { progress, total: Some(100.0), message: None });
+        }
+        if self.content.is_some() || !attachments.is_empty() {
+            known = provider.update(id, Update::Chunk { content, attachments });
+        }
+        known
+    }
+}
+
+/// What a participant says went wrong.
+fn failure(content: &RawJson) -> CallError {
+    #[derive(Deserialize)]
+    struct Shape {
+        error: Option<String>,
+        code: Option<String>,
+    }
+    let said = serde_json::from_str::<Shape>(content.as_str()).ok();
+    let kind = match said.as_ref().and_then(|said| said.code.as_deref()) {
+        Some("validation-error") => CallErrorKind::InvalidArgs,
+        Some("method-not-found" | "provider-not-found") => CallErrorKind::NotFound,
+        Some("provider-offline") => CallErrorKind::Offline,
+        Some("timeout") => CallErrorKind::Timeout,
+        Some("cancelled") => CallErrorKind::Cancelled,
+        _ => CallErrorKind::Failed,
+    };
+    let message = said.and_then(|said| said.error).unwrap_or_else(|| "the participant reported an error".into());
+    CallError::new(kind, message)
+}
+
+/// The code of the channel protocol for what became of a call.
+pub(crate) fn code(kind: CallErrorKind) -> &'static str {
+    match kind {
+        CallErrorKind::InvalidArgs => "validation-error",
+        CallErrorKind::NotFound => "method-not-found",
+        CallErrorKind::Timeout => "timeout",
+        CallErrorKind::Cancelled => "cancelled",
+        CallErrorKind::Offline => "provider-offline",
+        CallErrorKind::NotAllowed | CallErrorKind::Failed | CallErrorKind::Overloaded | CallErrorKind::Conflict => {
+            "execution-error"
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The one place where a channel's messages get their order: what is handed over first is stored first and sent first, to
+//! everybody, whether it is stored or not.
+//!
+//! Many messages are on their way to the disk at once, and come out in the order in which they went in: the store
+//! numbers what it is given in the order in which it is given.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use axum::extract::ws::Message;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use sa_core::store::{Appended, Log, NewEntry, StoreError};
+use sa_protocol::channel::{binary, encode_error, encode_message};
+use sa_protocol::close;
+use sa_socket::{Close, Rejected};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::error;
+
+use crate::channel::{Channel, Member};
+use crate::presence;
+
+/// How many messages of a channel may be on their way at once.
+pub(crate) const IN_FLIGHT: usize = 4_096;
+
+/// A message that has been checked.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// What [`sa_protocol::channel::encode_body`] wrote.
+    pub(crate) body: String,
+    /// The bytes of its attachments, and the name of the file that has them.
+    pub(crate) attached: Option<(Bytes, Arc<str>)>,
+    pub(crate) persist: bool,
+    /// Makes it stored once.
+    pub(crate) key: Option<Arc<str>>,
+    /// The id of the message that it begins, of which its sender is the author.
+    pub(crate) message_id: Option<String>,
+    /// The connection it came from, and what its answer refers to.
+    pub(crate) from: Option<(u64, Option<i64>)>,
+    /// Who else waits for it.
+    pub(crate) answer: Option<oneshot::Sender<Result<Appended, StoreError>>>,
+    /// What is noted about presence: before a join is stored, and after a leave was.
+    pub(crate) presence: Option<Bytes>,
+    /// Its place in the queue. What the gateway itself has to say has none, and never waits.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Item {
+    pub(crate) fn new(body: String, persist: bool) -> Self {
+        Self {
+            body,
+            persist,
+            attached: None,
+            key: None,
+            message_id: None,
+            from: None,
+            answer: None,
+            presence: None,
+            permit: None,
+        }
+    }
+}
+
+pub(crate) async fn run(
+    channel: Weak<Channel>,
+    log: Arc<dyn Log>,
+    stream: Arc<str>,
+    mut items: UnboundedReceiver<Item>,
+) {
+    let mut stored = FuturesOrdered::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some((item, result)) = stored.next(), if !stored.is_empty() => release(&channel, &log, item, result),
+            item = items.recv() => {
+                let Some(item) = item else { break };
+                stored.push_back(store(Arc::clone(&log), Arc::clone(&stream), item));
+            }
+        }
+    }
+    // The channel is let go of; what it was given is still stored.
+    while let Some((item, result)) = stored.next().await {
+        release(&channel, &log, item, result);
+    }
+}
+
+async fn store(log: Arc<dyn Log>, stream: Arc<str>, item: Item) -> (Item, Result<Option<Appended>, StoreError>) {
+    if !item.persist {
+        return (item, Ok(None));
+    }
+    if let Some(note) = item.presence.as_ref().filter(|note| presence::is_arrival(note)) {
+        log.record(presence::note(note.clone()));
+    }
+    let body = match &item.attached {
+        None => Bytes::copy_from_slice(item.body.as_bytes()),
+        Some((_, file)) => format!("@{file}\n{}", item.body).into(),
+    };
+    let result = log.append(NewEntry { stream, key: item.key.clone(), body }).await;
+    (item, result.map(Some))
+}
+
+fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Result<Option<Appended>, StoreError>) {
+    if let Some(channel) = channel.upgrade() {
+        channel.on_way.fetch_sub(1, Ordering::AcqRel);
+    }
+    let appended = match result {
+        Ok(appended) => appended,
+        Err(failure) => {
+            error!(error = %failure, "a message could not be stored");
+            if let (Some(channel), Some((from, reference))) = (channel.upgrade(), item.from) {
+                let text = encode_error(&format!("the message was not stored: {failure}"), "store-error", reference);
+                channel.tell(from, text);
+            }
+            item.answer.map(|answer| answer.send(Err(failure)));
+            return;
+        }
+    };
+    if let Some(note) = item.presence.as_ref().filter(|note| !presence::is_arrival(note)) {
+        log.record(presence::note(note.clone()));
+    }
+    if let Some(channel) = channel.upgrade() {
+        let duplicate = appended.is_some_and(|appended| appended.duplicate);
+        let (kind, id) = appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
+        let bytes = item.attached.as_ref().map(|(bytes, _)| bytes);
+        let frame = |reference| frame(&encode_message(kind, id, &item.body, reference, false), bytes);
+        if duplicate {
+            // Whoever else is here has had it. Whether it was this sender's is for the store to say.
+            return channel.answer_duplicate(item, appended);
+        }
+        let readers = channel.released(id, item.message_id.as_deref());
+        let mut shared = None;
+        for member in readers.iter() {
+            let own = item.from.filter(|(from, _)| *from == member.id);
+            match own {
+                Some((_, reference)) => send(&channel, member, frame(reference), id),
+                // It has had it in what it missed, or is not to read.
+                None if !member.reads || id.is_some_and(|id| id <= member.seen) => {}
+                None => send(&channel, member, shared.get_or_insert_with(|| frame(None)).clone(), id),
+            }
+        }
+    }
+    if let (Some(answer), Some(appended)) = (item.answer, appended) {
+        let _ = answer.send(Ok(appended));
+    }
+    drop(item.permit);
+}
+
+/// A message for the wire.
+pub(crate) fn frame(json: &str, attachments: Option<&Bytes>) -> Message {
+    match attachments {
+        None => Message::Text(json.into()),
+        Some(bytes) => Message::Binary(binary::join(json, bytes).into()),
+    }
+}
+
+/// Queues a frame for a participant. One for whom there is no room is closed, and told from where to go on.
+pub(crate) fn send(channel: &Channel, member: &Member, frame: Message, id: Option<u64>) {
+    let overrun = || {
+        let last = member.last.load(Ordering::Relaxed);
+        Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={last}"))
+    };
+    match member.outbox.send_else(frame, overrun) {
+        Ok(()) => {
+            if let Some(id) = id {
+                member.last.fetch_max(id, Ordering::Relaxed);
+            }
+        }
+        Err(Rejected::Overrun) => channel.hub.router.journal().count("channel", "too_slow"),
+        Err(Rejected::Closed) => {}
+    }
+}

@@ -1,0 +1,131 @@
+//! Who is there, kept so that a crash leaves no ghosts.
+//!
+//! Every arrival is noted before it is stored in its channel, and every departure after. An arrival without its
+//! departure is somebody who was there when the gateway ended: at the next start the channel is told that they left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use sa_core::clock;
+use sa_core::store::{Log, NewEntry, Retention, StoreError};
+use sa_protocol::channel::{Envelope, encode_body};
+use sa_protocol::push_string;
+use serde::{Deserialize, Serialize};
+
+use crate::stream;
+
+const STREAM: &str = "channels:present";
+const PAGE: usize = 1_000;
+/// The list of notes is written anew when it has become this long.
+const LONG: u64 = 50_000;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Note {
+    /// Tells the presences of one participant apart.
+    n: String,
+    channel: String,
+    participant: String,
+    here: bool,
+}
+
+/// What is kept of one presence.
+#[derive(Debug, Clone)]
+pub(crate) struct Notes {
+    pub(crate) arrival: Bytes,
+    pub(crate) departure: Bytes,
+    /// Makes sure that the departure is stored once.
+    pub(crate) key: Arc<str>,
+}
+
+fn departure_key(n: &str) -> Arc<str> {
+    format!("leave:{n}").into()
+}
+
+pub(crate) fn notes(channel: &str, participant: &str) -> Notes {
+    let n = uuid::Uuid::now_v7().simple().to_string();
+    let write = |here| {
+        let note = Note { n: n.clone(), channel: channel.into(), participant: participant.into(), here };
+        serde_json::to_vec(&note).unwrap_or_default().into()
+    };
+    Notes { arrival: write(true), departure: write(false), key: departure_key(&n) }
+}
+
+pub(crate) fn is_arrival(note: &[u8]) -> bool {
+    note.ends_with(b"\"here\":true}")
+}
+
+pub(crate) fn note(body: Bytes) -> NewEntry {
+    NewEntry { stream: STREAM.into(), key: None, body }
+}
+
+/// Stores a departure for everybody who was there when the gateway ended.
+pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<(), StoreError> {
+    let mut here: BTreeMap<String, Note> = BTreeMap::new();
+    let mut after = 0;
+    loop {
+        let page = log.read(STREAM, after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        for note in page.iter().filter_map(|entry| serde_json::from_slice::<Note>(&entry.body).ok()) {
+            if note.here {
+                here.insert(note.n.clone(), note);
+            } else {
+                here.remove(&note.n);
+            }
+        }
+    }
+    let leave = payload("leave", "{}", Some("disconnect"));
+    let leaves = here.values().map(|note| {
+        let envelope = Envelope {
+            kind: "presence",
+            payload: &leave,
+            sender: &note.participant,
+            at_ms: clock::now_ms(),
+            sender_metadata: "{}",
+            attachments: &[],
+        };
+        // Stored already if the gateway ended just after it was.
+        let (stream, key) = (stream(&note.channel).into(), Some(departure_key(&note.n)));
+        log.append(NewEntry { stream, key, body: encode_body(&envelope).into() })
+    });
+    try_join_all(leaves).await?;
+    log.trim(STREAM, Retention { entries: Some(0), since_ms: None }).await.map(drop)
+}
+
+/// Writes the notes of those who are here anew and deletes the old ones, once there are many.
+/// `here` is asked after the end of the list has been noted, so that nobody is deleted who came meanwhile.
+pub(crate) async fn compact(log: &Arc<dyn Log>, here: impl FnOnce() -> Vec<Bytes>) -> Result<(), StoreError> {
+    let bounds = log.bounds(STREAM).await?;
+    if bounds.last.saturating_sub(bounds.first) < LONG {
+        return Ok(());
+    }
+    let here = here();
+    try_join_all(here.into_iter().map(|body| log.append(note(body)))).await?;
+    let now = log.bounds(STREAM).await?.last;
+    log.trim(STREAM, Retention { entries: Some(now - bounds.last), since_ms: None }).await.map(drop)
+}
+
+/// The payload of a presence message. `metadata` is JSON.
+pub(crate) fn payload(action: &str, metadata: &str, reason: Option<&str>) -> String {
+    let mut out = format!("{{\"action\":\"{action}\",\"metadata\":{metadata}");
+    if let Some(reason) = reason {
+        out.push_str(",\"leaveReason\":");
+        push_string(&mut out, reason);
+    }
+    out.push('}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arrival_is_told_from_a_departure() {
+        let Notes { arrival: here, departure: gone, .. } = notes("\"here\":true}", "x");
+        assert!(is_arrival(&here));
+        assert!(!is_arrival(&gone));
+    }
+}

@@ -1,0 +1,430 @@
+//! What a message must be before it gets its place in the order.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sa_core::call::CancelReason;
+use sa_core::{Principal, RawJson, clock};
+use sa_protocol::channel::{AttachmentMeta, Envelope, encode_body};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::authors::Verdict;
+use crate::calls::{Running, Standing};
+use crate::channel::{Channel, Member};
+use crate::history::sender_of;
+use crate::methods::{Metadata, MethodResult, Offer};
+use crate::pipeline::Item;
+use crate::{GATEWAY, Rights, attachments};
+
+/// The longest type of a message, and the longest id in a payload.
+const MAX_ID: usize = 128;
+const MAX_CLIENT_ID: usize = 128;
+const MAX_METADATA: usize = 64 << 10;
+
+/// A message that somebody wants to publish.
+#[derive(Debug, Clone)]
+pub struct Draft<'a> {
+    pub kind: Cow<'a, str>,
+    /// JSON.
+    pub payload: &'a str,
+    pub persist: bool,
+    pub client_message_id: Option<Cow<'a, str>>,
+    pub attachments: Vec<AttachmentMeta>,
+    /// The bytes of all of them.
+    pub bytes: Bytes,
+}
+
+/// Who publishes it.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    pub principal: Arc<Principal>,
+    pub rights: Rights,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// Absent for one that is not stored.
+    pub id: Option<u64>,
+    /// It had been stored before.
+    pub duplicate: bool,
+}
+
+/// Why a message was not taken. Nothing of it is stored, and nobody else sees it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What programs tell refusals apart by.
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    fn invalid(message: impl Into<String>) -> Self {
+        Self::new("validation-error", message)
+    }
+}
+
+/// What a message is about, where that matters to the channel.
+enum Subject<'a> {
+    Plain,
+    Message(String),
+    Update(String),
+    Call(MethodCall<'a>),
+    Result(MethodResult<'a>),
+    Cancel(String),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MethodCall<'a> {
+    pub(crate) call_id: String,
+    pub(crate) method_name: String,
+    provider_id: String,
+    #[serde(borrow)]
+    pub(crate) args: Option<&'a RawValue>,
+}
+
+impl<'a> Subject<'a> {
+    fn read(kind: &str, payload: &'a str) -> Result<Self, Refusal> {
+        #[derive(Deserialize)]
+        struct Id {
+            id: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Called {
+            call_id: String,
+        }
+        fn parse<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, Refusal> {
+            serde_json::from_str(payload)
+                .map_err(|error| Refusal::invalid(format!("the payload is no {kind}: {error}")))
+        }
+        let subject = match kind {
+            "message" => Self::Message(parse::<Id>(kind, payload)?.id),
+            "update-message" | "error" => Self::Update(parse::<Id>(kind, payload)?.id),
+            "method-call" => Self::Call(parse(kind, payload)?),
+            "method-result" => Self::Result(parse(kind, payload)?),
+            "method-cancel" => Self::Cancel(parse::<Called>(kind, payload)?.call_id),
+            _ => Self::Plain,
+        };
+        let id = match &subject {
+            Self::Plain => return Ok(subject),
+            Self::Message(id) | Self::Update(id) | Self::Cancel(id) => id,
+            Self::Call(call) => &call.call_id,
+            Self::Result(result) => &result.call_id,
+        };
+        if id.is_empty() || id.len() > MAX_ID {
+            return Err(Refusal::invalid(format!("an id has 1 to {MAX_ID} bytes")));
+        }
+        Ok(subject)
+    }
+}
+
+impl Channel {
+    /// Publishes for somebody who is not connected, and waits until it is on disk.
+    pub async fn publish(self: &Arc<Self>, sender: &Sender, draft: Draft<'_>) -> Result<Published, Refusal> {
+        let (answer, stored) = oneshot::channel();
+        let persist = draft.persist;
+        self.submit(sender, draft, None, Some(answer)).await?;
+        if !persist {
+            return Ok(Published { id: None, duplicate: false });
+        }
+        match stored.await {
+            Ok(Ok(appended)) => Ok(Published { id: Some(appended.seq), duplicate: appended.duplicate }),
+            Ok(Err(error)) if error.kind == sa_core::store::StoreErrorKind::Conflict => {
+                Err(Refusal::new("conflict", error.message))
+            }
+            Ok(Err(error)) => Err(Refusal::new("store-error", error.message)),
+            Err(_) => Err(Refusal::new("store-error", "the gateway is shutting down")),
+        }
+    }
+
+    /// Checks a message and gives it its place. Waits while the channel has as much to do as it can.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        sender: &Sender,
+        draft: Draft<'_>,
+        from: Option<(u64, Option<i64>)>,
+        answer: Option<oneshot::Sender<Result<sa_core::store::Appended, sa_core::store::StoreError>>>,
+    ) -> Result<(), Refusal> {
+        let name = &sender.principal.name;
+        let subject = self.check(sender, &draft).await?;
+        let (attached, described) = self.attach(&draft).await?;
+        let key = match &subject {
+            Subject::Message(id) if draft.persist => Some(format!("m:{id}")),
+            Subject::Call(call) if draft.persist => Some(format!("call:{}", call.call_id)),
+            _ => draft.client_message_id.as_ref().map(|id| format!("c:{name}:{id}")),
+        };
+        let Some(permit) = self.place().await else { return Err(Refusal::new("store-error", "the channel is closed")) };
+
+        let mut state = self.state();
+        let metadata = state.roster.get(name).map_or_else(|| "{}".into(), |presence| Arc::clone(&presence.metadata));
+        let body = encode_body(&Envelope {
+            kind: &draft.kind,
+            payload: draft.payload,
+            sender: name,
+            at_ms: clock::now_ms(),
+            sender_metadata: &metadata,
+            attachments: &described,
+        });
+        let mut item = Item { attached, from, answer, permit: Some(permit), ..Item::new(body, draft.persist) };
+        item.key = key.filter(|_| draft.persist).map(Into::into);
+        let mut after = None;
+        match &subject {
+            Subject::Message(id) => {
+                state.authors.begin(id, name, !draft.persist);
+                item.message_id = Some(id.clone());
+            }
+            Subject::Call(call) => {
+                let running = Running {
+                    id: call.call_id.clone(),
+                    caller: Arc::clone(name),
+                    provider: call.provider_id.as_str().into(),
+                    persist: draft.persist,
+                    since: Instant::now(),
+                    routed: None,
+                };
+                let lacking = match state.roster.get(&*call.provider_id) {
+                    _ if call.provider_id == GATEWAY => None,
+                    None => {
+                        Some(("provider-not-found", format!("there is no participant \"{}\" here", call.provider_id)))
+                    }
+                    Some(presence) if presence.offer.as_ref().is_some_and(|offer| offer.has(&call.method_name)) => None,
+                    Some(_) => Some((
+                        "method-not-found",
+                        format!("\"{}\" has no method \"{}\"", call.provider_id, call.method_name),
+                    )),
+                };
+                match lacking {
+                    Some((code, message)) => after = Some(running.failure(code, &message)),
+                    None if call.provider_id == GATEWAY => {}
+                    None => state.calls.begin(running).map_err(|why| Refusal::new("conflict", why))?,
+                }
+            }
+            Subject::Result(result) => {
+                let standing = state.calls.result(&result.call_id, name, result.complete == Some(true));
+                match standing {
+                    Standing::Right => {}
+                    Standing::Foreign => {
+                        return Err(Refusal::new("not-allowed", "somebody else was asked for this result"));
+                    }
+                    Standing::Ended => return Err(Refusal::new("conflict", "this call has ended already")),
+                    Standing::Unknown => {
+                        let provider = state.roster.get(name).and_then(|presence| presence.offer.as_ref());
+                        let parts = parts(&described, &draft.bytes);
+                        let delivered = provider.is_some_and(|offer| result.deliver(offer.provider(), parts));
+                        if !delivered {
+                            return Err(Refusal::new("not-allowed", "there is no such call for this participant"));
+                        }
+                    }
+                }
+            }
+            Subject::Cancel(call) => match state.calls.cancel(call, name) {
+                (Standing::Right, Some(running)) => {
+                    if let Some(id) = running.routed {
+                        self.hub.router.cancel(id, CancelReason::Requested, |_| true);
+                    }
+                }
+                (Standing::Foreign, _) => return Err(only_the_caller()),
+                // One that was made on another surface is known to its provider alone.
+                (Standing::Unknown, _)
+                    if state.offers().any(|link| link.caller(call).is_some_and(|who| who != *name)) =>
+                {
+                    return Err(only_the_caller());
+                }
+                _ => {}
+            },
+            Subject::Plain | Subject::Update(_) => {}
+        }
+        self.enqueue(item);
+        if let Some(after) = after {
+            self.enqueue(after);
+        }
+        drop(state);
+        if let Subject::Call(call) = &subject
+            && call.provider_id == GATEWAY
+        {
+            self.run_tool(sender, call, draft.persist);
+        }
+        Ok(())
+    }
+
+    /// Everything that can be said about a message without its place in the order.
+    async fn check<'a>(&self, sender: &Sender, draft: &Draft<'a>) -> Result<Subject<'a>, Refusal> {
+        let (rights, kind) = (sender.rights, &*draft.kind);
+        let allowed = if kind == "method-call" { rights.call } else { rights.publish };
+        if !allowed {
+            return Err(Refusal::new("not-allowed", format!("the token may not send a {kind} in this channel")));
+        }
+        if kind.is_empty() || kind.len() > MAX_ID || kind.contains(char::is_control) {
+            return Err(Refusal::invalid(format!("a type has 1 to {MAX_ID} bytes of visible text")));
+        }
+        if kind == "presence" {
+            return Err(Refusal::new("not-allowed", "presence is what the server sees, not what a participant says"));
+        }
+        let max = self.hub.options.max_message_bytes;
+        if draft.payload.len() > max {
+            return Err(Refusal::invalid(format!(
+                "the payload has {} bytes, and {max} are allowed",
+                draft.payload.len()
+            )));
+        }
+        if let Err(error) = RawJson::parse(draft.payload) {
+            return Err(Refusal::invalid(format!("the payload cannot be read: {error}")));
+        }
+        if draft.client_message_id.as_ref().is_some_and(|id| id.is_empty() || id.len() > MAX_CLIENT_ID) {
+            return Err(Refusal::invalid(format!("a clientMessageId has 1 to {MAX_CLIENT_ID} bytes")));
+        }
+        attachments::check(&draft.attachments, draft.bytes.len(), self.hub.options.max_attachment_bytes)
+            .map_err(Refusal::invalid)?;
+        let subject = Subject::read(kind, draft.payload)?;
+        match &subject {
+            Subject::Update(id) => self.check_author(id, &sender.principal.name).await?,
+            Subject::Message(id) => {
+                let verdict = self.state().authors.verdict(id, &sender.principal.name);
+                if verdict == Verdict::Foreign {
+                    return Err(Refusal::new("conflict", "another participant has used this id"));
+                }
+            }
+            Subject::Result(result) => self.remember_call(&result.call_id).await?,
+            _ => {}
+        }
+        Ok(subject)
+    }
+
+    /// An update counts from the author alone. One to a message that nobody knows harms nobody: it was not stored, and the
+    /// gateway has been restarted since.
+    async fn check_author(&self, message: &str, sender: &str) -> Result<(), Refusal> {
+        let verdict = self.state().authors.verdict(message, sender);
+        let foreign = match verdict {
+            Verdict::Own => false,
+            Verdict::Foreign => true,
+            Verdict::Unknown => {
+                let found = self.hub.log.find(&self.stream, &format!("m:{message}")).await;
+                let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
+                found.and_then(|entry| sender_of(&entry.body)).is_some_and(|author| author != sender)
+            }
+        };
+        if foreign { Err(Refusal::new("not-allowed", "only its author may update a message")) } else { Ok(()) }
+    }
+
+    /// A call that was made before the gateway was restarted is known from the log.
+    async fn remember_call(&self, id: &str) -> Result<(), Refusal> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Stored {
+            sender_id: String,
+            payload: Asked,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Asked {
+            provider_id: String,
+        }
+        let known = {
+            let mut state = self.state();
+            state.calls.result(id, "", false) != Standing::Unknown
+                || state.offers().any(|link| link.caller(id).is_some())
+        };
+        if known {
+            return Ok(());
+        }
+        let found = self.hub.log.find(&self.stream, &format!("call:{id}")).await;
+        let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
+        if let Some(stored) = found.and_then(|entry| serde_json::from_slice::<Stored>(&entry.body).ok())
+            && stored.payload.provider_id != GATEWAY
+        {
+            let (caller, provider) = (stored.sender_id.into(), stored.payload.provider_id.into());
+            let call = Running { id: id.into(), caller, provider, persist: true, since: Instant::now(), routed: None };
+            let _ = self.state().calls.begin(call);
+        }
+        Ok(())
+    }
+
+    /// Puts the attachments on disk, before anybody hears of them.
+    pub(crate) async fn attach(
+        &self,
+        draft: &Draft<'_>,
+    ) -> Result<(Option<(Bytes, Arc<str>)>, Vec<AttachmentMeta>), Refusal> {
+        if draft.attachments.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let failed = |what: String| Refusal::new("store-error", format!("the attachments cannot be kept: {what}"));
+        let mut described = draft.attachments.clone();
+        let unnamed = described.iter().filter(|meta| meta.id.is_none()).count() as u64;
+        if unnamed > 0 {
+            let mut next = self.number_attachments(unnamed).await.map_err(|error| failed(error.message))?;
+            for meta in described.iter_mut().filter(|meta| meta.id.is_none()) {
+                meta.id = Some(format!("img_{next}"));
+                next += 1;
+            }
+        }
+        let file = if draft.persist {
+            let head = self.state().head;
+            let bytes = draft.bytes.clone();
+            let written = attachments::write(&self.hub.options.attachments, &self.epoch, head, bytes).await;
+            written.map_err(|error| failed(error.to_string()))?
+        } else {
+            "".into()
+        };
+        Ok((Some((draft.bytes.clone(), file)), described))
+    }
+
+    /// Replaces what the roster says about a participant, and what it offers.
+    pub(crate) fn update_metadata(
+        self: &Arc<Self>,
+        participant: &Arc<str>,
+        metadata: &str,
+        from: (&Member, Option<i64>),
+    ) -> Result<(), Refusal> {
+        if metadata.len() > MAX_METADATA {
+            return Err(Refusal::invalid(format!(
+                "the metadata has {} bytes, and {MAX_METADATA} are allowed",
+                metadata.len()
+            )));
+        }
+        RawJson::parse(metadata).map_err(|error| Refusal::invalid(format!("the metadata cannot be read: {error}")))?;
+        let read = Metadata::read(metadata).map_err(Refusal::invalid)?;
+        let mut state = self.state();
+        if let Some(handle) = &read.handle {
+            let holder =
+                state.roster.iter().find(|(id, other)| *id != participant && other.handle.as_ref() == Some(handle));
+            if let Some((holder, _)) = holder {
+                let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
+                return Err(Refusal::new("handle-conflict", message));
+            }
+        }
+        let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
+        presence.metadata = metadata.into();
+        presence.handle.clone_from(&read.handle);
+        presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
+        let body = crate::channel::presence_body(participant, "update", metadata, None);
+        self.enqueue(Item { from: Some((from.0.id, from.1)), ..Item::new(body, true) });
+        Ok(())
+    }
+}
+
+fn only_the_caller() -> Refusal {
+    Refusal::new("not-allowed", "only who made a call may cancel it")
+}
+
+/// Attachments as the other surfaces have them.
+fn parts(described: &[AttachmentMeta], bytes: &Bytes) -> Vec<sa_core::Attachment> {
+    let mut at = 0;
+    let part = |meta: &AttachmentMeta| {
+        let end = at + meta.size as usize;
+        let data = bytes.slice(at..end);
+        at = end;
+        sa_core::Attachment { mime_type: meta.mime_type.clone(), name: meta.name.clone(), data }
+    };
+    described.iter().map(part).collect()
+}

@@ -1,0 +1,365 @@
+//! One connection of a participant's, from what it missed to its leaving.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use bytes::Bytes;
+use sa_protocol::channel::{
+    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, ClientFrame, Ready, binary, encode_error, encode_history,
+    encode_message, encode_ready,
+};
+use sa_protocol::{close, push_string};
+use sa_socket::{Close, Next, Outbox, Received, Work};
+use tokio::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use crate::channel::{Channel, Leave, Member, State, presence_body};
+use crate::publish::{Draft, Refusal, Sender};
+use crate::{Admission, Channels, Entrance, GATEWAY, OpenError, pipeline};
+
+/// How many stored messages are read at once, and how many when they are large.
+const PAGE: usize = 512;
+const SMALL_PAGE: usize = 16;
+const LARGE: usize = 1 << 20;
+
+struct Session {
+    channel: Arc<Channel>,
+    participant: Arc<str>,
+    sender: Sender,
+    outbox: Outbox,
+    /// Set when it has had everything that it missed.
+    member: OnceLock<Arc<Member>>,
+    ready: CancellationToken,
+    graceful: AtomicBool,
+    rate: Mutex<Rate>,
+}
+
+pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: Admission, entrance: Entrance) {
+    let channel = match admitted(hub, &admission, &entrance).await {
+        Ok(channel) => channel,
+        Err(refusal) => {
+            hub.router.journal().count("channel", "refused");
+            return dismiss(socket, &refusal).await;
+        }
+    };
+    let overrun = Close::new(close::TOO_SLOW, "read too slowly; go on with the last id as sinceId");
+    let session = Arc::new(Session {
+        channel,
+        participant: Arc::clone(&admission.principal.name),
+        sender: Sender { principal: Arc::clone(&admission.principal), rights: admission.rights },
+        outbox: Outbox::new(hub.options.max_queue_bytes, overrun),
+        member: OnceLock::new(),
+        ready: CancellationToken::new(),
+        graceful: AtomicBool::new(false),
+        rate: Mutex::new(Rate::new(hub.options.max_rate)),
+    });
+    let outbox = &session.outbox;
+    let ended = {
+        let on_message = |message| {
+            let session = Arc::clone(&session);
+            Work::Later(Box::pin(async move { session.on_message(message).await }))
+        };
+        let serve = std::pin::pin!(sa_socket::serve_messages(socket, outbox, hub.options.liveness, on_message));
+        let watch = std::pin::pin!(async {
+            // In a box: an idle connection has entered long ago.
+            Box::pin(session.enter(entrance)).await;
+            tokio::select! {
+                () = hub.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+                () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "the token is not valid any more")),
+            }
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            ended = serve => ended,
+            () = watch => unreachable!("the watch never ends by itself"),
+        }
+    };
+    if let Some(fault) = ended.fault() {
+        hub.router.journal().count("channel", fault);
+    }
+    let graceful = session.graceful.load(Ordering::Relaxed)
+        || (matches!(ended.code, 1000 | 1001 | 1005) && !hub.shutdown.is_cancelled());
+    if let Some(member) = session.member.get() {
+        let how = if graceful { Leave::Graceful } else { Leave::Disconnect };
+        session.channel.leave(&session.participant, member, how);
+    }
+    debug!(channel = &*session.channel.name, participant = &*session.participant, code = ended.code, "left");
+}
+
+/// Decides whether a connection may come in, and to which channel.
+async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entrance) -> Result<Arc<Channel>, Close> {
+    if &*admission.principal.name == GATEWAY {
+        return Err(Close::new(CLOSE_UNAUTHORIZED, "this name is the gateway's own; use a token with another name"));
+    }
+    if !admission.rights.read && !admission.rights.publish {
+        return Err(Close::new(CLOSE_UNAUTHORIZED, "the token is not for this channel"));
+    }
+    hub.channel(&entrance.channel).await.map_err(|failure| match failure {
+        OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, failure.to_string()),
+        OpenError::TooMany(_) => Close::new(1013, failure.to_string()),
+        OpenError::Store(failure) => {
+            error!(error = %failure, "a channel cannot be opened");
+            Close::new(1011, "the channel cannot be opened; see the gateway's log")
+        }
+    })
+}
+
+async fn dismiss(mut socket: Box<WebSocket>, refusal: &Close) {
+    let frame = CloseFrame { code: refusal.code, reason: refusal.reason.as_ref().into() };
+    let goodbye = async {
+        socket.send(Message::Close(Some(frame))).await.ok()?;
+        while socket.recv().await?.is_ok() {}
+        Some(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
+}
+
+/// Closes a connection that may not come in at all.
+pub(crate) async fn refuse(socket: WebSocket, refusal: &Close) {
+    dismiss(Box::new(socket), refusal).await;
+}
+
+impl Session {
+    /// Sends what the participant missed, makes a reader of it, and says that it is here.
+    async fn enter(&self, entrance: Entrance) {
+        match self.catch_up(&entrance).await {
+            Ok(Some(member)) => {
+                self.channel.join(&self.participant, &member);
+                let _ = self.member.set(member);
+                self.ready.cancel();
+            }
+            Ok(None) => {}
+            Err(failure) => {
+                error!(error = %failure, "stored messages cannot be read");
+                self.outbox.close(Close::new(1011, "stored messages cannot be read; see the gateway's log"));
+            }
+        }
+    }
+
+    async fn catch_up(&self, entrance: &Entrance) -> Result<Option<Arc<Member>>, sa_core::store::StoreError> {
+        let (channel, reads) = (&self.channel, self.sender.rights.read);
+        let bounds = channel.bounds().await?;
+        let same = entrance.epoch.as_deref().is_none_or(|epoch| epoch == &*channel.epoch);
+        let recovered =
+            entrance.since.map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
+        let since = entrance.since.filter(|_| same && reads);
+        let make = |seen| move |id| Member { id, outbox: self.outbox.clone(), reads, seen, last: AtomicU64::new(seen) };
+        let ready = |state: &State, member: &Member| {
+            let roster = (entrance.snapshot && reads).then(|| roster(state));
+            let ready = Ready {
+                participant: &self.participant,
+                epoch: &channel.epoch,
+                last_id: state.head.max(member.seen),
+                recovered,
+                roster: roster.as_deref(),
+            };
+            let _ = self.outbox.send(encode_ready(&ready));
+        };
+        let Some(mut has) = since else {
+            let admitted = channel.admit(make(0), None, |state, member| {
+                if reads && !entrance.snapshot {
+                    self.send_roster(state);
+                }
+                ready(state, member);
+            });
+            return Ok(admitted);
+        };
+        if !entrance.snapshot {
+            self.send_roster(&channel.state());
+        }
+        let mut limit = PAGE;
+        let pace = LARGE.min(channel.hub.options.max_queue_bytes / 2);
+        if self.outbox.emptied().await.is_err() {
+            return Ok(None);
+        }
+        loop {
+            // Taken before the log is read: all of it is in the log by now, or has been deleted.
+            let head = channel.state().head;
+            let page = channel.after(has, limit).await?;
+            if page.is_empty() {
+                has = has.max(head);
+            }
+            let mut queued = 0;
+            for stored in &page {
+                let Some(json) = stored.json() else { continue };
+                let bytes = channel.attached(stored).await;
+                let len = json.len() + bytes.as_ref().map_or(0, Bytes::len);
+                // At the reader's pace: no more is queued than it takes.
+                if queued > 0 && queued + len > pace {
+                    queued = 0;
+                    if self.outbox.emptied().await.is_err() {
+                        return Ok(None);
+                    }
+                }
+                queued += len;
+                let overrun = || Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={has}"));
+                if self.outbox.send_else(pipeline::frame(&json, bytes.as_ref()), overrun).is_err() {
+                    return Ok(None);
+                }
+                has = stored.id;
+            }
+            limit =
+                if page.iter().map(|stored| stored.body.len()).sum::<usize>() > 4 * LARGE { SMALL_PAGE } else { PAGE };
+            if self.outbox.emptied().await.is_err() {
+                return Ok(None);
+            }
+            if let Some(member) = channel.admit(make(has), Some(has), ready) {
+                return Ok(Some(member));
+            }
+        }
+    }
+
+    /// Says who is here. These have no ids: where to go on from is told by what comes after them.
+    fn send_roster(&self, state: &State) {
+        for (id, presence) in &state.roster {
+            let body = presence_body(id, "join", &presence.metadata, None);
+            let _ = self.outbox.send(encode_message("replay", None, &body, None, false));
+        }
+    }
+
+    async fn on_message(&self, message: Received) -> Next {
+        self.ready.cancelled().await;
+        let Some(member) = self.member.get() else { return ControlFlow::Continue(()) };
+        // Who goes on after being told to leave is not served: its token may be the reason.
+        if self.outbox.is_closed() {
+            return ControlFlow::Continue(());
+        }
+        let journal = self.channel.hub.router.journal();
+        let (text, bytes) = match &message {
+            Received::Text(text) => (text.as_str(), Bytes::new()),
+            Received::Binary(frame) => match binary::split(frame) {
+                Ok((json, at)) => (json, frame.slice(at..)),
+                Err(why) => {
+                    journal.count("channel", "bad_frame");
+                    self.tell(encode_error(why, "validation-error", None));
+                    return ControlFlow::Continue(());
+                }
+            },
+        };
+        let frame = match ClientFrame::decode(text) {
+            Ok(frame) => frame,
+            Err(bad) => {
+                journal.count("channel", "bad_frame");
+                self.tell(encode_error(
+                    &format!("the frame cannot be read: {}", bad.message),
+                    "validation-error",
+                    bad.reference,
+                ));
+                return ControlFlow::Continue(());
+            }
+        };
+        let (reference, result) = match frame {
+            ClientFrame::Close { .. } => {
+                self.graceful.store(true, Ordering::Relaxed);
+                return ControlFlow::Break(Close::new(1000, "closed as asked"));
+            }
+            ClientFrame::Publish(publish) => {
+                let reference = publish.reference;
+                let draft = Draft {
+                    kind: publish.kind,
+                    payload: publish.payload,
+                    persist: publish.persist,
+                    client_message_id: publish.client_message_id,
+                    attachments: publish.attachments,
+                    bytes,
+                };
+                let result = match self.may_send() {
+                    Ok(()) => self.channel.submit(&self.sender, draft, Some((member.id, reference)), None).await,
+                    Err(refusal) => Err(refusal),
+                };
+                (reference, result)
+            }
+            ClientFrame::UpdateMetadata { metadata, reference } => {
+                let update = || self.channel.update_metadata(&self.participant, metadata, (member, reference));
+                (reference, self.may_send().and_then(|()| update()))
+            }
+            ClientFrame::GetMessagesBefore { before, limit, reference } => {
+                (reference, self.history(before, limit, reference).await)
+            }
+        };
+        if let Err(refusal) = result {
+            journal.count("channel", "refused_message");
+            self.tell(encode_error(&refusal.message, refusal.code, reference));
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn history(&self, before: Option<u64>, limit: Option<usize>, reference: Option<i64>) -> Result<(), Refusal> {
+        if !self.sender.rights.read {
+            return Err(Refusal::new("not-allowed", "the token may not read this channel"));
+        }
+        self.may_send()?;
+        let page = self.channel.page(before, limit.unwrap_or(100)).await;
+        let page = page.map_err(|error| Refusal::new("store-error", error.message))?;
+        self.tell(encode_history(&page.messages, page.more, reference));
+        Ok(())
+    }
+
+    fn may_send(&self) -> Result<(), Refusal> {
+        if self.rate.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(());
+        }
+        let limit = self.channel.hub.options.max_rate;
+        Err(Refusal::new("rate-limited", format!("more than {limit} messages in a second; send fewer")))
+    }
+
+    fn tell(&self, frame: String) {
+        let _ = self.outbox.send(frame);
+    }
+}
+
+/// Who is here, as one document.
+fn roster(state: &State) -> String {
+    let mut out = String::from("{");
+    for (at, (id, presence)) in state.roster.iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        push_string(&mut out, id);
+        out.push_str(&format!(":{{\"metadata\":{}}}", presence.metadata));
+    }
+    out.push('}');
+    out
+}
+
+/// So many in a second, all of which may come at once.
+struct Rate {
+    per_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl Rate {
+    fn new(per_second: u32) -> Self {
+        Self { per_second: per_second.into(), left: per_second.into(), at: Instant::now() }
+    }
+
+    fn take(&mut self) -> bool {
+        let now = Instant::now();
+        self.left = (self.left + (now - self.at).as_secs_f64() * self.per_second).min(self.per_second);
+        self.at = now;
+        if self.left < 1.0 {
+            return false;
+        }
+        self.left -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_is_refilled_as_time_passes() {
+        let mut rate = Rate::new(2);
+        assert!(rate.take() && rate.take());
+        assert!(!rate.take());
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert!(rate.take());
+        assert!(!rate.take());
+    }
+}

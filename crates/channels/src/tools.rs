@@ -1,0 +1,111 @@
+//! The gateway's own tools, called by participants as methods of the participant `switchboard`.
+
+use std::sync::{Arc, Weak};
+
+use sa_core::call::{CallRequest, CancelReason, TraceContext};
+use sa_core::{CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
+use sa_protocol::channel::AttachmentMeta;
+use tokio::time::Instant;
+
+use crate::GATEWAY;
+use crate::calls::Running;
+use crate::channel::Channel;
+use crate::methods::code;
+use crate::pipeline::Item;
+use crate::publish::{Draft, MethodCall, Sender};
+
+impl Channel {
+    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
+    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
+        let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
+        let request = CallRequest {
+            tool: call.method_name.clone(),
+            args: call.args.map_or_else(RawJson::empty_object, RawJson::from),
+            view: View { principal: Arc::clone(&sender.principal), scopes },
+            surface: "channel",
+            session_key: None,
+            timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        let running = |id: CallId| Running {
+            id: call.call_id.clone(),
+            caller: Arc::clone(&sender.principal.name),
+            provider: GATEWAY.into(),
+            persist,
+            since: Instant::now(),
+            routed: Some(id),
+        };
+        let told = Told { channel: Arc::downgrade(self), call: running(CallId::new()) };
+        let routed = self.hub.router.start(request, Some(Arc::new(told)));
+        let call = running(routed.id());
+        if let Err(why) = self.state().calls.begin(call.clone()) {
+            self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
+            self.enqueue(call.failure("execution-error", why));
+        }
+        let channel = Arc::clone(self);
+        tokio::spawn(async move {
+            let finished = routed.outcome().await;
+            // One that was ended before was answered, or has nobody who waits.
+            if channel.state().calls.end(&call.id).is_none() {
+                return;
+            }
+            match finished.outcome {
+                Ok(output) => channel.answer(&call, output).await,
+                Err(error) => channel.enqueue(call.failure(code(error.kind), &error.message)),
+            }
+        });
+    }
+
+    async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
+        let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
+        if output.attachments.is_empty() {
+            return self.enqueue(call.said(&fields));
+        }
+        let described = output.attachments.iter().map(|attachment| AttachmentMeta {
+            id: None,
+            mime_type: attachment.mime_type.clone(),
+            name: attachment.name.clone(),
+            size: attachment.data.len() as u64,
+        });
+        let bytes: Vec<u8> = output.attachments.iter().flat_map(|attachment| attachment.data.iter().copied()).collect();
+        let draft = Draft {
+            kind: "method-result".into(),
+            payload: "null",
+            persist: call.persist,
+            client_message_id: None,
+            attachments: described.collect(),
+            bytes: bytes.into(),
+        };
+        match self.attach(&draft).await {
+            Ok((attached, described)) => {
+                self.enqueue(Item { attached, ..Item::new(call.body(&fields, &described), call.persist) });
+            }
+            Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
+        }
+    }
+}
+
+/// Writes what a tool says while it runs into the channel.
+struct Told {
+    channel: Weak<Channel>,
+    call: Running,
+}
+
+impl UpdateSink for Told {
+    fn send(&self, update: Update) -> Result<(), Overrun> {
+        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
+        let fields = match update {
+            Update::Progress { progress, total, .. } => {
+                let percent = total.filter(|total| *total > 0.0).map_or(progress, |total| 100.0 * progress / total);
+                format!(",\"progress\":{percent},\"complete\":false")
+            }
+            Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),
+        };
+        // What cannot be kept up with is not waited for: the result still comes.
+        if let Some(permit) = channel.place_now() {
+            channel.enqueue(Item { permit: Some(permit), ..self.call.said(&fields) });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! `channel`: who is in a channel, what they say, what they can do.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Global;
+use super::call::{self, CallArgs};
+use super::client::{Client, segment};
+use super::lists::text;
+use super::output::{self, Failure, clock, line, span, table};
+use super::sse::Events;
+use crate::redact::printable;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ChannelCommand {
+    /// The channels that you may read.
+    Ls,
+    /// Who is in a channel, and which methods they have.
+    Roster { channel: String },
+    /// What was said in a channel, and what is being said.
+    Tail {
+        channel: String,
+        /// How many of the latest messages to begin with.
+        #[arg(long, short = 'n', default_value_t = 10)]
+        last: usize,
+        /// Do not wait for more.
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// Say something in a channel.
+    Send {
+        channel: String,
+        /// The text; with --type, the payload as JSON.
+        text: String,
+        /// Send a message of this type, with a payload of your own.
+        #[arg(long = "type", value_name = "TYPE")]
+        kind: Option<String>,
+        /// Nobody is to find it later.
+        #[arg(long)]
+        ephemeral: bool,
+    },
+    /// Delete a channel that nobody is in, with everything that was said there.
+    Rm { channel: String },
+    /// Call a method of somebody in a channel.
+    Call {
+        channel: String,
+        #[command(flatten)]
+        call: Box<CallArgs>,
+    },
+}
+
+pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), Failure> {
+    match command {
+        ChannelCommand::Ls => list(global).await,
+        ChannelCommand::Roster { channel } => roster(global, &channel).await,
+        ChannelCommand::Tail { channel, last, no_follow } => tail(global, &channel, last, !no_follow).await,
+        ChannelCommand::Send { channel, text, kind, ephemeral } => {
+            send(global, &channel, &text, kind.as_deref(), !ephemeral).await
+        }
+        ChannelCommand::Rm { channel } => {
+            let client = Client::new(global)?;
+            client.send(client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel)))).await?;
+            if global.json { Ok(()) } else { line(&format!("deleted {channel}")) }
+        }
+        ChannelCommand::Call { channel, call } => call::run_in(global, *call, Some(&channel)).await,
+    }
+}
+
+async fn list(global: &Global) -> Result<(), Failure> {
+    let (list, raw): (Value, _) = Client::new(global)?.get("/v1/channels").await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    let rows: Vec<Vec<String>> = array(&list["channels"])
+        .iter()
+        .map(|channel| {
+            let number = |key: &str| channel[key].as_u64().unwrap_or(0);
+            let messages = (number("last_id") + 1).saturating_sub(number("first_id"));
+            vec![text(&channel["name"]).to_owned(), number("participants").to_string(), messages.to_string()]
+        })
+        .collect();
+    table(&["CHANNEL", "PARTICIPANTS", "MESSAGES"], &rows)
+}
+
+async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
+    let (roster, raw): (Value, _) = Client::new(global)?.get(&format!("/v1/channels/{}", segment(channel))).await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    let now = sa_core::clock::now_ms();
+    let rows: Vec<Vec<String>> = array(&roster["participants"])
+        .iter()
+        .map(|participant| {
+            let metadata = &participant["metadata"];
+            let methods: Vec<&str> = array(&metadata["methods"]).iter().map(|method| text(&method["name"])).collect();
+            let here = now.saturating_sub(participant["joined_ms"].as_i64().unwrap_or(now)).max(0);
+            vec![
+                text(&participant["id"]).to_owned(),
+                text(&metadata["handle"]).to_owned(),
+                text(&metadata["type"]).to_owned(),
+                span(here.cast_unsigned()),
+                methods.join(", "),
+            ]
+        })
+        .collect();
+    table(&["PARTICIPANT", "HANDLE", "TYPE", "HERE FOR", "METHODS"], &rows)
+}
+
+async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let path = format!("/v1/channels/{}", segment(channel));
+    let mut seen = 0;
+    if last > 0 {
+        let page = format!("{path}/messages?limit={}", last.min(500));
+        let history: Value = match client.get(&page).await {
+            Ok((history, _)) => history,
+            // It begins to exist with its first message.
+            Err(failure) if failure.code == 5 && follow => Value::Null,
+            Err(failure) => return Err(failure),
+        };
+        for message in array(&history["messages"]) {
+            show(global, message)?;
+            seen = message["id"].as_u64().unwrap_or(seen);
+        }
+    }
+    if !follow {
+        return Ok(());
+    }
+    let mut request = client.request(Method::GET, &format!("{path}/events"));
+    if seen > 0 {
+        request = request.header("last-event-id", seen);
+    }
+    let mut events = Events::new(client.send(request).await?);
+    if !global.json {
+        eprintln!("following {channel}; Ctrl-C ends it");
+    }
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let Some(event) = event else {
+            return Err(
+                Failure::new(3, "the gateway has closed the feed").hint("it may be restarting; run the command again")
+            );
+        };
+        show(global, &serde_json::from_str(&event.data).unwrap_or_default())?;
+    }
+}
+
+async fn send(global: &Global, channel: &str, text: &str, kind: Option<&str>, persist: bool) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let payload = match kind {
+        None => json!({ "id": uuid::Uuid::new_v4().to_string(), "content": text }),
+        Some(_) => serde_json::from_str(text).map_err(|error| {
+            Failure::usage(format!("the payload is no JSON: {error}")).hint("quote a text: '\"hello\"'")
+        })?,
+    };
+    let body = json!({ "type": kind.unwrap_or("message"), "payload": payload, "persist": persist });
+    let request = client.request(Method::POST, &format!("/v1/channels/{}/messages", segment(channel))).json(&body);
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    if global.json {
+        return output::json(&raw);
+    }
+    let answer: Value = serde_json::from_str(&raw).unwrap_or_default();
+    match answer["id"].as_u64() {
+        Some(id) => line(&format!("sent as {id}")),
+        None => line("sent"),
+    }
+}
+
+fn show(global: &Global, message: &Value) -> Result<(), Failure> {
+    if global.json { line(&message.to_string()) } else { line(&printable(&describe(message))) }
+}
+
+/// `2026-01-01 12:00:01.000Z  ann: hello`
+fn describe(message: &Value) -> String {
+    let payload = &message["payload"];
+    let (who, id) = (text(&message["senderId"]), |key: &str| shortened(text(&payload[key])));
+    let said = match text(&message["type"]) {
+        "presence" => match text(&payload["action"]) {
+            "join" => format!("* {who} is here"),
+            "leave" => format!("* {who} left ({})", text(&payload["leaveReason"])),
+            _ => format!("* {who} changed"),
+        },
+        "message" => format!("{who}: {}", content(&payload["content"])),
+        "update-message" => format!("{who}: … {}", content(&payload["content"])),
+        "error" => format!("{who}: error: {}", text(&payload["error"])),
+        "method-call" => format!(
+            "{who} -> {}.{}({})",
+            text(&payload["providerId"]),
+            text(&payload["methodName"]),
+            shortened(&payload["args"].to_string())
+        ),
+        "method-result" if payload["isError"] == true => format!("{who} <- error: {}", content(&payload["content"])),
+        "method-result" => format!("{who} <- {}", content(&payload["content"])),
+        "method-cancel" => format!("{who} cancels {}", id("callId")),
+        other => format!("{who} [{other}] {}", shortened(&payload.to_string())),
+    };
+    let attachments = array(&message["attachmentMeta"]).len();
+    let attached = if attachments > 0 { format!("  (+{attachments} attached)") } else { String::new() };
+    format!("{}  {said}{attached}", clock(message["ts"].as_i64().unwrap_or(0)))
+}
+
+fn content(content: &Value) -> String {
+    match content {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => shortened(&other.to_string()),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    const WIDEST: usize = 160;
+    match text.char_indices().nth(WIDEST) {
+        None => text.to_owned(),
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: &str, payload: Value, expected: &str) {
+        let shown = describe(&json!({ "type": kind, "payload": payload, "senderId": "ann", "ts": 0 }));
+        assert_eq!(shown.split_once("  ").unwrap().1, expected);
+    }
+
+    #[test]
+    fn every_message_is_one_line_for_people() {
+        check("presence", json!({ "action": "join" }), "* ann is here");
+        check("presence", json!({ "action": "leave", "leaveReason": "graceful" }), "* ann left (graceful)");
+        check("message", json!({ "id": "1", "content": "hello" }), "ann: hello");
+        let call = json!({ "providerId": "bob", "methodName": "search", "args": { "q": 1 } });
+        check("method-call", call, "ann -> bob.search({\"q\":1})");
+        check(
+            "method-result",
+            json!({ "content": { "error": "x" }, "isError": true }),
+            "ann <- error: {\"error\":\"x\"}",
+        );
+        check("custom", json!([1]), "ann [custom] [1]");
+    }
+}

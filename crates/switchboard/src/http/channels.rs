@@ -1,0 +1,419 @@
+//! Channels: the socket of their participants, and what can be seen and said without one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
+use sa_core::{AuditEvent, Journal as _};
+use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
+use sa_socket::SocketLimits;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::body::Payload;
+use super::front::{bearer, unauthorized};
+use super::nodes::query_value;
+use super::sse::{event, sse_response};
+use super::tools::{JSON, parse};
+use super::{App, Problem, Segment, console};
+use crate::json::to_json;
+use crate::tokens::{Identity, Refused};
+
+/// How long a feed is silent before it shows that it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// A channel's socket; see the protocol's documentation.
+#[utoipa::path(get, path = "/v1/channels/ws", tag = "channels",
+    params(("token" = Option<String>, Query, description = "The participant's token"),
+        ("channel" = String, Query, description = "The channel"),
+        ("sinceId" = Option<u64>, Query, description = "The last message that the participant has: later ones are sent first"),
+        ("epoch" = Option<String>, Query, description = "The history that sinceId is of, as `ready` named it"),
+        ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`")),
+    responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
+pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
+    let identity = identity(&app, &request);
+    let upgrade = upgrade.map_err(|error| match &identity {
+        Some(_) => Problem::new(426, "upgrade_required", error.body_text()),
+        None => unauthorized(Refused::Missing),
+    })?;
+    let upgrade = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() }.apply(upgrade);
+    let entrance = entrance(request.uri());
+    let refuse = |upgrade: WebSocketUpgrade, code, reason| {
+        app.metrics.refused("channel", "door");
+        upgrade.on_upgrade(move |socket| sa_channels::refuse(socket, code, reason))
+    };
+    let Some(identity) = identity else {
+        return Ok(refuse(upgrade, CLOSE_UNAUTHORIZED, "connect with ?token=TOKEN; this one is missing or not valid"));
+    };
+    let Some(entrance) = entrance else {
+        return Ok(refuse(upgrade, CLOSE_CHANNEL_REQUIRED, "connect with ?channel=NAME; sinceId is a number"));
+    };
+    let channels = Arc::clone(&app.channels);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let rights = identity.rights(&entrance.channel);
+        let revoked = CancellationToken::new();
+        let admission = Admission { principal: Arc::clone(&identity.principal), rights, revoked: revoked.clone() };
+        let mut serve = Box::pin(channels.serve(socket, admission, entrance));
+        // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
+        tokio::spawn(async move {
+            tokio::select! {
+                () = &mut serve => return,
+                () = identity.over() => revoked.cancel(),
+            }
+            serve.await;
+        });
+    }))
+}
+
+/// The gateway's own address: participants connect here as well, and people are shown the console.
+pub(crate) async fn root(app: State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
+    if upgrade.is_ok() {
+        self::upgrade(app, upgrade, request).await
+    } else {
+        Ok(console::redirect().await.into_response())
+    }
+}
+
+/// Who connects: by the token in the query, else by the one in the header.
+fn identity(app: &App, request: &Request) -> Option<Identity> {
+    let token = match query_value(request.uri(), "token") {
+        Some(raw) => percent_decode_str(raw).decode_utf8().ok()?,
+        None => bearer(request.headers()).ok()?.into(),
+    };
+    app.tokens.authenticate(&token).ok()
+}
+
+fn entrance(uri: &Uri) -> Option<Entrance> {
+    let decoded = |name| query_value(uri, name).and_then(|raw| percent_decode_str(raw).decode_utf8().ok());
+    let since = query_value(uri, "sinceId").filter(|text| !text.is_empty());
+    Some(Entrance {
+        channel: decoded("channel").filter(|name| !name.is_empty())?.into_owned(),
+        since: since.map(|text| text.parse().map_err(drop)).transpose().ok()?,
+        epoch: decoded("epoch").map(std::borrow::Cow::into_owned),
+        snapshot: query_value(uri, "roster") == Some("snapshot"),
+    })
+}
+
+/// The channel whose methods a request wants to see beside everybody's tools.
+pub(super) fn named_in(uri: &Uri) -> Option<String> {
+    let raw = query_value(uri, "channel")?;
+    percent_decode_str(raw).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}
+
+/// A token that may not call in the channel that it names.
+pub(super) fn not_there(channel: &str) -> Problem {
+    let name = crate::redact::printable(channel);
+    Problem::new(403, "not_allowed", format!("the token may not call in the channel \"{name}\""))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ChannelList {
+    channels: Vec<ChannelDoc>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ChannelDoc {
+    name: String,
+    /// How many are here.
+    participants: usize,
+    created_ms: i64,
+    /// The oldest message that is kept; one more than `last_id` when there is none.
+    first_id: u64,
+    last_id: u64,
+}
+
+/// The channels that the token may read.
+#[utoipa::path(get, path = "/v1/channels", tag = "channels", responses((status = 200, body = ChannelList), (status = 401, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Response, Problem> {
+    let channels = app.channels.list().await?;
+    let visible = channels.into_iter().filter(|channel| identity.rights(&channel.name).read);
+    let channels = visible.map(|channel| ChannelDoc {
+        name: channel.name,
+        participants: channel.participants,
+        created_ms: channel.created_ms,
+        first_id: channel.first_id,
+        last_id: channel.last_id,
+    });
+    Ok(json(&ChannelList { channels: channels.collect() }))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Roster {
+    name: String,
+    participants: Vec<ParticipantDoc>,
+    first_id: u64,
+    last_id: u64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ParticipantDoc {
+    /// The name of its token.
+    id: String,
+    /// What it says about itself: handle, name, type, methods.
+    #[schema(value_type = Object)]
+    metadata: Option<Box<RawValue>>,
+    joined_ms: i64,
+    connections: usize,
+}
+
+/// A channel, and who is in it.
+#[utoipa::path(get, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
+    responses((status = 200, body = Roster), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Result<Response, Problem> {
+    let channel = readable(&app, &identity, &name).await?;
+    let bounds = channel.bounds().await?;
+    let participants = channel.roster().into_iter().map(|participant| ParticipantDoc {
+        id: participant.id.to_string(),
+        metadata: RawValue::from_string(participant.metadata.to_string()).ok(),
+        joined_ms: participant.joined_ms,
+        connections: participant.connections,
+    });
+    let participants = participants.collect();
+    Ok(json(&Roster { name, participants, first_id: bounds.first, last_id: bounds.last }))
+}
+
+/// Deletes a channel that nobody is in, with everything that was said there.
+#[utoipa::path(delete, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
+    responses((status = 204, description = "Deleted"), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Result<Response, Problem> {
+    if !identity.rights(&name).admin {
+        return Err(Problem::new(403, "not_allowed", "the token may not delete this channel"));
+    }
+    app.channels.delete(&name).await.map_err(|error| match error {
+        DeleteError::Missing => missing(&name),
+        DeleteError::Occupied => Problem::new(409, "conflict", error.to_string()).hint("wait until everybody has left"),
+        DeleteError::Store(error) => error.into(),
+    })?;
+    app.journal.audit(AuditEvent {
+        what: "channel.deleted",
+        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        subject: name,
+        detail: String::new(),
+    });
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// Only messages with a lower id; the latest when absent.
+    before: Option<u64>,
+    /// Messages on a page, 500 at most.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct History {
+    /// Oldest first, in the form of the channel protocol.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Box<RawValue>>,
+    /// Whether there are older ones.
+    has_more: bool,
+}
+
+/// Stored messages of a channel.
+#[utoipa::path(get, path = "/v1/channels/{name}/messages", tag = "channels", params(("name" = String, Path, description = "The channel"), HistoryQuery),
+    responses((status = 200, body = History), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn history(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let channel = readable(&app, &identity, &name).await?;
+    let page = channel.page(query.before, query.limit.unwrap_or(100)).await?;
+    Ok(json(&History { messages: page.messages, has_more: page.more }))
+}
+
+/// Stored messages of a channel as they come, as server-sent events named `message`; `Last-Event-ID` goes on after that
+/// one. Whoever follows is not among the participants.
+#[utoipa::path(get, path = "/v1/channels/{name}/events", tag = "channels", params(("name" = String, Path, description = "The channel")),
+    responses((status = 200, description = "text/event-stream"), (status = 403, body = Problem)))]
+pub(crate) async fn follow(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    if !identity.rights(&name).read {
+        return Err(unreadable());
+    }
+    let channel = app.channels.channel(&name).await.map_err(unopened)?;
+    let mut news = channel.follow();
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut after = match resumed {
+        Some(after) => after,
+        None => channel.bounds().await?.last,
+    };
+    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    let (events, body) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let page = channel.since(after).await.unwrap_or_default();
+            let caught_up = page.is_empty();
+            for (id, json) in page {
+                after = id;
+                if events.send(format!("id: {id}\n{}", event("message", &json))).await.is_err() {
+                    return;
+                }
+            }
+            if !caught_up {
+                continue;
+            }
+            tokio::select! {
+                () = app.closing.cancelled() => return,
+                () = identity.over() => return,
+                () = events.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    if events.send(": still here\n\n".to_owned()).await.is_err() {
+                        return;
+                    }
+                }
+                changed = news.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+    Ok(sse_response(body))
+}
+
+/// The bytes of an attachment.
+#[utoipa::path(get, path = "/v1/channels/{name}/messages/{id}/attachments/{attachment}", tag = "channels",
+    params(("name" = String, Path, description = "The channel"), ("id" = u64, Path, description = "The message"),
+        ("attachment" = String, Path, description = "The attachment's id")),
+    responses((status = 200, description = "The bytes"), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub(crate) async fn attachment(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    path: Result<Path<(String, u64, String)>, axum::extract::rejection::PathRejection>,
+) -> Result<Response, Problem> {
+    let Path((name, id, attachment)) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let channel = readable(&app, &identity, &name).await?;
+    let found = channel.attachment(id, &attachment).await?;
+    let (mime_type, bytes) =
+        found.ok_or_else(|| Problem::new(404, "not_found", "the message has no such attachment, or it was deleted"))?;
+    // Whatever a participant calls it, a browser is not to run it.
+    let headers = [
+        (header::CONTENT_TYPE, mime_type.as_str()),
+        (header::CONTENT_DISPOSITION, "attachment"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox"),
+    ];
+    Ok((headers, Body::from(bytes)).into_response())
+}
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct PublishBody<'a> {
+    /// What kind of message it is, such as `message`.
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    #[schema(value_type = Object)]
+    payload: &'a RawValue,
+    /// Whether it is stored; yes when absent.
+    persist: Option<bool>,
+    /// The same message sent again with the same id is stored once.
+    client_message_id: Option<String>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct PublishedDoc {
+    /// Absent for a message that is not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    /// Whether it had been stored before.
+    duplicate: bool,
+}
+
+/// Publishes a message in a channel, as the token's name. The answer means that it is on disk.
+#[utoipa::path(post, path = "/v1/channels/{name}/messages", tag = "channels", request_body = PublishBody,
+    params(("name" = String, Path, description = "The channel, which begins to exist with its first message")),
+    responses((status = 201, body = PublishedDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn publish(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    let rights = identity.rights(&name);
+    if !rights.publish {
+        return Err(Problem::new(403, "not_allowed", "the token may not publish in this channel"));
+    }
+    let body: PublishBody<'_> = parse(&body)?;
+    let channel = app.channels.channel(&name).await.map_err(unopened)?;
+    let draft = Draft {
+        kind: body.kind.into(),
+        payload: body.payload.get(),
+        persist: body.persist.unwrap_or(true),
+        client_message_id: body.client_message_id.map(Into::into),
+        attachments: Vec::new(),
+        bytes: axum::body::Bytes::new(),
+    };
+    let sender = Sender { principal: identity.principal, rights };
+    let published = channel.publish(&sender, draft).await.map_err(refused)?;
+    let answer = PublishedDoc { id: published.id, duplicate: published.duplicate };
+    Ok((StatusCode::CREATED, json(&answer)).into_response())
+}
+
+async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Channel>, Problem> {
+    if !identity.rights(name).read {
+        return Err(unreadable());
+    }
+    let found = app.channels.existing(name).await.map_err(unopened)?;
+    found.ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Problem {
+    let name = crate::redact::printable(name);
+    Problem::new(404, "not_found", format!("there is no channel \"{name}\"")).hint("GET /v1/channels lists them")
+}
+
+fn unreadable() -> Problem {
+    Problem::new(403, "not_allowed", "the token may not read this channel")
+}
+
+fn unopened(error: OpenError) -> Problem {
+    match error {
+        OpenError::Name => Problem::bad_request(error.to_string()),
+        OpenError::TooMany(_) => Problem::new(429, "overloaded", error.to_string())
+            .hint("raise channels.max_channels, or use one that exists"),
+        OpenError::Store(error) => error.into(),
+    }
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    let (status, kind) = match refusal.code {
+        "not-allowed" => (403, "not_allowed"),
+        "conflict" => (409, "conflict"),
+        "store-error" => (503, "store"),
+        _ => (400, "bad_request"),
+    };
+    Problem::new(status, kind, refusal.message)
+}
+
+fn json(value: &impl Serialize) -> Response {
+    ([(header::CONTENT_TYPE, JSON)], to_json(value)).into_response()
+}

@@ -1,0 +1,127 @@
+//! A participant of a channel that says exactly what a test wants it to say.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::{Gateway, soon};
+
+/// A connection to a channel.
+#[derive(Debug)]
+pub struct Participant {
+    pub socket: WebSocketStream<TcpStream>,
+    next_ref: i64,
+}
+
+impl Participant {
+    /// Connects with a token of this name, which is made for it, and waits until it is there.
+    pub async fn join(gateway: &Gateway, channel: &str, name: &str) -> Self {
+        let token = Self::token(gateway, name).await;
+        let mut this = Self::connect(gateway, &format!("/v1/channels/ws?token={token}&channel={channel}")).await;
+        this.here(name).await;
+        this
+    }
+
+    /// A token for a participant.
+    pub async fn token(gateway: &Gateway, name: &str) -> String {
+        gateway.token(json!({ "name": name, "role": "participant" })).await.1
+    }
+
+    /// Connects to this path, and reads nothing yet.
+    pub async fn connect(gateway: &Gateway, path: &str) -> Self {
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
+        let url = format!("ws://{}{path}", gateway.address());
+        // As browsers have it.
+        let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
+        let (socket, _) = soon(client_async_with_config(url, stream, Some(limits))).await.unwrap();
+        Self { socket, next_ref: 1 }
+    }
+
+    /// Reads until the participant's own arrival.
+    pub async fn here(&mut self, name: &str) {
+        self.until(|frame| {
+            frame["kind"] != "replay" && frame["payload"]["action"] == "join" && frame["senderId"] == name
+        })
+        .await;
+    }
+
+    pub async fn send(&mut self, frame: Value) {
+        self.socket.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    /// Publishes, and gives back the reference.
+    pub async fn publish(&mut self, kind: &str, payload: Value) -> i64 {
+        self.publish_as(json!({ "type": kind, "payload": payload, "persist": true })).await
+    }
+
+    /// Publishes with all of these fields.
+    pub async fn publish_as(&mut self, mut frame: Value) -> i64 {
+        let reference = self.next_ref;
+        self.next_ref += 1;
+        frame["action"] = json!("publish");
+        frame["ref"] = json!(reference);
+        self.send(frame).await;
+        reference
+    }
+
+    /// Publishes, and waits for the answer.
+    pub async fn say(&mut self, kind: &str, payload: Value) -> Value {
+        let reference = self.publish(kind, payload).await;
+        self.answer(reference).await
+    }
+
+    /// Says something about itself, and waits for the answer.
+    pub async fn update(&mut self, metadata: Value) -> Value {
+        let reference = self.next_ref;
+        self.next_ref += 1;
+        self.send(json!({ "action": "update-metadata", "payload": metadata, "ref": reference })).await;
+        self.answer(reference).await
+    }
+
+    /// The frame that answers this reference.
+    pub async fn answer(&mut self, reference: i64) -> Value {
+        self.until(|frame| frame["ref"] == reference).await
+    }
+
+    /// The next frame; attachments of a binary one are in `bytes`.
+    pub async fn recv(&mut self) -> Value {
+        let frame = async {
+            loop {
+                match self.socket.next().await {
+                    Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+                    Some(Ok(Message::Binary(frame))) => {
+                        let (json, at) = sa_protocol::channel::binary::split(&frame).unwrap();
+                        let mut value: Value = serde_json::from_str(json).unwrap();
+                        value["bytes"] = json!(frame[at..].to_vec());
+                        return value;
+                    }
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    other => panic!("expected a frame, got {other:?}"),
+                }
+            }
+        };
+        soon(frame).await
+    }
+
+    /// The next frame for which this holds.
+    pub async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let frame = self.recv().await;
+            if wanted(&frame) {
+                return frame;
+            }
+        }
+    }
+
+    /// The next message of this type.
+    pub async fn message(&mut self, kind: &str) -> Value {
+        self.until(|frame| frame["type"] == kind).await
+    }
+
+    pub async fn closed(&mut self) -> (u16, String) {
+        crate::node::closed(&mut self.socket).await
+    }
+}
