@@ -39,7 +39,7 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     }
     let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sessions.is_empty() {
-        return line("No sessions yet. Start one: switchboard call session_message --arg message=hello");
+        return line("No sessions yet. Start one: switchboard call session_message message=hello");
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
     table(&["STARTED (UTC)", "STATE", "AGENT", "CALLER", "TOOLS", "WAITING", "ID"], &rows)

@@ -118,6 +118,9 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return output::json(&raw);
     }
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if servers.is_empty() {
+        return output::line("No upstream servers yet. Add one: switchboard upstream add NAME --url URL");
+    }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
     table(&["NAME", "STATE", "SINCE", "TOOLS", "WHERE", "LAST ERROR"], &rows)
 }
