@@ -1,7 +1,7 @@
 /** A JSON Schema of type object. */
 export type Schema = Record<string, unknown>;
 
-export interface Tool<Arguments = any> {
+export interface Tool<Arguments = never> {
   description?: string;
   /** Arguments are checked against it before they come here. */
   inputSchema?: Schema;

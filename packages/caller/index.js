@@ -18,7 +18,11 @@ export class Refused extends Error {
 /** @param {import("./index.js").StartOptions} options @returns {Promise<import("./index.js").Session>} */
 export async function startSession({ gateway, token, callerId, tools, message, agent, timeoutMs, onEvent }) {
   const http = connectTo(gateway.replace(/\/+$/, ""), token);
-  const specs = Object.entries(tools).map(([name, { description, inputSchema }]) => ({ name, description, inputSchema }));
+  const specs = Object.entries(tools).map(([name, { description, inputSchema }]) => ({
+    name,
+    description,
+    inputSchema,
+  }));
   const context = { caller_id: callerId, caller_tools: specs };
   const response = await http("POST", "/v1/sessions", { message, agent, timeout_ms: timeoutMs, context });
   const about = await response.json();
@@ -104,9 +108,14 @@ export async function* eventsOf(body) {
   let buffer = "";
   for await (const part of body) {
     buffer += decoder.decode(part, { stream: true });
-    for (let end; (end = buffer.indexOf("\n\n")) >= 0; buffer = buffer.slice(end + 2)) {
+    const blocks = buffer.split("\n\n");
+    buffer = blocks.pop();
+    for (const block of blocks) {
       const values = (name) =>
-        buffer.slice(0, end).split("\n").filter((line) => line.startsWith(name)).map((line) => line.slice(name.length).trimStart());
+        block
+          .split("\n")
+          .filter((line) => line.startsWith(name))
+          .map((line) => line.slice(name.length).trimStart());
       const data = values("data:");
       if (data.length > 0) yield { id: values("id:")[0], data: JSON.parse(data.join("\n")) };
     }

@@ -83,6 +83,12 @@ fn up(release: bool, more: &[String]) -> Result<()> {
 
 fn test(filter: Option<&str>) -> Result<()> {
     setup::for_tests()?;
+    // Built first: tests in Rust start programs that use the packages.
+    npm("build")?;
+    if filter.is_none() {
+        npm("check")?;
+        npm("test")?;
+    }
     // The end-to-end tests start these as processes of their own.
     run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
     // The examples in the docs first: the last line is then the one that counts.
@@ -119,6 +125,11 @@ fn prove() -> Result<()> {
     ];
     let packages = ["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"];
     run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))
+}
+
+/// Runs a script of every TypeScript package that has it.
+fn npm(script: &str) -> Result<()> {
+    run(Command::new("npm").args(["run", "--silent", script]).current_dir(root()))
 }
 
 pub(crate) fn cargo() -> Command {

@@ -1,6 +1,7 @@
 //! Installing what a machine lacks.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -39,9 +40,28 @@ pub(crate) fn for_tests() -> Result<()> {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
     }
+    workspace_packages()?;
     npm_packages("xtask/mcp", "mcp-peers")?;
     npm_packages("xtask/upstream", "upstream-servers")?;
     python_sdk()
+}
+
+/// What the TypeScript packages and the console are built and tested with, in the root's `node_modules`.
+pub(crate) fn workspace_packages() -> Result<()> {
+    let wanted = fs::read_to_string(root().join("package-lock.json"))?;
+    let installed = root().join("node_modules/.installed");
+    if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    eprintln!("installing what the TypeScript packages are built with");
+    install(root())?;
+    // Read again: `npm install` may have put it into its own order.
+    Ok(fs::write(installed, fs::read_to_string(root().join("package-lock.json"))?)?)
+}
+
+/// Not `npm ci`, which stumbles over packages for other systems that the lock file leaves out.
+fn install(place: &Path) -> Result<()> {
+    run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(place))
 }
 
 /// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
@@ -58,8 +78,7 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     for file in ["package.json", "package-lock.json"] {
         fs::copy(source.join(file), place.join(file))?;
     }
-    // Not `ci`, which stumbles over packages for other systems that the lock file leaves out.
-    run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(&place))?;
+    install(&place)?;
     Ok(fs::write(installed, wanted)?)
 }
 

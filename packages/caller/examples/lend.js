@@ -10,7 +10,11 @@ const session = await startSession({
   message: "work",
   tools: {
     double: { description: "Doubles", inputSchema: schema, run: ({ n }) => n * 2 },
-    fail: { run: async () => { throw new Error("it failed"); } },
+    fail: {
+      run: async () => {
+        throw new Error("it failed");
+      },
+    },
     hang: {
       run: (_, signal) => {
         console.log("hanging");
