@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 20] = [
+const SEES: [(&str, &[&str]); 21] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -14,6 +14,7 @@ const SEES: [(&str, &[&str]); 20] = [
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
     ("sa-upstream", &["sa-core"]),
+    ("sa-chat", &["sa-core"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
@@ -25,6 +26,7 @@ const SEES: [(&str, &[&str]); 20] = [
         "switchboard",
         &[
             "sa-channels",
+            "sa-chat",
             "sa-core",
             "sa-mcp",
             "sa-node",
