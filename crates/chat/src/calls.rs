@@ -75,7 +75,8 @@ impl Runner<'_> {
         let Order { wanted, tool } = order;
         let carried = match (&tool, &wanted.arguments) {
             (None, _) => {
-                let words = format!("not_found: there is no tool \"{}\" (use one of those that you were given)", wanted.name);
+                let words =
+                    format!("not_found: there is no tool \"{}\" (use one of those that you were given)", wanted.name);
                 Carried { answer: Answer { wanted, shown: Shown::error(&words) }, call: None, duration: Duration::ZERO }
             }
             (_, Err(why)) => {

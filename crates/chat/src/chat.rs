@@ -28,7 +28,9 @@ pub struct Chat {
 #[derive(Debug)]
 pub enum Event {
     /// The model's server has begun to answer. So many tools are left out, because the server takes no more.
-    Started { left_out: usize },
+    Started {
+        left_out: usize,
+    },
     /// The data of one event.
     Data(String),
     Failed(ChatError),

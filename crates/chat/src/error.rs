@@ -76,7 +76,10 @@ mod tests {
 
     #[test]
     fn words_of_others_are_harmless() {
-        assert_eq!(quoted("Incorrect key sk-1 given:\n\x1b[1msk-1 ", &["sk-1", ""]), "Incorrect key *** given:  [1m***");
+        assert_eq!(
+            quoted("Incorrect key sk-1 given:\n\x1b[1msk-1 ", &["sk-1", ""]),
+            "Incorrect key *** given:  [1m***"
+        );
         assert_eq!(quoted(&"ä".repeat(3_000), &[]).chars().count(), MAX_WORDS + 1);
     }
 }

@@ -52,7 +52,8 @@ impl Execute {
         if body.get("reply").is_none() {
             return Ok(Self { format, reply: body, leave: Vec::new(), session: None, channel: None });
         }
-        let Envelope { reply, format: named, leave, session, channel } = serde_json::from_value(body).map_err(unreadable)?;
+        let Envelope { reply, format: named, leave, session, channel } =
+            serde_json::from_value(body).map_err(unreadable)?;
         let named = named.map(|name| Format::parse(&name).ok_or_else(|| unknown_format(&name))).transpose()?;
         Ok(Self { format: named.or(format), reply, leave, session, channel })
     }
@@ -100,8 +101,13 @@ impl Functions {
             let tool = tool.or_else(|| Some(wanted.name.as_str().into()));
             Order { wanted, tool }
         });
-        let runner =
-            Runner { router: &self.router, caller, surface: "functions", at_once: AT_ONCE, max_result_bytes: MAX_RESULT };
+        let runner = Runner {
+            router: &self.router,
+            caller,
+            surface: "functions",
+            at_once: AT_ONCE,
+            max_result_bytes: MAX_RESULT,
+        };
         let carried = runner.run(orders.collect(), None).await;
         let made: Vec<Value> = carried
             .iter()

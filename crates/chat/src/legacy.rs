@@ -75,7 +75,8 @@ pub(crate) fn to_legacy(messages: &[&RawValue]) -> Vec<Box<RawValue>> {
         let peek = Peek::of(message);
         let calls = peek.as_ref().is_some_and(|peek| peek.is("assistant") && peek.tool_calls.is_some());
         let result = peek.as_ref().is_some_and(|peek| peek.is("tool"));
-        let fields = (calls || result).then(|| serde_json::from_str::<Map<String, Value>>(message.get()).ok()).flatten();
+        let fields =
+            (calls || result).then(|| serde_json::from_str::<Map<String, Value>>(message.get()).ok()).flatten();
         let Some(mut fields) = fields else {
             out.push((*message).to_owned());
             continue;

@@ -232,7 +232,10 @@ mod tests {
 
     #[test]
     fn a_place_without_an_id_is_known_by_what_leads_up_to_it() {
-        let a = digest(&raws(&json!([{ "role": "user", "content": "x", "name": null }])), r#"{"name":"f","arguments":"{}"}"#);
+        let a = digest(
+            &raws(&json!([{ "role": "user", "content": "x", "name": null }])),
+            r#"{"name":"f","arguments":"{}"}"#,
+        );
         let b = digest(&raws(&json!([{ "content": "x", "role": "user" }])), r#"{ "arguments": "{}", "name": "f" }"#);
         assert_eq!(a, b);
         assert_ne!(a, digest(&raws(&json!([{ "content": "y", "role": "user" }])), r#"{"name":"f","arguments":"{}"}"#));

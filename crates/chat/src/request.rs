@@ -98,7 +98,10 @@ impl Asked {
         if let Some(Choice::Word(word)) = &extension.tools
             && !matches!(word.as_str(), "none" | "all")
         {
-            return Err(ChatError::invalid("switchboard", "switchboard.tools must be \"none\", \"all\" or a list of names"));
+            return Err(ChatError::invalid(
+                "switchboard",
+                "switchboard.tools must be \"none\", \"all\" or a list of names",
+            ));
         }
         extension.tools = extension.tools.or_else(|| tools.map(Choice::of_header));
 

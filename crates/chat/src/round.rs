@@ -69,6 +69,19 @@ impl Round {
         self.message.get("content").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Takes a piece of a stream.
+    pub(crate) fn take(&mut self, piece: &Map<String, Value>) {
+        if let Some(usage) = piece.get("usage").filter(|usage| usage.is_object()) {
+            self.usage = Some(usage.clone());
+        }
+        if let Some(choice) = piece.get("choices").and_then(|choices| choices.get(0)) {
+            self.push(&choice["delta"]);
+            if let Some(finish) = choice["finish_reason"].as_str() {
+                self.finish = Some(finish.to_owned());
+            }
+        }
+    }
+
     /// Takes a piece of a message.
     pub(crate) fn push(&mut self, delta: &Value) {
         for (name, value) in delta.as_object().into_iter().flatten() {
@@ -204,11 +217,18 @@ mod tests {
         // The name beside every piece.
         check(&[call(0, Some("a"), Some("f"), "{"), call(0, Some("a"), Some("f"), "}")], &[("a", "f", "{}")]);
         // The same number for every call.
-        check(&[call(0, Some("a"), Some("f"), "{}"), call(0, Some("b"), Some("f"), "{}")], &[("a", "f", "{}"), ("b", "f", "{}")]);
+        check(
+            &[call(0, Some("a"), Some("f"), "{}"), call(0, Some("b"), Some("f"), "{}")],
+            &[("a", "f", "{}"), ("b", "f", "{}")],
+        );
         // No number.
         let call = |id: Value, name: &str, arguments: Value| json!({ "tool_calls": [{ "id": id, "function": { "name": name, "arguments": arguments } }] });
         check(
-            &[call(json!("a"), "f", json!("{")), call(json!(null), "", json!("}")), call(json!("b"), "g", json!({ "x": 1 }))],
+            &[
+                call(json!("a"), "f", json!("{")),
+                call(json!(null), "", json!("}")),
+                call(json!("b"), "g", json!({ "x": 1 })),
+            ],
             &[("a", "f", "{}"), ("b", "g", "{\"x\":1}")],
         );
         // No id, or the same for all: they get one.
@@ -228,7 +248,9 @@ mod tests {
         ]);
         assert_eq!(round.calls[0].arguments, "{}");
         assert_eq!(round.message["reasoning"], "ab");
-        let signed = assemble(&[json!({ "tool_calls": [{ "index": 0, "id": "a", "extra_content": { "s": 1 }, "function": { "name": "f" } }] })]);
+        let signed = assemble(&[
+            json!({ "tool_calls": [{ "index": 0, "id": "a", "extra_content": { "s": 1 }, "function": { "name": "f" } }] }),
+        ]);
         assert_eq!(signed.calls[0].to_value()["extra_content"], json!({ "s": 1 }));
     }
 

@@ -1,14 +1,20 @@
 //! THE LOOP: ask the model, run what it calls, give it the results, until it answers or a limit is reached.
 
-use std::collections::{BTreeMap, HashMap};
+mod answer;
+mod body;
+mod pieces;
+mod stop;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use self::stop::Stop;
 use crate::calls::{Caller, Carried, Order, Runner};
 use crate::chat::{Chat, Event};
 use crate::error::ChatError;
@@ -16,7 +22,7 @@ use crate::formats::{Answer, Wanted, openai_messages, openai_tool};
 use crate::legacy;
 use crate::memory::{Hidden, digest};
 use crate::offer;
-use crate::request::{Asked, raw, tool_name};
+use crate::request::{Asked, raw};
 use crate::round::{Call, Round, new_id};
 use crate::server::{Begun, Server};
 use crate::stream::{Forward, send};
@@ -26,6 +32,8 @@ use crate::usage::Usage;
 const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// How long a reader may take for the end of an answer.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// News of running calls that may wait for a reader.
 const NEWS: usize = 64;
 
@@ -64,35 +72,6 @@ struct End {
     stopped: Option<Stop>,
 }
 
-/// The limit that ended it.
-#[derive(Debug, Clone, Copy)]
-enum Stop {
-    Rounds(u32),
-    Calls(usize),
-    Tokens(u64),
-    Deadline(Duration),
-}
-
-impl Stop {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Rounds(_) => "max_rounds",
-            Self::Calls(_) => "max_tool_calls",
-            Self::Tokens(_) => "max_total_tokens",
-            Self::Deadline(_) => "deadline",
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Self::Rounds(most) => format!("the model still called tools after {most} rounds"),
-            Self::Calls(most) => format!("the model called more than {most} tools for one answer"),
-            Self::Tokens(most) => format!("the rounds so far have used {most} tokens or more"),
-            Self::Deadline(most) => format!("the answer took longer than {} ms", most.as_millis()),
-        }
-    }
-}
-
 impl<'a> Run<'a> {
     pub(crate) fn prepare(chat: &'a Chat, mut asked: Asked, caller: &'a Caller) -> Result<Self, ChatError> {
         let refused = |error: sa_core::CallError| {
@@ -119,7 +98,8 @@ impl<'a> Run<'a> {
         tools.extend(ours.iter().map(|tool| openai_tool(&tool.name, tool)));
         let offered = ours.iter().map(|tool| (tool.name.to_string(), Arc::clone(&tool.name))).collect();
         let messages = chat.memory.restore(&principal.id, asked.messages.clone());
-        let limit = asked.extension.timeout_ms.map_or(spec.timeout(), |ms| spec.timeout().min(Duration::from_millis(ms)));
+        let limit =
+            asked.extension.timeout_ms.map_or(spec.timeout(), |ms| spec.timeout().min(Duration::from_millis(ms)));
         Ok(Self {
             chat,
             caller,
@@ -159,7 +139,9 @@ impl<'a> Run<'a> {
     /// The answer in pieces.
     pub(crate) async fn stream(mut self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
         if self.only_relays() {
-            return self.within(self.relay(events)).await?;
+            let begun = self.within(self.server.ask(self.body()?, true)).await??;
+            send(events, Event::Started { left_out: self.left_out }).await?;
+            return self.within(pieces::relay(begun, events)).await?;
         }
         let own = std::mem::take(&mut self.asked.own);
         let mut forward = Some(Forward::new(events, self.asked.legacy, &own));
@@ -170,10 +152,10 @@ impl<'a> Run<'a> {
             Ok(end) => end.map_err(|error| self.settled(error))?,
             Err(_) => self.out_of_time(started, forward.has_begun() || self.carried > 0)?,
         };
-        // A reader that does not read is waited for no longer than anything else.
-        self.within(async {
+        // The end is told after the deadline, too, but not for ever to a reader that does not read.
+        let last = async {
             if let Some(stop) = end.stopped.filter(|_| !forward.has_said()) {
-                forward.delta(json!({ "content": note(stop) }), Value::Null).await?;
+                forward.delta(json!({ "content": stop.note() }), Value::Null).await?;
             }
             if end.stopped.is_some() || self.asked.extension.events {
                 let about = self.about(&end);
@@ -184,9 +166,8 @@ impl<'a> Run<'a> {
                 Some(usage) => forward.extra("usage", usage.clone()).await,
                 None => Ok(()),
             }
-        })
-        .await
-        .unwrap_or(Ok(()))
+        };
+        tokio::time::timeout(LAST_WORDS, last).await.unwrap_or(Ok(()))
     }
 
     /// Whether there is nothing to do but to pass request and answer on.
@@ -211,17 +192,20 @@ impl<'a> Run<'a> {
             // A model that was cut off may have been in the middle of a call.
             let cut = matches!(round.finish.as_deref(), Some("length" | "content_filter"));
             if round.calls.is_empty() || cut {
-                let finish = round.finish.clone().filter(|finish| finish != "tool_calls").unwrap_or_else(|| "stop".into());
+                let finish =
+                    round.finish.clone().filter(|finish| finish != "tool_calls").unwrap_or_else(|| "stop".into());
                 return Ok(End { finish, calls: theirs, stopped: None });
             }
             let stop = self.limit(ours.len());
             if let (Some(stop), true) = (stop, theirs.is_empty()) {
                 return Ok(End { finish: "length".into(), calls: theirs, stopped: Some(stop) });
             }
-            let orders: Vec<Order> = if stop.is_some() { Vec::new() } else { ours.iter().map(|call| self.order(call)).collect() };
+            let orders: Vec<Order> =
+                if stop.is_some() { Vec::new() } else { ours.iter().map(|call| self.order(call)).collect() };
             let answers = self.carry_out(orders, forward).await?;
             let (results, images) = openai_messages(&answers);
-            let calls: Vec<Value> = if answers.is_empty() { Vec::new() } else { ours.iter().map(|call| call.to_value()).collect() };
+            let calls: Vec<Value> =
+                if answers.is_empty() { Vec::new() } else { ours.iter().map(|call| call.to_value()).collect() };
             if !theirs.is_empty() {
                 let hidden = Hidden {
                     before: std::mem::take(&mut self.added),
@@ -263,7 +247,11 @@ impl<'a> Run<'a> {
     }
 
     /// Runs the gateway's calls, and tells of them who wants to know.
-    async fn carry_out(&mut self, orders: Vec<Order>, forward: &mut Option<Forward<'_>>) -> Result<Vec<Answer>, ChatError> {
+    async fn carry_out(
+        &mut self,
+        orders: Vec<Order>,
+        forward: &mut Option<Forward<'_>>,
+    ) -> Result<Vec<Answer>, ChatError> {
         let spec = self.server.spec;
         let at_once = if self.asked.parallel { spec.max_parallel } else { 1 };
         let (router, max_result_bytes) = (&self.chat.router, spec.max_result_bytes);
@@ -313,7 +301,7 @@ impl<'a> Run<'a> {
                     forward.started(self.left_out).await?;
                 }
                 forward.new_round();
-                pieces(begun, forward).await
+                pieces::forward(begun, forward).await
             }
         }
     }
@@ -325,7 +313,8 @@ impl<'a> Run<'a> {
         for _ in 0..RETRIES {
             match self.server.ask(body.clone(), stream).await {
                 Err(error) if self.carried > 0 && error.retry.is_none() && matches!(error.status, 429 | 502..=504) => {
-                    let asked_for = error.retry_after.as_ref().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+                    let asked_for =
+                        error.retry_after.as_ref().and_then(|text| text.parse().ok()).map(Duration::from_secs);
                     tokio::time::sleep(asked_for.unwrap_or(delay).min(LONGEST_DELAY)).await;
                     delay *= 2;
                 }
@@ -333,48 +322,6 @@ impl<'a> Run<'a> {
             }
         }
         self.server.ask(body, stream).await
-    }
-
-    /// The request for the next round.
-    fn body(&self) -> Result<Vec<u8>, ChatError> {
-        let spec = self.server.spec;
-        let messages: Vec<&RawValue> = self.messages.iter().chain(&self.added).map(|message| &**message).collect();
-        let old_messages = spec.legacy_functions.then(|| legacy::to_legacy(&messages));
-        let messages = match &old_messages {
-            Some(messages) => to_raw_value(messages),
-            None => to_raw_value(&messages),
-        };
-        let unwritable = |error: serde_json::Error| ChatError::invalid("messages", error.to_string());
-        let mut body: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
-        for (name, value) in &self.asked.fields {
-            body.insert(name, value.clone());
-        }
-        body.insert("model", raw(&json!(spec.model(self.server.name))));
-        body.insert("messages", messages.map_err(unwritable)?);
-        let choice = self.asked.choice(self.rounds <= 1).map(std::borrow::Cow::into_owned);
-        if spec.legacy_functions {
-            body.remove("parallel_tool_calls");
-            let functions: Vec<&Value> = self.tools.iter().filter(|tool| tool_name(tool).is_some()).map(|tool| &tool["function"]).collect();
-            if !functions.is_empty() {
-                body.insert("functions", raw(&json!(functions)));
-            }
-            if let Some(choice) = choice {
-                let named = choice["function"]["name"].as_str().map(|name| json!({ "name": name }));
-                let plain = if choice == "none" { "none" } else { "auto" };
-                body.insert("function_call", raw(&named.unwrap_or_else(|| json!(plain))));
-            }
-        } else {
-            if !self.tools.is_empty() {
-                body.insert("tools", raw(&json!(self.tools)));
-            }
-            if let Some(choice) = choice {
-                body.insert("tool_choice", raw(&choice));
-            }
-        }
-        if self.asked.stream && spec.max_total_tokens > 0 && !self.asked.include_usage {
-            body.insert("stream_options", raw(&json!({ "include_usage": true })));
-        }
-        serde_json::to_vec(&body).map_err(unwritable)
     }
 
     /// Keeps what the client does not get to see for when it comes back with the results of its calls.
@@ -409,105 +356,4 @@ impl<'a> Run<'a> {
         let late = || ChatError::server(504, "deadline", "the answer took longer than it may");
         tokio::time::timeout_at(self.deadline, work).await.map_err(|_| late())
     }
-
-    /// What the gateway did, for the client that wants to know, or has to.
-    fn about(&self, end: &End) -> Value {
-        let mut about = json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.carried });
-        if let Some(stop) = end.stopped {
-            about["stopped"] = json!({ "reason": stop.code(), "message": stop.words() });
-        }
-        about
-    }
-
-    /// The last round's answer as the answer to it all.
-    fn answer(&mut self, end: End) -> String {
-        let mut answer = self.last.take().unwrap_or_default();
-        let mut choice = answer.get("choices").and_then(|choices| choices.get(0)).cloned().unwrap_or_default();
-        let mut message = choice["message"].as_object().cloned().unwrap_or_default();
-        message.remove("tool_calls");
-        message.remove("function_call");
-        message.insert("role".into(), json!("assistant"));
-        if self.rounds > 1 || end.stopped.is_some() {
-            let said = self.texts.join("\n\n");
-            let content = if said.is_empty() { end.stopped.map(|stop| json!(note(stop))) } else { Some(json!(said)) };
-            message.insert("content".into(), content.unwrap_or_default());
-        }
-        if let (Some(call), true) = (end.calls.first(), self.asked.legacy) {
-            message.insert("function_call".into(), json!({ "name": call.name, "arguments": call.arguments }));
-        } else if !end.calls.is_empty() {
-            message.insert("tool_calls".into(), end.calls.iter().map(Call::to_value).collect());
-        }
-        choice["message"] = Value::Object(message);
-        choice["finish_reason"] = json!(end.finish);
-        answer.insert("choices".into(), json!([choice]));
-        if let Some(usage) = self.usage.sum() {
-            answer.insert("usage".into(), usage.clone());
-        }
-        if end.stopped.is_some() || self.asked.extension.events {
-            let mut about = self.about(&end);
-            about["calls"] = Value::Array(std::mem::take(&mut self.news));
-            answer.insert("switchboard".into(), about);
-        }
-        Value::Object(answer).to_string()
-    }
-
-    /// Passes a stream on as it is, but for errors.
-    async fn relay(&self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
-        let mut begun = self.server.ask(self.body()?, true).await?;
-        send(events, Event::Started { left_out: self.left_out }).await?;
-        let mut finished = false;
-        while let Some(data) = begun.event().await? {
-            if data == "[DONE]" {
-                return Ok(());
-            }
-            let piece = parse(&begun, &data)?;
-            finished |= piece.get("choices").is_some_and(|choices| choices[0]["finish_reason"].is_string());
-            send(events, Event::Data(data)).await?;
-        }
-        if finished { Ok(()) } else { Err(begun.cut()) }
-    }
-}
-
-/// Reads the pieces of a round and passes them on.
-async fn pieces(mut begun: Begun, forward: &mut Forward<'_>) -> Result<(Round, Vec<Call>), ChatError> {
-    let mut round = Round::default();
-    let mut done = false;
-    while let Some(data) = begun.event().await? {
-        if data == "[DONE]" {
-            done = true;
-            break;
-        }
-        let piece = parse(&begun, &data)?;
-        if let Some(usage) = piece.get("usage").filter(|usage| usage.is_object()) {
-            round.usage = Some(usage.clone());
-        }
-        if let Some(choice) = piece.get("choices").and_then(|choices| choices.get(0)) {
-            round.push(&choice["delta"]);
-            if let Some(finish) = choice["finish_reason"].as_str() {
-                round.finish = Some(finish.to_owned());
-            }
-        }
-        forward.piece(piece, &round).await?;
-    }
-    if !done && round.finish.is_none() {
-        return Err(begun.cut());
-    }
-    let handed = forward.end_round(&round).await?;
-    round.end();
-    Ok((round, handed))
-}
-
-fn parse(begun: &Begun, data: &str) -> Result<Map<String, Value>, ChatError> {
-    match serde_json::from_str::<Value>(data) {
-        Ok(Value::Object(piece)) if piece.contains_key("error") && !piece.contains_key("choices") => {
-            Err(begun.complaint(&Value::Object(piece)))
-        }
-        Ok(Value::Object(piece)) => Ok(piece),
-        Ok(_) | Err(_) => Err(begun.rubbish("an event of its stream is no JSON object")),
-    }
-}
-
-/// What stands in the answer's place when there is none.
-fn note(stop: Stop) -> String {
-    format!("[The answer was stopped: {}.]", stop.words())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::error::{ChatError, quoted};
 use crate::spec::Spec;
@@ -172,10 +172,36 @@ impl Begun {
             Ok(Value::Object(answer)) if answer.contains_key("error") && !answer.contains_key("choices") => {
                 Err(self.complaint(&Value::Object(answer)))
             }
-            Ok(Value::Object(answer)) if answer.get("choices").and_then(|choices| choices.get(0)).is_some() => Ok(answer),
+            Ok(Value::Object(answer)) if answer.get("choices").and_then(|choices| choices.get(0)).is_some() => {
+                Ok(answer)
+            }
             Ok(_) => Err(self.rubbish("its answer has no choices")),
             Err(error) => Err(self.rubbish(&format!("its answer is not JSON: {error}"))),
         }
+    }
+
+    /// Whether the server answers in one piece though it was asked for many: some do, most of them to report an error.
+    pub(crate) fn is_whole(&self) -> bool {
+        let kind =
+            self.response.headers().get(reqwest::header::CONTENT_TYPE).map(reqwest::header::HeaderValue::as_bytes);
+        kind.is_some_and(|kind| kind.starts_with(b"application/json"))
+    }
+
+    /// Such an answer as the only piece of a stream.
+    pub(crate) async fn as_piece(self) -> Result<Map<String, Value>, ChatError> {
+        let mut piece = self.whole().await?;
+        for choice in piece.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
+            let mut delta = choice["message"].take();
+            for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
+                call["index"] = json!(index);
+            }
+            choice["delta"] = delta;
+            if let Some(choice) = choice.as_object_mut() {
+                choice.remove("message");
+            }
+        }
+        piece.insert("object".into(), json!("chat.completion.chunk"));
+        Ok(piece)
     }
 
     /// The data of the next event; `None` once the stream has ended.
@@ -189,7 +215,10 @@ impl Begun {
             }
             match self.bytes().await? {
                 Some(bytes) => {
-                    let events = self.events.push(&bytes).map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
+                    let events = self
+                        .events
+                        .push(&bytes)
+                        .map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
                     self.ready.extend(events);
                 }
                 None => {
@@ -220,7 +249,8 @@ impl Begun {
 
     /// An error that the server reports after it had begun to answer.
     pub(crate) fn complaint(&self, said: &Value) -> ChatError {
-        let words = said["error"]["message"].as_str().or_else(|| said["error"].as_str()).unwrap_or("it does not say why");
+        let words =
+            said["error"]["message"].as_str().or_else(|| said["error"].as_str()).unwrap_or("it does not say why");
         let words = quote(words, &self.secrets);
         ChatError::server(502, "upstream_failed", format!("the server of the model \"{}\" failed: {words}", self.name))
     }

@@ -55,7 +55,8 @@ impl Events {
 mod tests {
     use super::*;
 
-    const STREAM: &[u8] = "data: {\"a\":\"é\"}\n\n: a comment\n\nevent: x\r\ndata:b\r\ndata: c\r\n\r\ndata: [DONE]\n\n".as_bytes();
+    const STREAM: &[u8] =
+        "data: {\"a\":\"é\"}\n\n: a comment\n\nevent: x\r\ndata:b\r\ndata: c\r\n\r\ndata: [DONE]\n\n".as_bytes();
 
     #[test]
     fn events_are_the_same_wherever_they_are_cut() {

@@ -71,7 +71,8 @@ impl ModelReply {
 
     /// Calls of tools: id, name, arguments.
     pub fn calls(calls: &[(&str, &str, Value)]) -> Self {
-        let calls: Vec<(&str, &str, String)> = calls.iter().map(|(id, name, args)| (*id, *name, args.to_string())).collect();
+        let calls: Vec<(&str, &str, String)> =
+            calls.iter().map(|(id, name, args)| (*id, *name, args.to_string())).collect();
         Self::raw_calls(&calls)
     }
 
@@ -124,7 +125,9 @@ impl ScriptedModel {
     /// The configuration of a gateway that has this as its only model, `scripted`.
     pub fn config(&self, more: &str) -> String {
         let (url, key) = (&self.url, Self::KEY);
-        format!("[sessions]\nenabled = false\n[models.scripted]\nbase_url = \"{url}\"\napi_key = \"{key}\"\nmodel = \"real-name\"\n{more}\n")
+        format!(
+            "[sessions]\nenabled = false\n[models.scripted]\nbase_url = \"{url}\"\napi_key = \"{key}\"\nmodel = \"real-name\"\n{more}\n"
+        )
     }
 
     /// The next request is checked like this, and answered like that.
@@ -165,7 +168,11 @@ impl Drop for ScriptedModel {
     fn drop(&mut self) {
         self.task.abort();
         let failures = lock(&self.inner.failures);
-        assert!(failures.is_empty() || std::thread::panicking(), "the model was asked wrongly: {}", failures.join("\n"));
+        assert!(
+            failures.is_empty() || std::thread::panicking(),
+            "the model was asked wrongly: {}",
+            failures.join("\n")
+        );
     }
 }
 
@@ -207,7 +214,8 @@ fn check_request(request: &Value) {
     assert!(request["switchboard"].is_null(), "the gateway's own field");
     assert_eq!(request["model"], "real-name");
     let tools = request["tools"].as_array().cloned().unwrap_or_default();
-    let functions: Vec<&Value> = tools.iter().filter(|tool| tool["type"] == "function").map(|tool| &tool["function"]).collect();
+    let functions: Vec<&Value> =
+        tools.iter().filter(|tool| tool["type"] == "function").map(|tool| &tool["function"]).collect();
     let mut names: Vec<&str> = functions.iter().map(|function| function["name"].as_str().unwrap()).collect();
     for name in &names {
         let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
@@ -222,7 +230,10 @@ fn check_request(request: &Value) {
         let role = message["role"].as_str().expect("a role");
         if role == "tool" {
             let id = message["tool_call_id"].as_str().expect("an id");
-            let at = open.iter().position(|known| *known == id).unwrap_or_else(|| panic!("a result without its call: {message}"));
+            let at = open
+                .iter()
+                .position(|known| *known == id)
+                .unwrap_or_else(|| panic!("a result without its call: {message}"));
             open.remove(at);
             assert!(message["content"].is_string(), "a result is text: {message}");
             continue;
@@ -259,7 +270,14 @@ async fn respond(reply: ModelReply, streamed: bool, inner: &Inner) -> Response {
             }
             response
         }
-        ModelReply::Cut(events) => sse(events, stream::once(async { Err(std::io::Error::other("cut")) }).boxed()),
+        ModelReply::Cut(events) => {
+            let cut = async {
+                // What came before is sent while there is nothing to do.
+                tokio::task::yield_now().await;
+                Err(std::io::Error::other("cut"))
+            };
+            sse(events, cut.into_stream().boxed())
+        }
         ModelReply::Silence(events) => {
             let silence = async move {
                 let _guard = guard;
@@ -304,7 +322,10 @@ fn pieces(message: &Value, finish: &str) -> Vec<String> {
         push(json!({ "content": part }), Value::Null);
     }
     for (index, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
-        push(json!({ "tool_calls": [{ "index": index, "id": call["id"], "type": "function", "function": { "name": "", "arguments": "" } }] }), Value::Null);
+        push(
+            json!({ "tool_calls": [{ "index": index, "id": call["id"], "type": "function", "function": { "name": "", "arguments": "" } }] }),
+            Value::Null,
+        );
         for part in cut(call["function"]["name"].as_str().unwrap()) {
             push(json!({ "tool_calls": [{ "index": index, "function": { "name": part } }] }), Value::Null);
         }

@@ -151,8 +151,7 @@ mod tests {
         check(Format::Anthropic, search(), json!({ "tools": [anthropic] }));
         let mcp = json!({ "name": "search", "description": "Searches.", "inputSchema": schema });
         check(Format::Mcp, search(), json!({ "tools": [mcp] }));
-        let parameters =
-            json!({ "type": "OBJECT", "properties": { "q": { "type": "STRING" } }, "required": ["q"] });
+        let parameters = json!({ "type": "OBJECT", "properties": { "q": { "type": "STRING" } }, "required": ["q"] });
         let declared = json!({ "name": "search", "description": "Searches.", "parameters": parameters });
         check(Format::Gemini, search(), json!({ "tools": [{ "functionDeclarations": [declared] }] }));
     }

@@ -84,7 +84,8 @@ impl Work<'_> {
         let (Some(mut target), false) = (target, self.followed.iter().any(|known| known == place)) else {
             return typed("OBJECT");
         };
-        let beside = fields.iter().filter(|(name, _)| *name != "$ref").map(|(name, value)| (name.clone(), value.clone()));
+        let beside =
+            fields.iter().filter(|(name, _)| *name != "$ref").map(|(name, value)| (name.clone(), value.clone()));
         target.extend(beside);
         self.followed.push(place.to_owned());
         let converted = self.convert(&Value::Object(target), depth + 1);
@@ -93,8 +94,11 @@ impl Work<'_> {
     }
 
     fn plain(&mut self, fields: &Map<String, Value>, nullable: bool, depth: usize) -> Map<String, Value> {
-        let mut out: Map<String, Value> =
-            fields.iter().filter(|(name, _)| KEPT.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+        let mut out: Map<String, Value> = fields
+            .iter()
+            .filter(|(name, _)| KEPT.contains(&name.as_str()))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect();
         let kind = kind(fields);
         out.insert("type".into(), json!(kind));
         if nullable {
@@ -136,8 +140,14 @@ impl Work<'_> {
                 .iter()
                 .map(|(name, property)| (name.clone(), Value::Object(self.convert(property, depth + 1))))
                 .collect();
-            let required: Vec<&str> = fields.get("required").and_then(Value::as_array).into_iter().flatten()
-                .filter_map(Value::as_str).filter(|name| converted.contains_key(*name)).collect();
+            let required: Vec<&str> = fields
+                .get("required")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .filter(|name| converted.contains_key(*name))
+                .collect();
             if !required.is_empty() {
                 out.insert("required".into(), json!(required));
             }
@@ -221,10 +231,19 @@ mod tests {
 
     #[test]
     fn what_gemini_lacks_is_written_in_what_it_has() {
-        check(json!({ "type": "string", "format": "uri", "minLength": 1 }), json!({ "type": "STRING", "minLength": 1 }));
+        check(
+            json!({ "type": "string", "format": "uri", "minLength": 1 }),
+            json!({ "type": "STRING", "minLength": 1 }),
+        );
         check(json!({ "type": ["string", "null"] }), json!({ "type": "STRING", "nullable": true }));
-        check(json!({ "type": ["string", "integer"] }), json!({ "anyOf": [{ "type": "STRING" }, { "type": "INTEGER" }] }));
-        check(json!({ "oneOf": [{ "type": "integer" }, { "type": "null" }] }), json!({ "type": "INTEGER", "nullable": true }));
+        check(
+            json!({ "type": ["string", "integer"] }),
+            json!({ "anyOf": [{ "type": "STRING" }, { "type": "INTEGER" }] }),
+        );
+        check(
+            json!({ "oneOf": [{ "type": "integer" }, { "type": "null" }] }),
+            json!({ "type": "INTEGER", "nullable": true }),
+        );
         check(json!({ "const": "x" }), json!({ "type": "STRING", "enum": ["x"] }));
         check(json!({ "enum": [1, 2] }), json!({ "type": "INTEGER", "description": "One of 1, 2." }));
         check(json!({ "type": "array" }), json!({ "type": "ARRAY", "items": { "type": "STRING" } }));

@@ -43,7 +43,8 @@ pub(crate) fn wanted(format: Format, reply: &Value) -> Vec<Wanted> {
     match format {
         Format::OpenAi => {
             let calls = list(reply, &["/choices/0/message/tool_calls", "/tool_calls", ""]);
-            let call = |call: &Value| Some(of_text(call.get("id"), name(&call["function"])?, &call["function"]["arguments"]));
+            let call =
+                |call: &Value| Some(of_text(call.get("id"), name(&call["function"])?, &call["function"]["arguments"]));
             calls.into_iter().filter_map(call).collect()
         }
         Format::OpenAiLegacy => {

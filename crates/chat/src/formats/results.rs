@@ -23,7 +23,8 @@ pub(crate) fn messages(format: Format, answers: &[Answer]) -> Vec<Value> {
             messages
         }
         Format::OpenAiLegacy => {
-            let function = |answer: &Answer| json!({ "role": "function", "name": answer.wanted.name, "content": told(answer) });
+            let function =
+                |answer: &Answer| json!({ "role": "function", "name": answer.wanted.name, "content": told(answer) });
             answers.iter().map(function).chain(image_message(answers)).collect()
         }
         Format::Anthropic => {
@@ -106,7 +107,10 @@ fn mcp(answer: &Answer) -> Value {
             content.push(json!({ "type": "text", "text": shown.text }));
         }
         content.extend(
-            shown.images.iter().map(|image| json!({ "type": "image", "data": image.data, "mimeType": image.mime_type })),
+            shown
+                .images
+                .iter()
+                .map(|image| json!({ "type": "image", "data": image.data, "mimeType": image.mime_type })),
         );
         let mut result = json!({ "content": content, "isError": shown.is_error });
         if let Ok(structured @ Value::Object(_)) = serde_json::from_str(&shown.text) {
@@ -153,7 +157,11 @@ mod tests {
         check(Format::Anthropic, pictured(), json!([{ "role": "user", "content": [result] }]));
         let response = json!({ "id": "c", "name": "f", "response": { "result": "seen" } });
         let data = json!({ "inlineData": { "mimeType": "image/png", "data": "AA==" } });
-        check(Format::Gemini, pictured(), json!([{ "role": "user", "parts": [{ "functionResponse": response }, data] }]));
+        check(
+            Format::Gemini,
+            pictured(),
+            json!([{ "role": "user", "parts": [{ "functionResponse": response }, data] }]),
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 /// How often a reference at the top may lead to another one.
 const MAX_HOPS: usize = 8;
 /// What neither of them takes at the top.
-const CHOICES: [&str; 10] = ["allOf", "anyOf", "oneOf", "not", "enum", "const", "if", "then", "else", "dependentSchemas"];
+const CHOICES: [&str; 10] =
+    ["allOf", "anyOf", "oneOf", "not", "enum", "const", "if", "then", "else", "dependentSchemas"];
 
 pub(super) fn object(schema: Option<Value>) -> Value {
     let mut top = match schema {
@@ -17,7 +18,9 @@ pub(super) fn object(schema: Option<Value>) -> Value {
     };
     let root = Value::Object(top.clone());
     for _ in 0..MAX_HOPS {
-        let Some(target) = top.get("$ref").and_then(Value::as_str).and_then(|place| follow(&root, place)) else { break };
+        let Some(target) = top.get("$ref").and_then(Value::as_str).and_then(|place| follow(&root, place)) else {
+            break;
+        };
         let definitions: Vec<_> =
             ["$defs", "definitions"].into_iter().filter_map(|name| Some((name, top.get(name)?.clone()))).collect();
         top = target.as_object().cloned().unwrap_or_default();
@@ -104,7 +107,8 @@ mod tests {
 
     #[test]
     fn choices_at_the_top_are_taken_apart() {
-        let branch = |name: &str| json!({ "properties": { name: { "type": "string" }, "x": {} }, "required": [name, "x"] });
+        let branch =
+            |name: &str| json!({ "properties": { name: { "type": "string" }, "x": {} }, "required": [name, "x"] });
         let all = json!({ "a": { "type": "string" }, "b": { "type": "string" }, "x": {} });
         check(
             json!({ "anyOf": [branch("a"), branch("b")] }),

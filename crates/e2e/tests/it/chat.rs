@@ -125,7 +125,10 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
             .then(
                 move |request| {
                     let function = &request["tools"][0]["function"];
-                    assert_eq!((&function["name"], &function["description"]), (&json!("notes_search"), &json!("Searches notes.")));
+                    assert_eq!(
+                        (&function["name"], &function["description"]),
+                        (&json!("notes_search"), &json!("Searches notes."))
+                    );
                     assert_eq!(function["parameters"]["required"], json!(["query"]));
                     assert_eq!(request.get("stream"), if stream { Some(&json!(true)) } else { None });
                 },
@@ -155,7 +158,11 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
             (text(&message["content"]), text(&answer["choices"][0]["finish_reason"]), answer["usage"].clone())
         };
         assert_eq!((text.as_str(), finish.as_str()), ("Let me look.\n\nFound it.", "stop"));
-        assert_eq!(usage, json!({ "prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42 }), "of both rounds");
+        assert_eq!(
+            usage,
+            json!({ "prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42 }),
+            "of both rounds"
+        );
     }
     model.finish();
 }
@@ -178,7 +185,8 @@ async fn calls_of_one_round_run_at_once_and_keep_their_order() {
     let calls = ModelReply::calls(&[("c1", "a_x", json!({})), ("c2", "a_y", json!({}))]);
     model.then(|_| {}, calls).then(
         |request| {
-            let results: Vec<_> = request["messages"].as_array().unwrap()[2..].iter().map(|m| m["content"].clone()).collect();
+            let results: Vec<_> =
+                request["messages"].as_array().unwrap()[2..].iter().map(|m| m["content"].clone()).collect();
             assert_eq!(results, [json!("a.x done"), json!("a.y done")]);
         },
         ModelReply::text("both"),
@@ -196,7 +204,9 @@ async fn without_parallel_calls_they_run_one_after_another() {
     let gateway = behind(&model, "").await;
     let mut node = Hello::new("n").tool("a.x").tool("a.y").connect(&gateway).await;
     let calls = ModelReply::calls(&[("c1", "a_x", json!({})), ("c2", "a_y", json!({}))]);
-    model.then(|request| assert_eq!(request["parallel_tool_calls"], false), calls).then(|_| {}, ModelReply::text("both"));
+    model
+        .then(|request| assert_eq!(request["parallel_tool_calls"], false), calls)
+        .then(|_| {}, ModelReply::text("both"));
     let node = tokio::spawn(async move {
         let first = node.request().await;
         // Nothing but the pong comes: the second call waits for the first.
@@ -343,7 +353,10 @@ async fn a_choice_forces_the_first_round_alone() {
     let choice = json!({ "type": "function", "function": { "name": "a_x" } });
     let expected = choice.clone();
     model
-        .then(move |request| assert_eq!(request["tool_choice"], expected), ModelReply::calls(&[("c1", "a_x", json!({}))]))
+        .then(
+            move |request| assert_eq!(request["tool_choice"], expected),
+            ModelReply::calls(&[("c1", "a_x", json!({}))]),
+        )
         .then(|request| assert_eq!(request["tool_choice"], "auto"), ModelReply::text("done"));
     assert_eq!(complete(&gateway, &with(ask("go"), "tool_choice", choice)).await.status, 200);
     model.finish();
@@ -375,7 +388,10 @@ async fn fifty_chats_at_once() {
         let messages = request["messages"].as_array().unwrap();
         let text = messages[0]["content"].as_str().unwrap();
         match messages.len() {
-            1 => ModelReply::calls(&[("c1", "n_echo", json!({ "who": text })), ("c2", "n_echo", json!({ "again": text }))]),
+            1 => ModelReply::calls(&[
+                ("c1", "n_echo", json!({ "who": text })),
+                ("c2", "n_echo", json!({ "again": text })),
+            ]),
             _ => {
                 assert_eq!(result(request, "c1"), json!({ "who": text }).to_string());
                 ModelReply::text(&format!("answer to {text}"))
@@ -391,7 +407,10 @@ async fn fifty_chats_at_once() {
             let answer = if number % 2 == 0 {
                 Streamed::of(gateway, ask(&text)).await.text
             } else {
-                complete(gateway, &ask(&text)).await.body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+                complete(gateway, &ask(&text)).await.body["choices"][0]["message"]["content"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
             };
             assert_eq!(answer, format!("answer to {text}"));
         }

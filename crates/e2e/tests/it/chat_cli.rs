@@ -16,14 +16,17 @@ async fn one_question_and_its_answer() {
     let model = ScriptedModel::start().await;
     let gateway = spawn(&model).await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    model.then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({ "k": 1 }))])).then(|_| {}, ModelReply::text("It is 1."));
+    model
+        .then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({ "k": 1 }))]))
+        .then(|_| {}, ModelReply::text("It is 1."));
     let ended = gateway.cli(&["chat", "-m", "what is k?"]).run().await;
     ended.assert_code(0);
     assert_eq!(ended.stdout, "It is 1.\n");
     assert!(ended.stderr.contains("→ a_x {\"k\":1}") && ended.stderr.contains("✓ a_x"), "{}", ended.stderr);
 
     model.then(|request| assert!(request.get("tools").is_none()), ModelReply::text("plain"));
-    let ended = gateway.cli(&["chat", "--once", "hello", "--tools", "none", "--model", "scripted", "--json"]).run().await;
+    let ended =
+        gateway.cli(&["chat", "--once", "hello", "--tools", "none", "--model", "scripted", "--json"]).run().await;
     assert_eq!(ended.assert_code(0).json()["choices"][0]["message"]["content"], "plain");
     model.finish();
 }
@@ -32,10 +35,18 @@ async fn one_question_and_its_answer() {
 async fn a_conversation_on_stdin() {
     let model = ScriptedModel::start().await;
     let gateway = spawn(&model).await;
-    model.then(|request| assert_eq!(request["messages"][0], json!({ "role": "system", "content": "be brief" })), ModelReply::text("one"));
+    model.then(
+        |request| assert_eq!(request["messages"][0], json!({ "role": "system", "content": "be brief" })),
+        ModelReply::text("one"),
+    );
     model.then(
         |request| {
-            let said: Vec<_> = request["messages"].as_array().unwrap().iter().map(|message| message["content"].as_str().unwrap()).collect();
+            let said: Vec<_> = request["messages"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|message| message["content"].as_str().unwrap())
+                .collect();
             assert_eq!(said, ["be brief", "first", "one", "second"]);
         },
         ModelReply::text("two"),

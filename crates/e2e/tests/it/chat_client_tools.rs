@@ -37,14 +37,22 @@ async fn a_round_of_both_runs_the_gateway_s_and_returns_the_client_s() {
             .then(offered, ModelReply::calls(&[("r1", "a_x", json!({ "round": 1 }))]))
             .then(
                 offered,
-                ModelReply::calls(&[("r2", "a_x", json!({ "round": 2 })), ("m1", "my_tool", json!({ "q": "ä" })), ("m2", "my_tool", json!({}))]),
+                ModelReply::calls(&[
+                    ("r2", "a_x", json!({ "round": 2 })),
+                    ("m1", "my_tool", json!({ "q": "ä" })),
+                    ("m2", "my_tool", json!({})),
+                ]),
             )
             .then(
                 |request| {
                     assert_eq!(result(request, "r1"), "{\"round\":1}");
                     assert_eq!(result(request, "r2"), "{\"round\":2}");
-                    let roles: Vec<_> =
-                        request["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+                    let roles: Vec<_> = request["messages"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|message| message["role"].as_str().unwrap())
+                        .collect();
                     assert_eq!(roles, ["user", "assistant", "tool", "assistant", "tool", "tool", "tool"]);
                     assert_eq!(request["messages"][5]["content"], "mine", "{request}");
                 },

@@ -25,7 +25,10 @@ fn script(model: &ScriptedModel) {
         .then(|_| {}, ModelReply::calls(&[("c1", "notes_search", json!({ "query": "ä" }))]))
         .then(
             |request| assert_eq!(result(request, "c1"), "{\"query\":\"ä\"}"),
-            ModelReply::calls(&[("c2", "notes_search", json!({ "query": "b" })), ("c3", "get_time", json!({ "zone": "UTC" }))]),
+            ModelReply::calls(&[
+                ("c2", "notes_search", json!({ "query": "b" })),
+                ("c3", "get_time", json!({ "zone": "UTC" })),
+            ]),
         )
         .then(
             |request| {

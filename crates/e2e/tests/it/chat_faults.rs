@@ -32,7 +32,11 @@ async fn every_fault_of_the_server_has_its_error() {
         (raw(200, &[], "<html>not what was asked for</html>"), 502, "upstream_bad_answer"),
         (raw(200, &[], "[]"), 502, "upstream_bad_answer"),
         (raw(200, &[], "{\"choices\":[]}"), 502, "upstream_bad_answer"),
-        (raw(200, &[], "{\"error\":{\"message\":\"out of memory\"}}"), 502, "upstream_failed"),
+        (
+            raw(200, &[("content-type", "application/json")], "{\"error\":{\"message\":\"out of memory\"}}"),
+            502,
+            "upstream_failed",
+        ),
     ];
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
@@ -46,7 +50,9 @@ async fn every_fault_of_the_server_has_its_error() {
         }
         assert_nowhere(ScriptedModel::KEY, &[("the error", &answer.text)]);
         let expected = match &reply {
-            ModelReply::Raw { headers, .. } => headers.iter().find(|(name, _)| *name == "retry-after").map(|(_, value)| value.clone()),
+            ModelReply::Raw { headers, .. } => {
+                headers.iter().find(|(name, _)| *name == "retry-after").map(|(_, value)| value.clone())
+            }
             _ => None,
         };
         let told = answer.headers.get("retry-after").map(|value| value.to_str().unwrap().to_owned());
@@ -102,6 +108,28 @@ async fn a_stream_without_its_last_word_is_whole_if_it_says_how_it_ends() {
     model.then(|_| {}, ModelReply::Events(vec![piece(json!({ "content": "All" })), last.to_string()]));
     let streamed = Streamed::of(&gateway, ask("go")).await;
     assert_eq!((streamed.text.as_str(), streamed.finish.as_str(), streamed.done), ("All", "stop", true));
+    model.finish();
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_stream_is_understood() {
+    let model = ScriptedModel::start().await;
+    let gateway = behind(&model, "").await;
+    let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
+    let whole = |message: Value, finish: &str| {
+        let answer = json!({ "id": "x", "object": "chat.completion", "choices": [{ "index": 0, "message": message, "finish_reason": finish }] });
+        raw(200, &[("content-type", "application/json")], &answer.to_string())
+    };
+    let call = json!({ "id": "c1", "type": "function", "function": { "name": "a_x", "arguments": "{\"k\":1}" } });
+    let said = json!({ "role": "assistant", "content": "done" });
+    model
+        .then(|_| {}, whole(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"))
+        .then(|request| assert_eq!(crate::chat::result(request, "c1"), "{\"k\":1}"), whole(said.clone(), "stop"))
+        .then(|_| {}, whole(said, "stop"));
+    for tools in ["all", "none"] {
+        let streamed = Streamed::of(&gateway, with(ask("go"), "switchboard", json!({ "tools": tools }))).await;
+        assert_eq!((streamed.text.as_str(), streamed.finish.as_str(), streamed.done), ("done", "stop", true));
+    }
     model.finish();
 }
 
@@ -163,7 +191,8 @@ async fn neither_key_nor_token_gets_to_where_it_does_not_belong() {
     gateway.begin_stop();
     assert_eq!(gateway.exit_code().await, Some(0));
     let log = gateway.stderr();
-    let texts = [("the answers", answers.join("\n")), ("the lists", lists), ("the log", log), ("the configuration", shown)];
+    let texts =
+        [("the answers", answers.join("\n")), ("the lists", lists), ("the log", log), ("the configuration", shown)];
     for (place, text) in &texts {
         assert_nowhere(ScriptedModel::KEY, &[(place, text)]);
     }

@@ -97,16 +97,22 @@ async fn a_client_that_leaves_cancels_the_calls_at_the_node() {
 #[tokio::test]
 async fn a_client_that_leaves_ends_the_request_to_the_server() {
     let piece = json!({ "id": "x", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": "Once" } }] });
-    for (reply, stream) in
-        [(ModelReply::Nothing, false), (ModelReply::Nothing, true), (ModelReply::Silence(vec![piece.to_string()]), true)]
-    {
+    for (reply, stream) in [
+        (ModelReply::Nothing, false),
+        (ModelReply::Nothing, true),
+        (ModelReply::Silence(vec![piece.to_string()]), true),
+    ] {
         let mut model = ScriptedModel::start().await;
         let reads = matches!(reply, ModelReply::Silence(_));
         model.then(|_| {}, reply);
         let gateway = behind(&model, "").await;
         let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
         let agent = gateway.operator();
-        let request = agent.request(reqwest::Method::POST, "/v1/chat/completions").json(&with(ask("go"), "stream", json!(stream)));
+        let request = agent.request(reqwest::Method::POST, "/v1/chat/completions").json(&with(
+            ask("go"),
+            "stream",
+            json!(stream),
+        ));
         if reads {
             let mut body = soon(request.send()).await.unwrap().bytes_stream();
             assert!(soon(body.next()).await.unwrap().unwrap().starts_with(b"data: "));

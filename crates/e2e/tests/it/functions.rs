@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 async fn start() -> (Gateway, tokio::task::JoinHandle<()>) {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
-    let schema = json!({ "$schema": "x", "type": "object", "additionalProperties": false, "required": ["q"],
+    let schema = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "additionalProperties": false, "required": ["q"],
         "properties": { "q": { "type": "string" }, "limit": { "type": ["integer", "null"] } } });
     let search = json!({ "name": "notes.search", "description": "Searches.", "input_schema": schema });
     let node = Hello::new("n").describe(search).tool("9.lives").connect(&gateway).await.echo();
@@ -56,7 +56,8 @@ async fn definitions_in_every_format() {
 #[tokio::test]
 async fn replies_of_every_format_are_executed() {
     let (gateway, _node) = start().await;
-    let call = json!({ "id": "c1", "type": "function", "function": { "name": "notes_search", "arguments": "{\"q\":\"x\"}" } });
+    let call =
+        json!({ "id": "c1", "type": "function", "function": { "name": "notes_search", "arguments": "{\"q\":\"x\"}" } });
     let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let done = execute(&gateway, json!({ "choices": [{ "message": message }] })).await;
     assert_eq!(done["format"], "openai");
@@ -65,7 +66,8 @@ async fn replies_of_every_format_are_executed() {
     let id = done["calls"][0]["call_id"].as_str().unwrap();
     assert_eq!(gateway.operator().get(&format!("/v1/calls/{id}")).await.body["surface"], "functions");
 
-    let legacy = json!({ "role": "assistant", "function_call": { "name": "notes_search", "arguments": "{\"q\":\"x\"}" } });
+    let legacy =
+        json!({ "role": "assistant", "function_call": { "name": "notes_search", "arguments": "{\"q\":\"x\"}" } });
     let done = execute(&gateway, json!({ "reply": legacy })).await;
     assert_eq!(done["messages"], json!([{ "role": "function", "name": "notes_search", "content": "{\"q\":\"x\"}" }]));
 
@@ -78,13 +80,17 @@ async fn replies_of_every_format_are_executed() {
     let part = |name: &str, args: Value| json!({ "functionCall": { "name": name, "args": args } });
     let parts = [part("notes_search", json!({ "q": "x" })), part("_9_lives", json!({ "n": 1 }))];
     let done = execute(&gateway, json!({ "candidates": [{ "content": { "role": "model", "parts": parts } }] })).await;
-    let response = |name: &str, result: Value| json!({ "functionResponse": { "name": name, "response": { "result": result } } });
+    let response =
+        |name: &str, result: Value| json!({ "functionResponse": { "name": name, "response": { "result": result } } });
     let parts = [response("notes_search", json!({ "q": "x" })), response("_9_lives", json!({ "n": 1 }))];
     assert_eq!(done["messages"], json!([{ "role": "user", "parts": parts }]));
 
     let request = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "notes_search", "arguments": { "q": "x" } } });
     let done = execute(&gateway, json!({ "reply": [request], "format": "mcp" })).await;
-    assert_eq!((&done["messages"][0]["id"], &done["messages"][0]["result"]["structuredContent"]), (&json!(7), &json!({ "q": "x" })));
+    assert_eq!(
+        (&done["messages"][0]["id"], &done["messages"][0]["result"]["structuredContent"]),
+        (&json!(7), &json!({ "q": "x" }))
+    );
 }
 
 #[tokio::test]
@@ -116,7 +122,9 @@ async fn a_reply_without_calls_and_one_that_is_none() {
     let (gateway, _node) = start().await;
     let done = execute(&gateway, json!({ "role": "assistant", "content": "hello" })).await;
     assert_eq!((&done["messages"], &done["calls"]), (&json!([]), &json!([])));
-    for body in [json!({ "hello": 1 }), json!(5), json!({ "reply": {}, "format": "cobol" }), json!({ "reply": {}, "oops": 1 })] {
+    for body in
+        [json!({ "hello": 1 }), json!(5), json!({ "reply": {}, "format": "cobol" }), json!({ "reply": {}, "oops": 1 })]
+    {
         let reply = gateway.operator().post("/v1/functions/execute", &body).await;
         assert_eq!((reply.status, reply.body["error"].is_object()), (400, true), "{body}: {}", reply.text);
     }
@@ -127,7 +135,8 @@ async fn whoever_leaves_cancels_the_calls() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("n").tool("a.x").connect(&gateway).await;
     let agent = gateway.operator();
-    let reply = json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "1", "name": "a_x", "input": {} }] });
+    let reply =
+        json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "1", "name": "a_x", "input": {} }] });
     let client = tokio::spawn(async move { agent.post("/v1/functions/execute", &reply).await });
     let request = node.request().await;
     client.abort();

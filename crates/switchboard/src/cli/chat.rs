@@ -50,7 +50,10 @@ pub(super) async fn run(global: &Global, args: ChatArgs) -> Result<(), Failure> 
     }
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        eprintln!("{}. Ctrl-C stops an answer, and at the prompt it ends the chat.", dim(&format!("Talking to {}", printable(&chat.model))));
+        eprintln!(
+            "{}. Ctrl-C stops an answer, and at the prompt it ends the chat.",
+            dim(&format!("Talking to {}", printable(&chat.model)))
+        );
     }
     let mut lines = typed_lines();
     loop {
@@ -195,7 +198,8 @@ fn dim(text: &str) -> String {
 /// The model to talk to, which the gateway must have.
 async fn model(client: &Client, wanted: Option<String>) -> Result<String, Failure> {
     let (list, _): (Value, _) = client.get("/v1/models").await?;
-    let names: Vec<&str> = list["data"].as_array().into_iter().flatten().filter_map(|model| model["id"].as_str()).collect();
+    let names: Vec<&str> =
+        list["data"].as_array().into_iter().flatten().filter_map(|model| model["id"].as_str()).collect();
     match wanted {
         _ if names.is_empty() => {
             eprintln!("The gateway has no model to talk to. To give it one, {CONFIGURE}\n");
