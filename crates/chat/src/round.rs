@@ -180,7 +180,9 @@ mod tests {
 
     fn assemble(deltas: &[Value]) -> Round {
         let mut round = Round::default();
-        deltas.iter().for_each(|delta| round.push(delta));
+        for delta in deltas {
+            round.push(delta);
+        }
         round.end();
         round
     }

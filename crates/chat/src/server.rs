@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use crate::error::{ChatError, quoted};
@@ -12,7 +12,7 @@ use crate::spec::Spec;
 use crate::sse;
 
 /// A larger answer is no answer.
-const MAX_ANSWER: usize = 64 << 20;
+pub(crate) const MAX_ANSWER: usize = 64 << 20;
 /// How much of an error's body is read.
 const MAX_COMPLAINT: usize = 64 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
@@ -188,7 +188,7 @@ impl Begun {
     }
 
     /// Such an answer as the only piece of a stream.
-    pub(crate) async fn as_piece(self) -> Result<Map<String, Value>, ChatError> {
+    pub(crate) async fn into_piece(self) -> Result<Map<String, Value>, ChatError> {
         let mut piece = self.whole().await?;
         for choice in piece.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
             let mut delta = choice["message"].take();
@@ -213,18 +213,13 @@ impl Begun {
             if self.ended {
                 return Ok(None);
             }
-            match self.bytes().await? {
-                Some(bytes) => {
-                    let events = self
-                        .events
-                        .push(&bytes)
-                        .map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
-                    self.ready.extend(events);
-                }
-                None => {
-                    self.ended = true;
-                    self.ready.extend(self.events.rest());
-                }
+            if let Some(bytes) = self.bytes().await? {
+                let events = self.events.push(&bytes);
+                let events = events.map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
+                self.ready.extend(events);
+            } else {
+                self.ended = true;
+                self.ready.extend(self.events.rest());
             }
         }
     }
@@ -262,7 +257,7 @@ fn silent(name: &str, patience: Duration) -> ChatError {
 }
 
 fn quote(words: &str, secrets: &[SecretString]) -> String {
-    let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose_secret()).collect();
+    let secrets: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
     quoted(words, &secrets)
 }
 

@@ -32,10 +32,21 @@ pub(crate) struct Forward<'a> {
 /// How far a call of the round has come.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Its number and id at the client; `None` inside for a call that is not the client's.
-    decided: Option<Option<(usize, String)>>,
+    owner: Owner,
     /// How much of its arguments has passed.
     sent: usize,
+}
+
+/// Whose call it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Owner {
+    /// Its name may not be whole yet.
+    #[default]
+    Unknown,
+    /// The gateway's, or nobody's.
+    Other,
+    /// The client's, where it has this number and id.
+    Client { index: usize, id: String },
 }
 
 impl<'a> Forward<'a> {
@@ -81,7 +92,7 @@ impl<'a> Forward<'a> {
         let choices = piece.remove("choices").unwrap_or_default();
         piece.remove("usage");
         if self.about.is_empty() {
-            self.about = piece.clone();
+            self.about.clone_from(&piece);
         }
         for (field, value) in &self.about {
             if matches!(field.as_str(), "id" | "created" | "model" | "object") {
@@ -124,10 +135,11 @@ impl<'a> Forward<'a> {
         for (place, call) in round.calls.iter().enumerate() {
             // A name is whole when something comes after it.
             let whole = end || !call.arguments.is_empty() || place + 1 < round.calls.len();
-            if self.slots[place].decided.is_none() && whole {
+            if self.slots[place].owner == Owner::Unknown && whole {
                 // The older form has one call a message.
                 let theirs = self.own.contains(&call.name) && !(self.legacy && self.handed > 0);
-                self.slots[place].decided = Some(theirs.then(|| (self.handed, new_id(&call.id))));
+                self.slots[place].owner =
+                    if theirs { Owner::Client { index: self.handed, id: new_id(&call.id) } } else { Owner::Other };
                 if theirs {
                     self.handed += 1;
                     self.head(place, call).await?;
@@ -135,7 +147,7 @@ impl<'a> Forward<'a> {
             }
             let slot = &mut self.slots[place];
             let fresh = call.arguments.get(slot.sent..).unwrap_or_default();
-            if let (Some(Some((index, _))), false) = (&slot.decided, fresh.is_empty()) {
+            if let (Owner::Client { index, .. }, false) = (&slot.owner, fresh.is_empty()) {
                 let (kind, text) = call.words();
                 let delta = if self.legacy {
                     json!({ "function_call": { "arguments": fresh } })
@@ -150,7 +162,7 @@ impl<'a> Forward<'a> {
     }
 
     async fn head(&mut self, place: usize, call: &Call) -> Result<(), ChatError> {
-        let Some(Some((index, id))) = &self.slots[place].decided else { return Ok(()) };
+        let Owner::Client { index, id } = &self.slots[place].owner else { return Ok(()) };
         let delta = if self.legacy {
             json!({ "function_call": { "name": call.name, "arguments": "" } })
         } else {
@@ -167,7 +179,7 @@ impl<'a> Forward<'a> {
     pub(crate) async fn end_round(&mut self, round: &Round) -> Result<Vec<Call>, ChatError> {
         self.calls(round, true).await?;
         let handed = self.slots.iter().zip(&round.calls).filter_map(|(slot, call)| {
-            let (_, id) = slot.decided.as_ref()?.as_ref()?;
+            let Owner::Client { id, .. } = &slot.owner else { return None };
             Some(call.known_as(id))
         });
         Ok(handed.collect())

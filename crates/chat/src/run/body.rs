@@ -50,7 +50,10 @@ impl Run<'_> {
             }
         }
         if self.asked.stream && spec.max_total_tokens > 0 && !self.asked.include_usage {
-            body.insert("stream_options", raw(&json!({ "include_usage": true })));
+            let said = self.asked.fields.get("stream_options").and_then(|said| serde_json::from_str(said.get()).ok());
+            let mut options: Value = said.filter(Value::is_object).unwrap_or_else(|| json!({}));
+            options["include_usage"] = json!(true);
+            body.insert("stream_options", raw(&options));
         }
         serde_json::to_vec(&body).map_err(unwritable)
     }

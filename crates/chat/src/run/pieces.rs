@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use crate::chat::Event;
 use crate::error::ChatError;
 use crate::round::{Call, Round};
-use crate::server::Begun;
+use crate::server::{Begun, MAX_ANSWER};
 use crate::stream::{Forward, send};
 
 /// Reads the pieces of a round and passes them on.
@@ -14,17 +14,22 @@ pub(super) async fn forward(mut begun: Begun, forward: &mut Forward<'_>) -> Resu
     let mut round = Round::default();
     let mut done = false;
     if begun.is_whole() {
-        let piece = begun.as_piece().await?;
+        let piece = begun.into_piece().await?;
         round.take(&piece);
         forward.piece(piece, &round).await?;
         let handed = forward.end_round(&round).await?;
         round.end();
         return Ok((round, handed));
     }
+    let mut bytes = 0;
     while let Some(data) = begun.event().await? {
         if data == "[DONE]" {
             done = true;
             break;
+        }
+        bytes += data.len();
+        if bytes > MAX_ANSWER {
+            return Err(begun.rubbish("its answer is too large"));
         }
         let piece = parse(&begun, &data)?;
         round.take(&piece);
@@ -41,7 +46,7 @@ pub(super) async fn forward(mut begun: Begun, forward: &mut Forward<'_>) -> Resu
 /// Passes a stream on as it is, but for errors.
 pub(super) async fn relay(mut begun: Begun, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
     if begun.is_whole() {
-        let piece = Value::Object(begun.as_piece().await?);
+        let piece = Value::Object(begun.into_piece().await?);
         return send(events, Event::Data(piece.to_string())).await;
     }
     let mut finished = false;
