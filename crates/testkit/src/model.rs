@@ -303,7 +303,7 @@ impl Drop for Guard {
 
 /// Events whose bytes come in pieces of seven, however the events and their characters lie.
 fn sse(events: Vec<String>, rest: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>) -> Response {
-    let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let text = events.iter().fold(String::new(), |text, event| text + "data: " + event + "\n\n");
     let bytes: Vec<Result<Bytes, std::io::Error>> =
         text.as_bytes().chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     let body = Body::from_stream(stream::iter(bytes).chain(rest));

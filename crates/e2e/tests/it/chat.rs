@@ -387,16 +387,12 @@ async fn fifty_chats_at_once() {
     model.always(|request| {
         let messages = request["messages"].as_array().unwrap();
         let text = messages[0]["content"].as_str().unwrap();
-        match messages.len() {
-            1 => ModelReply::calls(&[
-                ("c1", "n_echo", json!({ "who": text })),
-                ("c2", "n_echo", json!({ "again": text })),
-            ]),
-            _ => {
-                assert_eq!(result(request, "c1"), json!({ "who": text }).to_string());
-                ModelReply::text(&format!("answer to {text}"))
-            }
+        if messages.len() == 1 {
+            let calls = [("c1", "n_echo", json!({ "who": text })), ("c2", "n_echo", json!({ "again": text }))];
+            return ModelReply::calls(&calls);
         }
+        assert_eq!(result(request, "c1"), json!({ "who": text }).to_string());
+        ModelReply::text(&format!("answer to {text}"))
     });
     let gateway = behind(&model, "").await;
     let _node = SdkNode::echo(&gateway, "n").await;

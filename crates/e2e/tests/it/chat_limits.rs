@@ -40,6 +40,20 @@ async fn each_limit_ends_the_answer_and_says_so() {
 }
 
 #[tokio::test]
+async fn tokens_are_counted_in_a_stream_though_the_client_does_not_ask() {
+    let model = ScriptedModel::start().await;
+    let gateway = behind(&model, "max_total_tokens = 1000").await;
+    let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
+    model.then(
+        |request| assert_eq!(request["stream_options"], json!({ "include_usage": true, "other": 1 })),
+        ModelReply::text("hello"),
+    );
+    let streamed = Streamed::of(&gateway, with(ask("go"), "stream_options", json!({ "other": 1 }))).await;
+    assert_eq!((streamed.text.as_str(), streamed.usage.is_null()), ("hello", true), "{streamed:?}");
+    model.finish();
+}
+
+#[tokio::test]
 async fn the_deadline_cancels_what_runs() {
     for stream in [false, true] {
         let model = ScriptedModel::start().await;
