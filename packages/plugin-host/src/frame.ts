@@ -66,7 +66,7 @@ export function frameSize(ui: { width?: number; height?: number }): { width: str
       : undefined;
   const width = pixels(ui.width, 160, 4_000);
   return {
-    width: width === undefined ? "100%" : `min(100%, ${width}px)`,
+    width: width === undefined ? "100%" : `${width}px`,
     height: `${pixels(ui.height, 40, 2_000) ?? 320}px`,
   };
 }
