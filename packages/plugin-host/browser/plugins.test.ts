@@ -2,11 +2,11 @@
 
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { type Browser, type BrowserContext, chromium, type Frame, type Page } from "playwright-core";
+import type { Browser, BrowserContext, Frame, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sandboxPage, sandboxPageHeaders } from "../src/mcp/sandbox-page.js";
 import type { Wanted } from "./pages/host.js";
-import { bundle, Site, scripted } from "./serve.js";
+import { bundle, hostSite, launch, Site, scripted } from "./serve.js";
 
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
@@ -20,9 +20,8 @@ let app: string;
 let failures: string[];
 
 beforeAll(async () => {
-  [host, plugins, strangers] = [await new Site().open(), await new Site().open(), await new Site().open()];
-  const [hostScript, author, published, appScript, evil, climber] = await Promise.all([
-    bundle(at("pages/host.ts")),
+  [host, plugins, strangers] = [await hostSite(), await new Site().open(), await new Site().open()];
+  const [author, published, appScript, evil, climber] = await Promise.all([
     bundle(at("../../plugin-sdk/test/author/page.tsx")),
     bundle(at("pages/published.tsx")),
     bundle(at("pages/app.ts")),
@@ -30,11 +29,8 @@ beforeAll(async () => {
     readFile(at("pages/climber.html"), "utf8"),
   ]);
   app = appScript;
-  const hostHtml = '<!doctype html><title>host</title><main></main><script type="module" src="/host.js"></script>';
   const policy = `default-src 'none'; script-src 'self'; style-src 'self'; frame-src 'self' ${plugins.origin}`;
-  host.pages.set("/", { body: hostHtml });
-  host.pages.set("/strict", { body: hostHtml, headers: { "content-security-policy": policy } });
-  host.pages.set("/host.js", { body: hostScript, headers: { "content-type": "text/javascript" } });
+  host.pages.set("/strict", { body: host.pages.get("/")?.body ?? "", headers: { "content-security-policy": policy } });
   host.pages.set("/sandbox.html", { body: sandboxPage, headers: sandboxPageHeaders as Record<string, string> });
   plugins.pages.set("/author", { body: scripted(author) });
   plugins.pages.set("/published", { body: scripted(published) });
@@ -44,10 +40,7 @@ beforeAll(async () => {
   strangers.pages.set("/evil", { body: evil });
   plugins.pages.set("/nested", { body: `<iframe src="${strangers.origin}/evil"></iframe>` });
   for (const site of [host, plugins]) site.pages.set("/climber", { body: climber });
-  browser = await chromium.launch({
-    executablePath: "/usr/bin/chromium",
-    args: ["--no-sandbox", "--disable-dev-shm-usage"],
-  });
+  browser = await launch();
 });
 
 afterAll(async () => {

@@ -3,6 +3,7 @@ import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { type Browser, chromium } from "playwright-core";
 import { build } from "vite";
 
 export interface Page {
@@ -86,4 +87,20 @@ export async function bundle(entry: string): Promise<string> {
 /** A page with a script in it. */
 export function scripted(code: string, attributes = ""): string {
   return `<!doctype html><html${attributes}><meta charset="utf-8"><body><script type="module">${code.replaceAll("</script", "<\\/script")}</script></body></html>`;
+}
+
+/** A site with the host's page on it, and with what a test adds. */
+export async function hostSite(): Promise<Site> {
+  const site = await new Site().open();
+  const html = '<!doctype html><title>host</title><main></main><script type="module" src="/host.js"></script>';
+  site.pages.set("/", { body: html });
+  site.pages.set("/host.js", {
+    body: await bundle(join(here, "pages/host.ts")),
+    headers: { "content-type": "text/javascript" },
+  });
+  return site;
+}
+
+export function launch(): Promise<Browser> {
+  return chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }

@@ -12,6 +12,8 @@ export interface Wanted {
   manifest: Parameters<typeof mountPlugin>[1]["manifest"];
   settings?: Record<string, unknown>;
   grant?: boolean;
+  content?: unknown;
+  call?: { apiName: string; arguments: string };
 }
 
 export interface HostPage {
@@ -29,6 +31,7 @@ declare global {
   }
 }
 
+const CALL = { apiName: "forecast", arguments: '{"city":"Oslo"}' };
 const container = document.querySelector("main") as HTMLElement;
 const host: HostPage = {
   calls: [],
@@ -36,12 +39,12 @@ const host: HostPage = {
   view: undefined,
   app: undefined,
 
-  showPlugin({ manifest, settings = {}, grant = false }) {
+  showPlugin({ manifest, settings = {}, grant = false, content = '{"title":"From the server"}', call = CALL }) {
     let kept = settings;
     host.view = mountPlugin(container, {
       manifest,
-      call: { messageId: "m-1", apiName: "forecast", arguments: '{"city":"Oslo"}' },
-      content: '{"title":"From the server"}',
+      call: { messageId: "m-1", ...call },
+      content,
       store: window.origin === "null" ? memoryStore() : webStorageStore(localStorage),
       settings: {
         read: () => kept,
