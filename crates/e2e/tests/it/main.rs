@@ -52,6 +52,7 @@ mod node_ownership;
 mod node_restart;
 mod node_tokens;
 mod one_outcome;
+mod plugin_host_browser;
 mod probes;
 mod relay_agents;
 mod relay_callers;
