@@ -1,6 +1,6 @@
 //! Request bodies: which of the media types is used, and how the argument `_requestBody` becomes bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
 use crate::multipart::{self, File, Part};
 use crate::parameter::is_json;
-use crate::refs::{Root, join};
+use crate::refs::{Root, Trail, join};
 use crate::request::{Draft, header_value};
 use crate::schema::{Collector, FILE_NOTE, is_file};
 use crate::style::{Style, Writing, text_of};
@@ -73,9 +73,7 @@ impl<'a> Declared<'a> {
         let schema = about.get("schema");
         let mut fields = BTreeMap::new();
         if matches!(format, Format::Form | Format::Multipart) {
-            if let Some(schema) = schema {
-                find_fields(root, schema, 8, &mut fields);
-            }
+            fields = schema.map(|schema| find_fields(root, schema)).unwrap_or_default();
             for (name, encoding) in about.get("encoding").and_then(Value::as_object).into_iter().flatten() {
                 encoded(encoding, fields.entry(name.clone()).or_default());
             }
@@ -94,7 +92,7 @@ impl<'a> Declared<'a> {
                 json!({"type": "string", "description": format!("The body, as text in {}.", self.body.media)})
             }
             (Format::Text, None) => json!({"type": "string"}),
-            (_, Some(schema)) => collector.convert(schema, &join(&self.pointer, "schema"))?,
+            (_, Some(schema)) => collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?,
             (Format::Form | Format::Multipart, None) => json!({"type": "object"}),
             (Format::Json, None) => json!({}),
         };
@@ -122,22 +120,28 @@ fn format_of(media: &str) -> Format {
     }
 }
 
-/// The fields of a form's schema, also of those that it is put together from.
-fn find_fields(root: Root<'_>, schema: &Value, depth: usize, fields: &mut BTreeMap<String, Field>) {
-    let Ok(schema) = root.follow(schema, "") else { return };
-    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        let property = root.follow(property, "").unwrap_or(property);
-        let items = property.get("items").map(|items| root.follow(items, "").unwrap_or(items));
-        fields.entry(name.clone()).or_default().file |= is_file(property) || items.is_some_and(is_file);
-    }
-    // Parts that refer to each other could double at each level; a hundred fields or eight levels are plenty.
-    if depth > 0 && fields.len() < 1_000 {
+/// The fields of a form's schema, also of those that it is put together from. Each schema is looked at once, so that
+/// parts which refer to each other come to an end.
+fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
+    const MAX_SCHEMAS: usize = 256;
+    let mut fields: BTreeMap<String, Field> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    let mut waiting = vec![schema];
+    while let Some(schema) = waiting.pop() {
+        let Ok(schema) = root.follow(schema, "") else { continue };
+        if seen.len() >= MAX_SCHEMAS || !seen.insert(std::ptr::from_ref(schema)) {
+            continue;
+        }
+        for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let property = root.follow(property, "").unwrap_or(property);
+            let items = property.get("items").map(|items| root.follow(items, "").unwrap_or(items));
+            fields.entry(name.clone()).or_default().file |= is_file(property) || items.is_some_and(is_file);
+        }
         for keyword in ["allOf", "anyOf", "oneOf"] {
-            for part in schema.get(keyword).and_then(Value::as_array).into_iter().flatten().take(8) {
-                find_fields(root, part, depth / 2, fields);
-            }
+            waiting.extend(schema.get(keyword).and_then(Value::as_array).into_iter().flatten().take(MAX_SCHEMAS));
         }
     }
+    fields
 }
 
 fn encoded(encoding: &Value, field: &mut Field) {
@@ -218,32 +222,32 @@ impl Body {
             Value::Null => {}
             Value::Array(items) if !json => {
                 for item in items {
-                    self.part(name, item, field, parts)?;
+                    part(name, item, field, parts)?;
                 }
             }
-            value => self.part(name, value, field, parts)?,
+            value => part(name, value, field, parts)?,
         }
         Ok(())
     }
+}
 
-    fn part(&self, name: &str, value: &Value, field: &Field, parts: &mut Vec<Part>) -> Result<(), RequestError> {
-        let (filename, media, bytes) = match value {
-            Value::Null => return Ok(()),
-            Value::String(text) if field.file => {
-                let wrong =
-                    |what| RequestError::argument(ARGUMENT, format_args!("is a form whose field \"{name}\" {what}"));
-                let file = File::read(text).map_err(wrong)?;
-                let media = file.media.or_else(|| field.media.clone());
-                let filename = file.name.unwrap_or_else(|| name.to_owned());
-                (Some(filename), media.or_else(|| Some("application/octet-stream".to_owned())), file.bytes)
-            }
-            Value::Object(_) | Value::Array(_) => {
-                let media = field.media.clone().unwrap_or_else(|| "application/json".to_owned());
-                (None, Some(media), value.to_string().into_bytes())
-            }
-            single => (None, field.media.clone(), text_of(single).into_bytes()),
-        };
-        parts.push(Part { name: name.to_owned(), filename, media, bytes });
-        Ok(())
-    }
+fn part(name: &str, value: &Value, field: &Field, parts: &mut Vec<Part>) -> Result<(), RequestError> {
+    let (filename, media, bytes) = match value {
+        Value::Null => return Ok(()),
+        Value::String(text) if field.file => {
+            let wrong =
+                |what| RequestError::argument(ARGUMENT, format_args!("is a form whose field \"{name}\" {what}"));
+            let file = File::read(text).map_err(wrong)?;
+            let media = file.media.or_else(|| field.media.clone());
+            let filename = file.name.unwrap_or_else(|| name.to_owned());
+            (Some(filename), media.or_else(|| Some("application/octet-stream".to_owned())), file.bytes)
+        }
+        Value::Object(_) | Value::Array(_) => {
+            let media = field.media.clone().unwrap_or_else(|| "application/json".to_owned());
+            (None, Some(media), value.to_string().into_bytes())
+        }
+        single => (None, field.media.clone(), text_of(single).into_bytes()),
+    };
+    parts.push(Part { name: name.to_owned(), filename, media, bytes });
+    Ok(())
 }

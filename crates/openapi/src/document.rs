@@ -11,7 +11,7 @@ use crate::error::{DocumentError, DocumentErrorKind, Problem};
 use crate::operation::Operation;
 use crate::read::{self, Limits};
 use crate::refs::{Root, shown};
-use crate::security::{self, Scheme};
+use crate::security::{self, Scheme, Together};
 use crate::server::Variable;
 use crate::settings::{self, Settings};
 
@@ -107,10 +107,8 @@ impl Document {
         let secured: Vec<_> = self.0.operations.iter().map(|operation| &operation.security).collect();
         let secured: Vec<_> = secured.into_iter().filter(|security| !security.alternatives.is_empty()).collect();
         let needed = |scheme: &Scheme| {
-            let all = |alternatives: &[Vec<(Arc<Scheme>, Vec<String>)>]| {
-                alternatives.iter().all(|together| together.iter().any(|(other, _)| other.name == scheme.name))
-            };
-            secured.iter().all(|security| all(&security.alternatives))
+            let within = |together: &Together| together.iter().any(|(other, _)| other.name == scheme.name);
+            secured.iter().all(|security| security.alternatives.iter().all(within))
         };
         let schemes = schemes.values().map(|scheme| (scheme.as_ref(), needed(scheme)));
         settings::schema(schemes, self.variables().into_iter())
@@ -153,11 +151,9 @@ fn check_version(value: &Value) -> Result<bool, DocumentError> {
         let message = "this is no OpenAPI document: it has no field \"openapi\" with a version such as \"3.1.0\"";
         return Err(DocumentError::new(DocumentErrorKind::NotOpenApi, "", message));
     };
-    match version.split('.').next() {
-        Some("3") => Ok(version == "3" || version == "3.0" || version.starts_with("3.0.")),
-        _ => {
-            let message = format!("OpenAPI {} is not supported; 3.0, 3.1 and 3.2 are", shown(&version));
-            Err(DocumentError::new(DocumentErrorKind::Version, "/openapi", message))
-        }
+    if version.split('.').next() != Some("3") {
+        let message = format!("OpenAPI {} is not supported; 3.0, 3.1 and 3.2 are", shown(&version));
+        return Err(DocumentError::new(DocumentErrorKind::Version, "/openapi", message));
     }
+    Ok(version == "3" || version == "3.0" || version.starts_with("3.0."))
 }

@@ -98,7 +98,7 @@ fn boundary(parts: &[Part]) -> String {
             used.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
         }
     }
-    let free = (0..).find(|number| !used.contains(number)).expect("there are more numbers than places");
+    let free = (0..=used.len() as u64).find(|number| !used.contains(number)).unwrap_or_default();
     format!("{}{free:016}", String::from_utf8_lossy(START))
 }
 

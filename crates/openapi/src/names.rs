@@ -98,7 +98,7 @@ mod tests {
     fn the_second_of_two_is_told_by_its_path() {
         check(
             &[(Some("get"), "GET", "/a"), (Some("get"), "GET", "/b"), (Some("get"), "GET", "/b/")],
-            &["get", "get_get_b", "get_39f9d74e"],
+            &["get", "get_get_b", "get_6e1354d1"],
         );
     }
 

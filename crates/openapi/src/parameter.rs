@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
-use crate::refs::{Root, join, shown};
+use crate::refs::{Root, Trail, shown};
 use crate::request::{Draft, forbidden_header, header_name, header_value};
 use crate::schema::Collector;
 use crate::style::{Style, Writing, header, text_of};
@@ -113,7 +113,7 @@ impl<'a> Declared<'a> {
     /// The schema of the tool's argument.
     pub(crate) fn schema(&self, collector: &mut Collector<'a>, terse: bool) -> Result<Value, Problem> {
         let mut schema = match self.schema {
-            Some(schema) => collector.convert(schema, &join(&self.pointer, "schema"))?,
+            Some(schema) => collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?,
             None => json!({"type": "string"}),
         };
         // An ordinary schema of a parameter has its description beside it.

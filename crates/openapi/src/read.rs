@@ -32,7 +32,7 @@ impl Default for Limits {
             values: 2_000_000,
             operations: 2_000,
             schema_bytes: 128 << 10,
-            total_schema_bytes: 32 << 20,
+            total_schema_bytes: 16 << 20,
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
         let mut error = DocumentError::new(DocumentErrorKind::Syntax, "", "the text is not UTF-8; save it as UTF-8");
         error.place = Some((line, 1));
         error
@@ -78,19 +78,23 @@ fn json(text: &str, meter: &Meter) -> Result<Value, DocumentError> {
 }
 
 fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentError> {
+    use serde_saphyr::Error;
+    // People write a definition once and repeat it a few times; more than that is no document.
+    let repeated = (limits.values / 10).max(1_000);
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: limits.values.saturating_mul(3),
             max_nodes: limits.values,
             max_aliases: 10_000,
             max_anchors: 10_000,
-            max_recorded_anchor_events: limits.values,
-            max_depth: limits.depth + 1,
-            flow_nesting_limit: limits.depth + 1,
+            max_recorded_anchor_events: repeated,
+            // The parser looks ahead, and the meter has the better words.
+            max_depth: limits.depth + 8,
+            flow_nesting_limit: limits.depth + 8,
             max_merge_keys: 1_000,
             max_documents: 1,
         },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: limits.values },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: repeated },
         // As in JSON: the last one counts.
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
         // OpenAPI asks for YAML 1.2, in which `no` is a word, and so is Norway.
@@ -102,10 +106,15 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
         Measured { meter, depth: 0 }.deserialize(reader)
     });
     read.map_err(|error| {
-        let kind = match error.without_snippet() {
-            serde_saphyr::Error::Budget { .. } | serde_saphyr::Error::AliasReplayLimitExceeded { .. } => {
-                DocumentErrorKind::TooLarge
-            }
+        let mut cause = error.without_snippet();
+        while let Error::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        let kind = match cause {
+            Error::Budget { .. }
+            | Error::AliasReplayLimitExceeded { .. }
+            | Error::AliasExpansionLimitExceeded { .. }
+            | Error::AliasReplayStackDepthExceeded { .. } => DocumentErrorKind::TooLarge,
             _ => DocumentErrorKind::Syntax,
         };
         let message = error.without_snippet().to_string();

@@ -17,26 +17,45 @@ impl<'a> Root<'a> {
         let mut value = value;
         for _ in 0..MAX_HOPS {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
-            value = self.target(reference, pointer)?;
+            value = self.target(reference, Trail::Start(pointer))?;
         }
         let message = "the $ref leads back to itself; let it end at a definition";
         Err(Problem::new(ProblemKind::BrokenReference, pointer, message))
     }
 
-    pub(crate) fn target(self, reference: &str, pointer: &str) -> Result<&'a Value, Problem> {
+    pub(crate) fn target(self, reference: &str, trail: Trail<'_>) -> Result<&'a Value, Problem> {
         let Some(fragment) = reference.strip_prefix('#') else {
             let message = format!(
                 "the $ref \"{}\" leaves the document, and nothing is fetched for it; copy what it means into \
                  \"components\" and refer to that",
                 shown(reference)
             );
-            return Err(Problem::new(ProblemKind::RemoteReference, pointer, message));
+            return Err(Problem::new(ProblemKind::RemoteReference, trail.pointer(), message));
         };
         let path = percent_decode_str(fragment).decode_utf8_lossy();
         self.0.pointer(&path).ok_or_else(|| {
             let message = format!("the $ref \"{}\" leads to nothing in this document", shown(reference));
-            Problem::new(ProblemKind::BrokenReference, pointer, message)
+            Problem::new(ProblemKind::BrokenReference, trail.pointer(), message)
         })
+    }
+}
+
+/// Where a schema stands, as long as nobody asks. Nearly nobody does, and a pointer for each schema of a large document
+/// would cost more than the schemas.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trail<'t> {
+    Start(&'t str),
+    Name(&'t Trail<'t>, &'t str),
+    Index(&'t Trail<'t>, usize),
+}
+
+impl Trail<'_> {
+    pub(crate) fn pointer(&self) -> String {
+        match self {
+            Self::Start(pointer) => (*pointer).to_owned(),
+            Self::Name(parent, name) => join(&parent.pointer(), name),
+            Self::Index(parent, index) => join(&parent.pointer(), index),
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Schemas of the document as JSON Schema 2020-12: lifted from OpenAPI 3.0, cleaned, finite.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
 use crate::error::{Problem, ProblemKind};
 use crate::parameter::is_json;
-use crate::refs::{Root, join};
+use crate::refs::{Root, Trail};
 
 /// The keywords of JSON Schema that hold no schema, and `example`, which OpenAPI 3.0 has.
 const DATA: [&str; 28] = [
@@ -70,6 +70,9 @@ pub(crate) struct Collector<'a> {
     left: usize,
     /// From the reference to the name in `$defs`.
     names: BTreeMap<&'a str, String>,
+    taken: HashSet<String>,
+    /// The last number behind a name that several claim.
+    numbers: HashMap<String, usize>,
     waiting: Vec<(String, &'a str, &'a Value)>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -83,6 +86,8 @@ impl<'a> Collector<'a> {
             files: false,
             left: bytes,
             names: BTreeMap::new(),
+            taken: HashSet::new(),
+            numbers: HashMap::new(),
             waiting: Vec::new(),
             problems: Vec::new(),
         }
@@ -92,15 +97,15 @@ impl<'a> Collector<'a> {
     pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, Problem> {
         let mut definitions = Map::new();
         while let Some((name, reference, schema)) = self.waiting.pop() {
-            let converted = self.convert(schema, reference.trim_start_matches('#'))?;
+            let converted = self.convert(schema, Trail::Start(reference.trim_start_matches('#')))?;
             definitions.insert(name, converted);
         }
         Ok(definitions)
     }
 
-    /// One schema, with what `pointer` points to; its references are left for [`Self::definitions`].
-    pub(crate) fn convert(&mut self, schema: &'a Value, pointer: &str) -> Result<Value, Problem> {
-        self.spend(16, pointer)?;
+    /// One schema; its references are left for [`Self::definitions`].
+    pub(crate) fn convert(&mut self, schema: &'a Value, trail: Trail<'_>) -> Result<Value, Problem> {
+        self.spend(16, trail)?;
         let written = match schema {
             Value::Bool(any) => return Ok(Value::Bool(*any)),
             Value::Object(written) => written,
@@ -108,7 +113,7 @@ impl<'a> Collector<'a> {
         };
         let mut lifted = Map::new();
         if let Some(reference) = written.get("$ref").and_then(Value::as_str) {
-            match self.reference(reference, pointer) {
+            match self.reference(reference, trail) {
                 Ok(name) => drop(lifted.insert("$ref".to_owned(), Value::String(format!("#/$defs/{name}")))),
                 Err(problem) if problem.kind == ProblemKind::RemoteReference => return Err(problem),
                 // A mistake in one field is no reason to withhold the whole operation: the field takes anything.
@@ -125,8 +130,8 @@ impl<'a> Collector<'a> {
             }
             // A list of schemas for a list's items is how a tuple was written once.
             let keyword = if keyword == "items" && value.is_array() { "prefixItems" } else { keyword };
-            if let Some(value) = self.keyword(keyword, value, pointer)? {
-                self.spend(keyword.len() + 4, pointer)?;
+            if let Some(value) = self.keyword(keyword, value, trail)? {
+                self.spend(keyword.len() + 4, trail)?;
                 lifted.insert(keyword.to_owned(), value);
             }
         }
@@ -143,8 +148,8 @@ impl<'a> Collector<'a> {
 
     /// A keyword with a value that JSON Schema allows for it; anything else is dropped, because a validator would
     /// refuse the whole schema for it.
-    fn keyword(&mut self, keyword: &str, value: &'a Value, pointer: &str) -> Result<Option<Value>, Problem> {
-        let pointer = join(pointer, keyword);
+    fn keyword(&mut self, keyword: &str, value: &'a Value, trail: Trail<'_>) -> Result<Option<Value>, Problem> {
+        let trail = &Trail::Name(&trail, keyword);
         match (keyword, value) {
             (
                 "items"
@@ -158,17 +163,17 @@ impl<'a> Collector<'a> {
                 | "unevaluatedItems"
                 | "unevaluatedProperties",
                 Value::Object(_) | Value::Bool(_),
-            ) => return self.convert(value, &pointer).map(Some),
+            ) => return self.convert(value, *trail).map(Some),
             ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) if !schemas.is_empty() => {
                 let schemas = schemas.iter().enumerate();
-                let schemas = schemas.map(|(index, schema)| self.convert(schema, &join(&pointer, index)));
+                let schemas = schemas.map(|(index, schema)| self.convert(schema, Trail::Index(trail, index)));
                 return Ok(Some(Value::Array(schemas.collect::<Result<_, _>>()?)));
             }
             ("properties" | "patternProperties" | "dependentSchemas", Value::Object(schemas)) => {
                 let mut converted = Map::new();
                 for (name, schema) in schemas {
-                    self.spend(name.len(), &pointer)?;
-                    converted.insert(name.clone(), self.convert(schema, &join(&pointer, name))?);
+                    self.spend(name.len(), *trail)?;
+                    converted.insert(name.clone(), self.convert(schema, Trail::Name(trail, name))?);
                 }
                 return Ok(Some(Value::Object(converted)));
             }
@@ -178,7 +183,7 @@ impl<'a> Collector<'a> {
             return Ok(None);
         }
         // Weighed before it is copied: a document may have a huge value in reach of each of its operations.
-        self.spend(weight(value, self.left), &pointer)?;
+        self.spend(weight(value, self.left), *trail)?;
         Ok(match (keyword, value) {
             ("type", _) => types(value),
             (
@@ -207,27 +212,32 @@ impl<'a> Collector<'a> {
     }
 
     /// The name in `$defs` of what a reference leads to.
-    fn reference(&mut self, reference: &'a str, pointer: &str) -> Result<String, Problem> {
+    fn reference(&mut self, reference: &'a str, trail: Trail<'_>) -> Result<String, Problem> {
         if let Some(name) = self.names.get(reference) {
             return Ok(name.clone());
         }
-        let target = self.root.target(reference, pointer)?;
+        let target = self.root.target(reference, trail)?;
+        // A reference that only leads back to itself would keep a validator busy for ever.
+        self.root.follow(target, "").map_err(|problem| Problem { pointer: trail.pointer(), ..problem })?;
         let last = reference.rsplit('/').next().unwrap_or_default();
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let plain: String = last.chars().take(80).map(|c| if allowed(c) { c } else { '_' }).collect();
         let plain = if plain.is_empty() { "schema".to_owned() } else { plain };
-        let taken = |name: &String| self.names.values().any(|taken| taken == name);
-        let numbered = (2..).map(|number| format!("{plain}_{number}"));
-        let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken(name)).expect("endless");
+        let mut name = plain.clone();
+        while !self.taken.insert(name.clone()) {
+            let number = self.numbers.entry(plain.clone()).or_insert(1);
+            *number += 1;
+            name = format!("{plain}_{number}");
+        }
         self.names.insert(reference, name.clone());
         self.waiting.push((name.clone(), reference, target));
         Ok(name)
     }
 
-    fn spend(&mut self, bytes: usize, pointer: &str) -> Result<(), Problem> {
+    fn spend(&mut self, bytes: usize, trail: Trail<'_>) -> Result<(), Problem> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             let message = "the schema of the operation's input is too large for a tool; make it smaller";
-            Problem::new(ProblemKind::TooLarge, pointer, message)
+            Problem::new(ProblemKind::TooLarge, trail.pointer(), message)
         })?;
         Ok(())
     }

@@ -147,11 +147,16 @@ impl Scheme {
     }
 }
 
-/// Alternatives, one of which has to hold; each is a list of schemes which have to hold together, with their scopes.
+/// Schemes that have to hold together, with their scopes.
+pub(crate) type Together = Vec<(Arc<Scheme>, Vec<String>)>;
+
+/// Alternatives, one of which has to hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requirement {
-    pub(crate) alternatives: Arc<[Vec<(Arc<Scheme>, Vec<String>)>]>,
+    pub(crate) alternatives: Arc<[Together]>,
 }
+
+static NOTHING: &Together = &Vec::new();
 
 impl Requirement {
     pub(crate) fn read(security: &Value, pointer: &str, schemes: &[Arc<Scheme>], problems: &mut Vec<Problem>) -> Self {
@@ -178,15 +183,15 @@ impl Requirement {
     }
 
     /// The first alternative that the settings can fulfil; none at all if that is allowed, too.
-    pub(crate) fn choose(&self, settings: &Settings) -> Result<&[(Arc<Scheme>, Vec<String>)], RequestError> {
-        let able = |together: &&Vec<(Arc<Scheme>, Vec<String>)>| {
+    pub(crate) fn choose(&self, settings: &Settings) -> Result<&Together, RequestError> {
+        let able = |together: &&Together| {
             !together.is_empty() && together.iter().all(|(scheme, _)| scheme.available(settings))
         };
         if let Some(chosen) = self.alternatives.iter().find(able) {
             return Ok(chosen);
         }
         if self.alternatives.is_empty() || self.alternatives.iter().any(Vec::is_empty) {
-            return Ok(&[]);
+            return Ok(NOTHING);
         }
         Err(self.missing(settings))
     }

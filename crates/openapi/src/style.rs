@@ -64,14 +64,14 @@ impl Writing {
             (Style::Matrix, _, Shape::One(text)) => format!(";{name}={}", self.text(&text)),
             (Style::Matrix, false, shape) => format!(";{name}={}", self.texts(&shape.flat(), ",")),
             (Style::Matrix, true, Shape::Many(items)) => {
-                items.iter().map(|item| format!(";{name}={}", self.text(item))).collect()
+                items.iter().map(|item| format!(";{name}={}", self.text(item))).collect::<Vec<_>>().concat()
             }
             (Style::Matrix, true, Shape::Fields(fields)) => {
-                fields.iter().map(|field| format!(";{}", equals(field))).collect()
+                fields.iter().map(|field| format!(";{}", equals(field))).collect::<Vec<_>>().concat()
             }
             (Style::Label, true, Shape::Many(items)) => format!(".{}", self.texts(&items, ".")),
             (Style::Label, true, Shape::Fields(fields)) => {
-                fields.iter().map(|field| format!(".{}", equals(field))).collect()
+                fields.iter().map(|field| format!(".{}", equals(field))).collect::<Vec<_>>().concat()
             }
             (Style::Label, _, shape) => format!(".{}", self.texts(&shape.flat(), ",")),
             (_, true, Shape::Fields(fields)) => fields.iter().map(equals).collect::<Vec<_>>().join(","),
