@@ -49,9 +49,29 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError
         error.place = Some((line, 1));
         error
     })?;
+    if text.trim_start().starts_with('{') {
+        return measured(limits, |meter| json(text, meter));
+    }
+    // The YAML reader takes up to 25 kB of stack for each level, more than the threads that serve requests have.
+    let stack = (limits.depth + 32) * (64 << 10);
+    std::thread::scope(|scope| {
+        let reader = || measured(limits, |meter| yaml(text, meter, limits));
+        let reader = std::thread::Builder::new().name("yaml".to_owned()).stack_size(stack).spawn_scoped(scope, reader);
+        let read = reader.ok().and_then(|reader| reader.join().ok());
+        read.unwrap_or_else(|| {
+            let message = "there is no thread to read YAML with; try again, or give the document as JSON";
+            Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message))
+        })
+    })
+}
+
+/// Reads within the limits, and says which of them was in the way.
+fn measured(
+    limits: &Limits,
+    read: impl FnOnce(&Meter) -> Result<Value, DocumentError>,
+) -> Result<Value, DocumentError> {
     let meter = Meter { values: Cell::new(limits.values), breach: Cell::new(None), depth: limits.depth };
-    let read = if text.trim_start().starts_with('{') { json(text, &meter) } else { yaml(text, &meter, limits) };
-    read.map_err(|mut error| {
+    read(&meter).map_err(|mut error| {
         if let Some(breach) = meter.breach.get() {
             error.kind = DocumentErrorKind::TooLarge;
             error.message = match breach {
@@ -90,7 +110,7 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
             max_recorded_anchor_events: repeated,
             // The parser looks ahead, and the meter has the better words.
             max_depth: limits.depth + 8,
-            flow_nesting_limit: limits.depth + 8,
+            flow_nesting_limit: limits.depth + 1,
             max_merge_keys: 1_000,
             max_documents: 1,
         },
@@ -115,6 +135,11 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
             | Error::AliasReplayLimitExceeded { .. }
             | Error::AliasExpansionLimitExceeded { .. }
             | Error::AliasReplayStackDepthExceeded { .. } => DocumentErrorKind::TooLarge,
+            // What the scanner says of brackets in brackets has no kind of its own.
+            Error::ExternalMessage { msg, .. } if msg == "recursion limit exceeded" => {
+                meter.breach.set(Some(Breach::Depth));
+                DocumentErrorKind::TooLarge
+            }
             _ => DocumentErrorKind::Syntax,
         };
         let message = error.without_snippet().to_string();

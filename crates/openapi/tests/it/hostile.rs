@@ -22,6 +22,22 @@ fn deep_nesting() {
     let mut block = "openapi: 3.1.0\n".to_owned();
     (0..2_000).for_each(|depth| writeln!(block, "{}a:", " ".repeat(depth)).unwrap());
     refused(&block, DocumentErrorKind::TooLarge);
+    refused(&format!("openapi: {}", "{a: ".repeat(100_000)), DocumentErrorKind::TooLarge);
+    refused(&format!("openapi:\n{}x\n", "- ".repeat(100_000)), DocumentErrorKind::TooLarge);
+}
+
+/// As deep as is allowed, on the small stack of a thread that serves requests.
+#[test]
+fn what_is_just_shallow_enough_is_read() {
+    let depth = 42;
+    let (before, after) = ("{properties: {a: ".repeat(depth), "}}".repeat(depth));
+    let text = format!(
+        "openapi: 3.1.0\npaths: {{/a: {{post: {{requestBody: {{content: {{a/json: {{schema: {before}{{}}{after}}}}}}}}}}}}}"
+    );
+    let text = text.replace("a/json", "application/json");
+    let reading = move || Document::parse(text.as_bytes(), None).map(|document| document.operations().len());
+    let reader = std::thread::Builder::new().stack_size(1 << 20).spawn(reading).unwrap();
+    assert_eq!(reader.join().unwrap(), Ok(1));
 }
 
 #[test]
