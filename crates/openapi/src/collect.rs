@@ -1,6 +1,6 @@
 //! From a document's paths to its operations.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -111,8 +111,14 @@ impl<'a> Reading<'a> {
         let mut sites = Vec::new();
         let paths = self.root.0.get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-")) {
+            let item = if path.len() <= MAX_TEXT {
+                self.root.follow(item, &join("/paths", path))
+            } else {
+                let message = format!("the path {}… is too long; its operations are left out", shown(path));
+                Err(Problem::new(ProblemKind::Malformed, "/paths", message))
+            };
             let item_pointer = join("/paths", path);
-            let item = match self.root.follow(item, &item_pointer) {
+            let item = match item {
                 Ok(item) => item,
                 Err(problem) => {
                     if self.problems.len() < MAX_PROBLEMS {
@@ -126,7 +132,8 @@ impl<'a> Reading<'a> {
             let more = more
                 .map(|(method, operation)| (method.as_str(), operation, join(&item_pointer, "additionalOperations")));
             for (method, operation, place) in known.chain(more) {
-                if !operation.is_object() || !method.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+                let usable = method.len() <= 32 && method.bytes().all(|byte| byte.is_ascii_alphabetic());
+                if !operation.is_object() || !usable {
                     continue;
                 }
                 if sites.len() >= self.limits.operations {
@@ -213,6 +220,7 @@ impl<'a> Reading<'a> {
         problems: &mut Vec<Problem>,
     ) -> Result<Vec<parameter::Declared<'a>>, Problem> {
         let mut found: Vec<parameter::Declared<'a>> = Vec::new();
+        let schemes: BTreeMap<_, _> = security.schemes().map(|scheme| (&scheme.name, scheme)).collect();
         for (holder, pointer) in [(site.operation, &site.pointer), (site.item, &site.item_pointer)] {
             let pointer = join(pointer, "parameters");
             let written = holder.get("parameters").and_then(Value::as_array).into_iter().flatten();
@@ -223,7 +231,7 @@ impl<'a> Reading<'a> {
                 };
                 let Parameter { name, place, .. } = &declared.parameter;
                 let known = found.iter().any(|other| other.parameter.place == *place && other.parameter.name == *name);
-                let secret = security.schemes().any(|scheme| match &scheme.kind {
+                let secret = schemes.values().any(|scheme| match &scheme.kind {
                     Kind::ApiKey { place: KeyPlace::Header, name: key } => {
                         *place == Place::Header && key.eq_ignore_ascii_case(name)
                     }

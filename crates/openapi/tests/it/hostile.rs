@@ -138,6 +138,14 @@ fn one_large_path_item_for_many_paths() {
 }
 
 #[test]
+fn a_path_full_of_variables() {
+    let variables: String = (0..200_000).map(|number| format!("{{v{number}}}")).collect::<Vec<_>>().concat();
+    let document = document(json!({format!("/{variables}"): {"get": {}}, "/fine": {"get": {}}}), json!({}));
+    assert_eq!(document.operations().len(), 1);
+    assert_eq!(document.problems()[0].kind, ProblemKind::Malformed);
+}
+
+#[test]
 fn a_huge_schema_loses_its_prose_or_its_operation() {
     let long = "x".repeat(200_000);
     let document = one(json!({"parameters": [{"name": "a", "in": "query", "schema": {"description": long}}]}));
