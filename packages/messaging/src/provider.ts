@@ -119,6 +119,8 @@ export class Provider {
     if (!read.success) {
       throw new AgenticError(`the arguments do not fit: ${z.prettifyError(read.error)}`, "validation-error");
     }
+    // Not begun, it need not be stopped.
+    running.abort.signal.throwIfAborted();
     const returned = await method.execute(read.data, this.#context(callId, running));
     const outcome =
       returned instanceof MethodResultWithAttachments ? returned : new MethodResultWithAttachments(returned, []);

@@ -1,4 +1,5 @@
 // Methods: found in the roster, called, streamed, cancelled; every call has one end.
+import { getEventListeners } from "node:events";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { AgenticError, type MethodExecutionContext } from "../src/index.js";
@@ -170,6 +171,9 @@ test("an abort signal and a timeout cancel, too", async () => {
   const one = await first.started;
   abort.abort();
   await expect(aborted.result).rejects.toMatchObject({ code: "cancelled" });
+  const kept = new AbortController();
+  await expect(ann.callMethod("worker", "none", {}, { signal: kept.signal }).result).rejects.toThrow();
+  expect([abort, kept].flatMap(({ signal }) => getEventListeners(signal, "abort"))).toEqual([]);
   const late = ann.callMethod("worker", "second", {});
   const two = await second.started;
   await expect(late.result).rejects.toMatchObject({ code: "timeout" });
