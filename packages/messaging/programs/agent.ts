@@ -73,7 +73,9 @@ const last = await until(
 assert.deepEqual(last.type === "method-result" && last.content, { cancelled: true });
 
 // So does a timeout.
-await assert.rejects(client.callMethod(worker.id, "longRunning", {}, { timeoutMs: 50 }).result, { code: "timeout" });
+const late = client.callMethod(worker.id, "longRunning", {}, { timeoutMs: 50 });
+await assert.rejects(late.result, { code: "timeout" });
+await until(events, (event) => event.type === "method-result" && event.callId === late.callId && event.complete);
 
 // What goes wrong has a code.
 const failures: [string, string, unknown, string][] = [

@@ -66,7 +66,7 @@ const client = await connect({
       streaming: true,
       async execute(_args, ctx) {
         await ctx.progress(1);
-        await new Promise((resolve) => ctx.signal.addEventListener("abort", resolve));
+        if (!ctx.signal.aborted) await new Promise((resolve) => ctx.signal.addEventListener("abort", resolve));
         console.log("aborted");
         return { cancelled: true };
       },

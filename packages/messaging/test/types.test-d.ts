@@ -67,9 +67,9 @@ test("a table of methods can be written beforehand, and metadata have a type of 
 test("what is required and what is not", () => {
   // @ts-expect-error: a participant has a handle.
   void (() => connect({ serverUrl: "ws://x", token: "t", channel: "c", name: "n", type: "agent" }));
+  const parameters = z.object({ a: z.string() });
   // @ts-expect-error: there is no such argument.
-  void (() =>
-    connect({ ...base, methods: { m: { parameters: z.object({ a: z.string() }), execute: (args) => args.b } } }));
+  void (() => connect({ ...base, methods: { m: { parameters, execute: (args) => args.b } } }));
   expectTypeOf<typeof base>().toExtend<ConnectOptions>();
   expectTypeOf<Omit<typeof base, "handle">>().not.toExtend<ConnectOptions>();
   expectTypeOf<ConnectOptions["replayMode"]>().toEqualTypeOf<"collect" | "stream" | "skip" | undefined>();

@@ -46,6 +46,8 @@ mod mcp_stdio;
 mod mcp_support;
 mod mcp_tasks;
 mod mcp_tools;
+mod messaging_js;
+mod messaging_js_browser;
 mod node_events;
 mod node_names;
 mod node_ownership;
