@@ -151,6 +151,20 @@ async fn a_killed_gateway_leaves_no_gap_and_nothing_twice() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_cut_at_any_byte_leaves_no_gap_and_nothing_twice() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let programs = Programs::install();
+    let participants = ["provider", "writer", "reader"];
+    let cuts = programs.program(&gateway, "cuts", &participants).await.env("ROUNDS", "20").start();
+    for through in [20, 40, 60, 80] {
+        cuts.says(&format!("{through} through, ")).await;
+    }
+    let ended = cuts.end().await;
+    assert!(ended.assert_code(0).stdout.ends_with("all well\n"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn what_others_send_amiss_disturbs_nobody() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let programs = Programs::install();
