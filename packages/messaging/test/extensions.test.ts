@@ -136,7 +136,7 @@ test("a call that was missed is run once, if somebody still waits for it", async
       connection === 1
         ? [{ ...missed, id: 1, payload: payload("long ago") }]
         : [
-            { ...missed, id: 101, payload: payload("before") },
+            { ...missed, id: 109, payload: payload("before") },
             { ...missed, id: 110, payload: payload("waited for") },
             { ...missed, id: 111, payload: payload("answered") },
             { ...missed, id: 112, payload: payload("cancelled") },
@@ -209,5 +209,27 @@ test("a session of a channel that was made anew begins anew", async () => {
     JSON.stringify({ position: 200, epoch: "e2" }),
   );
   await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a server that is gone without a word is noticed", async () => {
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7 }));
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const ann = await connect({ ...about, serverUrl: server.url, reconnect: false });
+    const lost = once((handler) => ann.onDisconnect(handler));
+    const probes = () => server.frames.filter(({ action }) => action === "get-messages-before");
+    // Something was heard in the first of these, and nothing in the second.
+    vi.advanceTimersByTime(25_000);
+    vi.advanceTimersByTime(25_000);
+    while (probes().length === 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(ann.connected).toBe(true);
+    vi.advanceTimersByTime(15_000);
+    await lost;
+    expect(probes()).toMatchObject([{ before: 1, limit: 1 }]);
+    expect(ann.connected).toBe(false);
+  } finally {
+    vi.useRealTimers();
+  }
   await server[Symbol.asyncDispose]();
 });
