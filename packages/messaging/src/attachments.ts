@@ -6,7 +6,8 @@ export interface Attachment {
   data: Uint8Array;
   mimeType: string;
   name?: string;
-  size: number;
+  /** In bytes; set on what came. */
+  size?: number;
 }
 
 /** Bytes to send with a message. Without an id the server gives it one. */

@@ -108,7 +108,7 @@ class Call implements MethodCallHandle {
     try {
       if (signal?.aborted)
         throw new AgenticError("the call was cancelled before it was made", "cancelled", signal.reason);
-      const abort = () => void quiet(this.cancel());
+      const abort = () => void this.cancel();
       signal?.addEventListener("abort", abort, { once: true });
       this.#unlisten = () => signal?.removeEventListener("abort", abort);
       const checked = await validateArgs?.safeParseAsync(args);
@@ -149,10 +149,10 @@ class Call implements MethodCallHandle {
     else if (this.#patienceMs !== undefined) this.#wait(this.#patienceMs);
   }
 
-  async cancel(): Promise<void> {
-    if (this.complete) return;
+  cancel(): Promise<void> {
+    if (this.complete) return Promise.resolve();
     this.fail(new AgenticError("the call was cancelled", "cancelled"));
-    if (this.#sent) await this.#tellProvider();
+    return this.#sent ? quiet(this.#tellProvider()) : Promise.resolve();
   }
 
   fail(error: AgenticError): void {

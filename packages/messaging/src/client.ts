@@ -1,5 +1,5 @@
 import { type CallOptions, Calls, type MethodCallHandle } from "./calls.js";
-import { AgenticError, ValidationError } from "./errors.js";
+import { AgenticError, quiet, ValidationError } from "./errors.js";
 import { type IncomingEvent, type IncomingMethodCancel, readEvent } from "./events.js";
 import { type EventFilterOptions, EventHub, type ReplayMode } from "./hub.js";
 import { type DiscoveredMethod, type MethodDefinition, methodsOf } from "./methods.js";
@@ -77,29 +77,29 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     return this.pubsub.reconnecting;
   }
 
-  async send(content: string, options: SendOptions = {}): Promise<SendResult> {
+  send(content: string, options: SendOptions = {}): Promise<SendResult> {
     const { persist = true, attachments = [], ...fields } = options;
     const messageId = uuid();
-    const pubsubId = await this.#publish("message", { id: messageId, content, ...fields }, { persist, attachments });
-    return { messageId, pubsubId };
+    const published = this.#publish("message", { id: messageId, content, ...fields }, { persist, attachments });
+    return quiet(published.then((pubsubId) => ({ messageId, pubsubId })));
   }
 
-  async update(messageId: string, content: string, options: UpdateOptions = {}): Promise<number | undefined> {
+  update(messageId: string, content: string, options: UpdateOptions = {}): Promise<number | undefined> {
     const { persist = true, attachments = [], ...fields } = options;
-    return await this.#publish("update-message", { id: messageId, content, ...fields }, { persist, attachments });
+    return this.#publish("update-message", { id: messageId, content, ...fields }, { persist, attachments });
   }
 
-  async complete(messageId: string, { persist = true }: { persist?: boolean } = {}): Promise<number | undefined> {
-    return await this.#publish("update-message", { id: messageId, complete: true }, { persist });
+  complete(messageId: string, { persist = true }: { persist?: boolean } = {}): Promise<number | undefined> {
+    return this.#publish("update-message", { id: messageId, complete: true }, { persist });
   }
 
-  async error(
+  error(
     messageId: string,
     error: string,
     code?: string,
     { persist = true }: { persist?: boolean } = {},
   ): Promise<number | undefined> {
-    return await this.#publish("error", { id: messageId, error, ...(code === undefined ? {} : { code }) }, { persist });
+    return this.#publish("error", { id: messageId, error, ...(code === undefined ? {} : { code }) }, { persist });
   }
 
   events(filter?: EventFilterOptions): AsyncIterableIterator<IncomingEvent> {
@@ -144,7 +144,16 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
   }
 
   /** Checks a payload, and publishes it. What is wrong with it, those who listen for errors hear as well. */
-  async #publish<K extends ProtocolType>(
+  #publish<K extends ProtocolType>(
+    type: K,
+    payload: Payload<K>,
+    options?: PublishOptions,
+  ): Promise<number | undefined> {
+    // Who does not wait for a message is not ended by its failure.
+    return quiet(this.#check(type, payload, options));
+  }
+
+  async #check<K extends ProtocolType>(
     type: K,
     payload: Payload<K>,
     options: PublishOptions = {},

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { AttachmentInput } from "./attachments.js";
-import { AgenticError, asError, ValidationError } from "./errors.js";
+import { AgenticError, asError, quiet, ValidationError } from "./errors.js";
 import type { IncomingMethodCall, IncomingMethodResult } from "./events.js";
 import { type MethodDefinition, type MethodExecutionContext, MethodResultWithAttachments } from "./methods.js";
 import type { Payload } from "./protocol.js";
@@ -160,21 +160,23 @@ export class Provider {
       if (running.ended) throw new AgenticError("the call has ended", "execution-error");
       await this.#send({ callId, ...payload, complete: false, isError: false }, attachments);
     };
+    const progress = async (percent: number) => {
+      if (typeof percent !== "number" || Number.isNaN(percent)) {
+        throw new ValidationError("progress is a number from 0 to 100", "send", percent);
+      }
+      await part({ progress: Math.min(100, Math.max(0, percent)) });
+    };
+    // A method that does not wait for its parts to arrive is not ended by one that does not.
     return {
       callId,
       callerId: running.callerId,
       signal: running.abort.signal,
-      stream: (content) => part({ content }),
+      stream: (content) => quiet(part({ content })),
       streamWithAttachments: (content, attachments, { contentType } = {}) =>
-        part({ content, ...(contentType === undefined ? {} : { contentType }) }, attachments),
+        quiet(part({ content, ...(contentType === undefined ? {} : { contentType }) }, attachments)),
       resultWithAttachments: (content, attachments, options) =>
         new MethodResultWithAttachments(content, attachments, options),
-      progress: async (percent) => {
-        if (typeof percent !== "number" || Number.isNaN(percent)) {
-          throw new ValidationError("progress is a number from 0 to 100", "send", percent);
-        }
-        await part({ progress: Math.min(100, Math.max(0, percent)) });
-      },
+      progress: (percent) => quiet(progress(percent)),
     };
   }
 

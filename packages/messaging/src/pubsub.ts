@@ -1,7 +1,7 @@
 import type { Attachment, AttachmentInput } from "./attachments.js";
 import { Connection } from "./connection.js";
 import { Cursor } from "./cursor.js";
-import { AgenticError, asError, ValidationError } from "./errors.js";
+import { AgenticError, asError, quiet, ValidationError } from "./errors.js";
 import { Listeners } from "./listeners.js";
 import { Outbox } from "./outbox.js";
 import {
@@ -78,11 +78,12 @@ export class PubSubClient {
   publish(type: string, payload: unknown, options: PublishOptions = {}): Promise<number | undefined> {
     const { persist = true, attachments = [] } = options;
     const clientMessageId = uuid();
-    return this.#request(
+    const published = this.#request(
       (ref) => ({ action: "publish", type, payload, persist, ref, ...(persist ? { clientMessageId } : {}) }),
       persist,
       attachments,
     ).then((answer) => (answer && "id" in answer ? answer.id : undefined));
+    return quiet(published);
   }
 
   /** Replaces what the roster says about this participant. */

@@ -1,7 +1,7 @@
 // A lost connection is made anew: nothing is missed, nothing comes twice, also where the server has no help to offer.
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { z } from "zod";
-import { connect, type IncomingEvent } from "../src/index.js";
+import { connect, type IncomingEvent, type MethodExecutionContext } from "../src/index.js";
 import { join, once, serve, take } from "./support.js";
 
 test("what was said while away comes once, and in order", async () => {
@@ -132,6 +132,30 @@ test("a server that answers no introduction is understood", async () => {
   const server = await serve({ answersIntroductions: false });
   const ann = await join(server, "ann");
   expect(ann.clientId).toBe("ann");
+});
+
+test("what nobody waits for ends no program", async () => {
+  const server = await serve();
+  const context: MethodExecutionContext[] = [];
+  const worker = await join(server, "worker", {
+    methods: { work: { parameters: z.any(), execute: (_, given) => new Promise(() => context.push(given)) } },
+  });
+  const ann = await join(server, "ann");
+  const call = ann.callMethod("worker", "work", {});
+  await vi.waitFor(() => expect(context).toHaveLength(1));
+  await Promise.all([ann.close(), worker.close()]);
+  // Each of these fails, and a rejection that nobody looks at would end this run.
+  void ann.send("x");
+  void ann.update("m", "x");
+  void ann.complete("m");
+  void ann.error("m", "x");
+  void ann.pubsub.publish("custom-type", {});
+  void call.cancel();
+  void ann.callMethod("worker", "work", {});
+  void context[0]?.stream("x");
+  void context[0]?.progress(Number.NaN);
+  await new Promise((resolve) => setImmediate(resolve));
+  await expect(call.result).rejects.toMatchObject({ code: "connection-error" });
 });
 
 test("nothing is left of a closed client", async () => {
