@@ -9,13 +9,13 @@ const rounds = Number(setting("ROUNDS"));
 // A way to the gateway that breaks after so many bytes, each time another number.
 const { hostname, port } = new URL(serverUrl);
 const sockets = new Set<Socket>();
-let seed = 7;
+let random = 7;
 let cuts = 0;
 let isCutting = false;
 const proxy = createServer((near) => {
   const far = dial(Number(port), hostname);
-  seed = (Math.imul(seed, 48_271) >>> 0) % 2_147_483_647;
-  let left = 2_000 + (seed % 15_000);
+  random = (Math.imul(random, 48_271) >>> 0) % 2_147_483_647;
+  let left = 2_000 + (random % 15_000);
   const cut = () => {
     near.destroy();
     far.destroy();

@@ -1,3 +1,4 @@
+import { addressOf } from "./address.js";
 import type { Attachment, AttachmentInput } from "./attachments.js";
 import { Connection } from "./connection.js";
 import { Cursor } from "./cursor.js";
@@ -210,21 +211,6 @@ export class PubSubClient {
     }
   }
 
-  #url(): string {
-    const { serverUrl, token, channel } = this.#options;
-    const url = new URL(serverUrl);
-    url.protocol = url.protocol.replace(/^http/, "ws");
-    url.searchParams.set("token", token);
-    url.searchParams.set("channel", channel);
-    url.searchParams.set("roster", "snapshot");
-    const { position, epoch } = this.#cursor;
-    if (position !== undefined) {
-      url.searchParams.set("sinceId", String(position));
-      if (epoch !== undefined) url.searchParams.set("epoch", epoch);
-    }
-    return url.href;
-  }
-
   /** One connection, until it is of use. */
   async #connect(): Promise<void> {
     this.#state = "connecting";
@@ -235,7 +221,7 @@ export class PubSubClient {
     ready.catch(() => {});
     let connection: Connection;
     try {
-      connection = await Connection.open(this.#url(), {
+      connection = await Connection.open(addressOf(this.#options, this.#cursor), {
         frame: (frame) => this.#frame(frame),
         unreadable: (error) => this.report(error),
         closed: (code, reason) => this.#lost(code, reason),
@@ -326,8 +312,10 @@ export class PubSubClient {
   }
 
   #probe(): boolean {
+    // One that is not ready yet owes an answer as it is.
+    if (this.#state !== "connected") return true;
+    if (!this.#can("get-messages-before")) return false;
     // Before the first id there is nothing; the answer costs nobody anything.
-    if (this.#state !== "connected" || !this.#can("get-messages-before")) return false;
     this.#connection?.send(JSON.stringify({ action: "get-messages-before", before: 1, limit: 1, ref: PROBE }));
     return true;
   }

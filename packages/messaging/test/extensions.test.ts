@@ -233,3 +233,31 @@ test("a server that is gone without a word is noticed", async () => {
   }
   await server[Symbol.asyncDispose]();
 });
+
+test("a server that never becomes ready is given up", async () => {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+  await new Promise((resolve) => server.once("listening", resolve));
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const connected = new Promise((resolve) => server.once("connection", resolve));
+    const connecting = connect({
+      ...about,
+      serverUrl: `ws://127.0.0.1:${(server.address() as { port: number }).port}`,
+    });
+    connecting.catch(() => {});
+    await connected;
+    // The client's end opens some turns later, and its watch begins.
+    for (let turn = 0; turn < 200; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    const message = expect.stringContaining("does not answer");
+    const failed = expect(connecting).rejects.toMatchObject({ code: "connection-error", message });
+    for (let waited = 0; waited < 10; waited += 1) {
+      vi.advanceTimersByTime(10_000);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await failed;
+  } finally {
+    vi.useRealTimers();
+  }
+  for (const socket of server.clients) socket.terminate();
+  await new Promise((resolve) => server.close(resolve));
+});
