@@ -15,6 +15,7 @@ use crate::tokens::Identity;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct FunctionsQuery {
     /// `openai` (unless told), `openai-legacy`, `anthropic`, `gemini` or `mcp`.
     format: Option<String>,
