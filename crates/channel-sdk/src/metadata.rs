@@ -35,11 +35,6 @@ pub struct Participant {
 }
 
 impl Participant {
-    pub(crate) fn read(id: &str, metadata: Option<&str>) -> Self {
-        let metadata = metadata.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
-        Self { id: id.into(), metadata }
-    }
-
     /// Its name for people; its id where it has none.
     pub fn name(&self) -> &str {
         self.text("name").unwrap_or(&self.id)
@@ -72,14 +67,12 @@ mod tests {
 
     #[test]
     fn what_others_say_about_themselves_is_taken_as_it_comes() {
-        let worker = Participant::read(
-            "w1",
-            Some(r#"{"name":"Worker","methods":[{"name":"a"},7,{"name":"b","timeout":5,"streaming":true}]}"#),
-        );
+        let said = r#"{"name":"Worker","methods":[{"name":"a"},7,{"name":"b","timeout":5,"streaming":true}]}"#;
+        let worker = Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() };
         assert_eq!((worker.name(), worker.handle()), ("Worker", None));
         let methods = worker.methods();
         assert_eq!(methods.iter().map(|method| method.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((methods[1].timeout, methods[0].streaming), (Some(5), false));
-        assert_eq!(Participant::read("x", Some("[]")).name(), "x");
+        assert_eq!(Participant { id: "x".into(), metadata: Map::new() }.name(), "x");
     }
 }

@@ -87,10 +87,10 @@ impl InterruptHandler {
         // What is said from this moment on counts, stored or not.
         let mut events = client.shared.later_events(EventFilter { include_ephemeral: true, ..EventFilter::default() });
         let own = client.client_id();
+        // The watch has no handle of the client's, which would keep it from leaving.
+        drop(client);
         let shown = Arc::clone(&paused);
         let task = tokio::spawn(async move {
-            // Without a handle of the client's, which would keep it from leaving.
-            drop(client);
             while let Some(event) = events.next().await {
                 match &event {
                     Event::ExecutionPause(pause) if pause.message_id == message_id => match pause.status {

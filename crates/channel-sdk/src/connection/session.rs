@@ -56,6 +56,8 @@ pub(crate) struct Session<'a> {
     recovered: Option<bool>,
     /// What the answer to the participant's metadata refers to, and until when it is waited for.
     metadata: Option<(i64, Instant)>,
+    /// Whether it was sent.
+    introduced: bool,
     connected: bool,
     /// The presences that were told before `ready`.
     presences: HashSet<u64>,
@@ -76,6 +78,7 @@ impl<'a> Session<'a> {
             ready: false,
             recovered: None,
             metadata: None,
+            introduced: false,
             connected: false,
             presences: HashSet::new(),
             heard: Instant::now(),
@@ -200,6 +203,10 @@ impl<'a> Session<'a> {
                 self.actor.outbox.replayed(&raw.kind, &subject, raw.id);
             }
         }
+        let awaits_arrival = self.ready && self.metadata.is_some() && !self.introduced;
+        if awaits_arrival && raw.kind == "presence" && raw.sender_id == self.receiver.own_id() {
+            self.arrived(&raw);
+        }
         self.receiver.take(raw);
         None
     }
@@ -264,11 +271,37 @@ impl<'a> Session<'a> {
         self.receiver.ready(welcome.roster);
         let reference = self.actor.outbox.next_reference();
         self.metadata = Some((reference, Instant::now() + METADATA_PATIENCE));
-        let metadata = Value::Object(shared.metadata().clone()).to_string();
+        // A participant with several connections has said it already. Its own arrival, which comes next, confirms that.
+        let known = shared.roster().now().get(self.receiver.own_id()).map(|own| own.metadata.clone());
+        if welcome.roster.is_none() || known.as_ref() != Some(&*shared.metadata()) {
+            self.introduce();
+        }
         let idempotent = self.actor.is_idempotent();
-        let first = Message::text(encode_update_metadata(&metadata, Some(reference)));
         let again = self.actor.outbox.all(idempotent);
-        std::iter::once(first).chain(again).find_map(|frame| self.send(frame))
+        again.into_iter().find_map(|frame| self.send(frame))
+    }
+
+    /// Says who this participant is.
+    fn introduce(&mut self) {
+        let Some((reference, _)) = self.metadata else { return };
+        self.introduced = true;
+        let metadata = Value::Object(self.actor.shared.metadata().clone()).to_string();
+        // A connection that cannot be written to is found out by its writer.
+        let _ = self.send(Message::text(encode_update_metadata(&metadata, Some(reference))));
+    }
+
+    /// The server has seen this participant come.
+    fn arrived(&mut self, raw: &RawMessage) {
+        #[derive(serde::Deserialize)]
+        struct Arrival {
+            metadata: Option<serde_json::Map<String, Value>>,
+        }
+        let told = serde_json::from_str::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
+        if told.unwrap_or_default() == *self.actor.shared.metadata() {
+            self.accepted();
+        } else {
+            self.introduce();
+        }
     }
 
     /// The channel knows who this is.
