@@ -23,6 +23,9 @@ struct State {
 }
 
 impl Proxy {
+    /// What a gateway's configuration needs, so that it answers to the proxy's address.
+    pub const CONFIG: &str = "[server]\nallowed_hosts = [\"127.0.0.1\"]";
+
     /// A proxy for the gateway at `127.0.0.1:PORT`.
     pub async fn start(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

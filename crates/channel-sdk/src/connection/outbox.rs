@@ -20,6 +20,9 @@ const MAX_BYTES: usize = 32 << 20;
 /// How long to wait before something is sent again that came too fast, and how often.
 const TOO_FAST: Duration = Duration::from_millis(250);
 const MAX_RETRIES: u32 = 40;
+/// A message of this size that was not answered on so many connections is what they were lost for.
+const LARGE: usize = 1 << 20;
+const MAX_CONNECTIONS: u32 = 4;
 
 type Done<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -73,7 +76,10 @@ impl Outbox {
     /// over.
     pub(crate) fn lost(&mut self, idempotent: bool) {
         let doubtful = self.waiting.extract_if(.., |_, waiting| match waiting {
-            Waiting::Publish { draft, connections, .. } => *connections > 0 && !(draft.persist && idempotent),
+            Waiting::Publish { draft, connections, .. } => {
+                let hopeless = *connections >= MAX_CONNECTIONS && draft.len() >= LARGE;
+                *connections > 0 && (hopeless || !(draft.persist && idempotent))
+            }
             Waiting::Metadata { .. } | Waiting::History { .. } => false,
         });
         for (_, waiting) in doubtful.collect::<Vec<_>>() {
@@ -82,6 +88,19 @@ impl Outbox {
                 let why = "the connection was lost before the server answered; the message may or may not have arrived";
                 let _ = done.send(Err(Error::Connection(why.into())));
             }
+        }
+    }
+
+    /// The server closed the connection because of the size of a message. That was the largest, which is over.
+    pub(crate) fn too_large(&mut self) {
+        let size = |waiting: &Waiting| match waiting {
+            Waiting::Publish { draft, connections: 1.., .. } => draft.len(),
+            _ => 0,
+        };
+        let largest = self.waiting.iter().max_by_key(|(_, waiting)| size(waiting)).map(|(reference, _)| *reference);
+        if let Some(Waiting::Publish { draft, done, .. }) = largest.and_then(|reference| self.remove(reference)) {
+            let why = format!("the server takes no message of its size, {} bytes; send less at a time", draft.len());
+            let _ = done.send(Err(Error::sent("the message", why)));
         }
     }
 
@@ -247,6 +266,29 @@ mod tests {
         outbox.replayed("message", "another", Some(3));
         outbox.replayed("message", "m", Some(4));
         assert_eq!(stored.try_recv().unwrap(), Ok(Some(4)));
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_is_not_sent_for_ever() {
+        let mut outbox = Outbox::default();
+        let mut small = take(&mut outbox, true);
+        let mut send = |len: usize| {
+            let (done, answer) = oneshot::channel();
+            let draft = Draft::new("note", "x".repeat(len), true);
+            outbox.take(Command::Publish { draft, done }, true);
+            answer
+        };
+        let (mut large, mut lost) = (send(3 << 20), send(2 << 20));
+        outbox.too_large();
+        assert_eq!(large.try_recv().unwrap().unwrap_err().code(), "validation-error");
+        for _ in 1..MAX_CONNECTIONS {
+            outbox.lost(true);
+            assert!(lost.try_recv().is_err());
+            outbox.all(true);
+        }
+        outbox.lost(true);
+        assert_eq!(lost.try_recv().unwrap().unwrap_err().code(), "connection-error");
+        assert!(small.try_recv().is_err(), "a small one is not given up");
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use sa_protocol::close;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior};
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::Actor;
 use super::open::Socket;
@@ -27,6 +27,8 @@ use crate::shared::{Identity, Position};
 /// How long a server may take to answer what this participant says about itself. One that does not answer is used all
 /// the same.
 const METADATA_PATIENCE: Duration = Duration::from_secs(5);
+/// The WebSocket protocol's code for a message that is too large.
+const TOO_LARGE: u16 = 1009;
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -112,6 +114,11 @@ impl<'a> Session<'a> {
                         self.take(message)
                     }
                     _ if farewell.is_some() => Some(End::Closed),
+                    // It would come again on every connection.
+                    Some(Err(tungstenite::Error::Capacity(error))) => Some(End::Final(Error::received(
+                        "a message",
+                        format!("it is too large ({error}); connect with a larger max_message_bytes"),
+                    ))),
                     Some(Err(error)) => Some(self.lost(&error.to_string())),
                     None => Some(self.lost("the server ended it without a word")),
                 },
@@ -335,13 +342,16 @@ impl<'a> Session<'a> {
         let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let reason = self.actor.shared.config.token.redact(&reason);
         let what = format!("the server closed the connection (code {code}): {reason}");
+        if code == TOO_LARGE {
+            self.actor.outbox.too_large();
+        }
         match code {
             CLOSE_UNAUTHORIZED => End::Final(Error::Connection(format!("{what}; check the token and its channels"))),
             CLOSE_CHANNEL_REQUIRED => End::Final(Error::Connection(what)),
             code => End::Lost {
                 error: Error::Connection(what),
                 was_connected: self.connected,
-                at_once: code == close::TOO_SLOW && self.connected,
+                at_once: matches!(code, close::TOO_SLOW | TOO_LARGE) && self.connected,
             },
         }
     }

@@ -101,7 +101,7 @@ async fn a_gateway_that_is_killed_and_comes_back() {
 #[tokio::test]
 async fn a_connection_that_is_cut_again_and_again() {
     const MESSAGES: usize = 300;
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
     let through = async |name: &str| client(&gateway, name).await.server(proxy.url()).connect().await.unwrap();
     let (ann, reader) = (through("ann").await, through("reader").await);
@@ -123,7 +123,7 @@ async fn a_connection_that_is_cut_again_and_again() {
 
 #[tokio::test]
 async fn calls_go_on_over_a_lost_connection() {
-    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut gateway = Setup::new().config(Proxy::CONFIG).spawn(SWITCHBOARD).await;
     let address = gateway.address().to_owned();
     let proxy = Proxy::start(&address).await;
     let (open, runs) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
@@ -158,7 +158,7 @@ async fn calls_go_on_over_a_lost_connection() {
     begun(&second).await;
     gateway.kill().await;
     open.add_permits(1);
-    gateway = Setup::new().on(&gateway).at(&address).spawn(SWITCHBOARD).await;
+    gateway = Setup::new().config(Proxy::CONFIG).on(&gateway).at(&address).spawn(SWITCHBOARD).await;
     assert_eq!(soon(second.result()).await.unwrap().content, json!({ "n": 2 }));
     assert_eq!(*runs.lock().unwrap(), 2, "each ran once");
     gateway.stop().await;
@@ -166,7 +166,7 @@ async fn calls_go_on_over_a_lost_connection() {
 
 #[tokio::test]
 async fn a_channel_that_is_another_one_now_is_said_to_be() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
     let ann = client(&gateway, "ann").await.server(proxy.url()).connect().await.unwrap();
     ann.send("old", SendOptions::default()).await.unwrap();

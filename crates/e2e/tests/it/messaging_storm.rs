@@ -18,7 +18,7 @@ fn setting(name: &str, otherwise: usize) -> usize {
 async fn nobody_misses_or_doubles_a_message() {
     let clients = setting("SWITCHBOARD_STORM_CLIENTS", 50);
     let messages = setting("SWITCHBOARD_STORM_MESSAGES", 150);
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let token = Participant::token(&gateway, "reader").await;
     // Each proxy has a share of the clients, so that they are not all cut at once.
     let proxies = join_all((0..clients.div_ceil(8)).map(|_| Proxy::start(gateway.address()))).await;
