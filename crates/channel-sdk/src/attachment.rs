@@ -62,7 +62,7 @@ pub(crate) fn check(attachments: &[Attachment]) -> Result<(), Error> {
     let mut ids = HashSet::new();
     for attachment in attachments {
         let texts = [Some(&attachment.mime_type), attachment.name.as_ref()];
-        if texts.into_iter().flatten().any(|text| text.is_empty())
+        if texts.into_iter().flatten().any(String::is_empty)
             || [Some(&attachment.id), Some(&attachment.mime_type), attachment.name.as_ref()]
                 .into_iter()
                 .flatten()

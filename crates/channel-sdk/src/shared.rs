@@ -140,6 +140,10 @@ impl Shared {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
+        // Whether something still gets out while the client leaves would be a matter of luck.
+        if self.closed.is_cancelled() {
+            return Err(self.why_ended());
+        }
         let (done, answer) = oneshot::channel();
         let work = async {
             self.commands.send(command(done)).await.ok()?;
