@@ -240,7 +240,9 @@ mod tests {
     async fn who_does_not_read_is_told_how_much_it_missed() {
         for hub in [hub(2, 1_000), hub(100, 25)] {
             let reader = hub.read([], |_| true);
-            (0..5).for_each(|number| hub.push(&Number::Some(number)));
+            for number in 0..5 {
+                hub.push(&Number::Some(number));
+            }
             assert_eq!(rest(&hub, reader).await, [Number::Missed(3), Number::Some(3), Number::Some(4)]);
         }
     }

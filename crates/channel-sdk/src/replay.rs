@@ -155,7 +155,9 @@ mod tests {
     fn replay(mode: ReplayMode, items: usize, events: Vec<Event>) -> (Vec<String>, u64) {
         let bounds = Bounds { items, bytes: 1 << 20 };
         let mut replay = Replay { mode, since_ms: Some(5), bounds, ..Replay::default() };
-        events.into_iter().for_each(|event| replay.push(event));
+        for event in events {
+            replay.push(event);
+        }
         let (events, dropped) = replay.finish();
         let shown = events.iter().map(|event| match event {
             Event::Message(message) => {

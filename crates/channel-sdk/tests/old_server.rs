@@ -27,7 +27,7 @@ impl Connection {
         let (stream, _) = soon(listener.accept()).await.unwrap();
         let mut query = String::new();
         let note = |request: &Request, response: Response| {
-            query = request.uri().query().unwrap_or_default().to_owned();
+            request.uri().query().unwrap_or_default().clone_into(&mut query);
             Ok(response)
         };
         let socket = soon(tokio_tungstenite::accept_hdr_async(stream, note)).await.unwrap();
