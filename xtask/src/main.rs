@@ -127,7 +127,7 @@ fn prove() -> Result<()> {
     run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))?;
     // A thousand clients of a channel, cut off at random for minutes.
     let storm =
-        [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "3000"), ("NEXTEST_PROFILE", "prove")];
+        [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))
 }
 
