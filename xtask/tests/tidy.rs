@@ -19,6 +19,7 @@ const SEES: [(&str, &[&str]); 22] = [
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
+    ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
