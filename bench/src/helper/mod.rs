@@ -25,6 +25,9 @@ pub(crate) enum Helper {
     /// An MCP server with one tool, which returns its arguments.
     #[command(hide = true)]
     McpEcho,
+    /// The same, over standard input and output.
+    #[command(hide = true)]
+    McpEchoStdio,
     /// A node with so many tools, which are never called.
     #[command(hide = true)]
     Offer { gateway: SocketAddr, tools: usize },
@@ -48,6 +51,7 @@ impl Helper {
             match self {
                 Self::Node { gateway } => until_driver_ends(node::run(*gateway)).await,
                 Self::McpEcho => until_driver_ends(mcp_echo::run()).await,
+                Self::McpEchoStdio => mcp_echo::stdio().await,
                 Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,

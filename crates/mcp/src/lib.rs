@@ -13,6 +13,7 @@
 mod bridge;
 mod call;
 mod caller;
+mod client;
 mod convert;
 mod handler;
 mod news;

@@ -57,7 +57,7 @@ impl Mcp {
         closing: CancellationToken,
     ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits));
+        let sessions = Arc::new(Sessions::new(limits, notices.clone()));
         let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)

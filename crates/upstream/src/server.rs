@@ -287,7 +287,15 @@ impl Server {
     }
 
     fn take(&self, lists: Lists) {
-        *self.lists.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
+        let lists = Arc::new(lists);
+        let before = std::mem::replace(
+            &mut *self.lists.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::clone(&lists),
+        );
+        self.seats.repeat_arguments(lists.wants_headers());
+        if !before.same_documents(&lists) {
+            self.directory.documents_changed();
+        }
     }
 
     fn attach(self: &Arc<Self>) {
@@ -304,7 +312,10 @@ impl Server {
         match attached {
             // After it was removed, nobody is left to take this back.
             Ok(registration) if self.stop.is_cancelled() => registration.withdraw(),
-            Ok(registration) => *self.registration() = Some(registration),
+            Ok(registration) => {
+                *self.registration() = Some(registration);
+                self.tell_of_documents();
+            }
             Err(error) => warn!(upstream = %self.name, %error, "cannot offer its tools"),
         }
     }
@@ -314,9 +325,17 @@ impl Server {
         if let Some(registration) = &*self.registration() {
             registration.away();
         }
+        self.tell_of_documents();
         self.enter(state, Some(why));
         self.phase.send_replace(Phase::Away);
         self.seats.clear();
+    }
+
+    /// The server has come or gone, and its documents with it.
+    fn tell_of_documents(&self) {
+        if self.lists().has_documents() {
+            self.directory.documents_changed();
+        }
     }
 
     fn enter(&self, state: State, error: Option<&str>) {
