@@ -74,7 +74,8 @@ struct Extras {
     meta: Option<MetaObject>,
 }
 
-pub(crate) fn result(outcome: &Outcome) -> CallToolResult {
+/// How a call ended, as a result of MCP's.
+pub fn result(outcome: &Outcome) -> CallToolResult {
     // What a provider says in MCP's own words needs no translation.
     let native = outcome.as_ref().map_or_else(CallError::native, |output| output.native.as_ref());
     let native: Option<CallToolResult> = native.and_then(|native| serde_json::from_str(native.as_str()).ok());

@@ -1,7 +1,6 @@
 //! MCP requests become calls.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
@@ -16,22 +15,19 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::store::Records;
-use sa_core::{Asking, LogLevel, Notices, Principal, RawJson, Role, Router, View};
+use sa_core::{Asking, LogLevel, RawJson};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use crate::call::{self, Client, Running, Turn};
 use crate::caller::Caller;
 use crate::client::{self, ClientState};
-use crate::convert::{self, Tools};
+use crate::convert;
 use crate::news::{self, Listener};
 use crate::passthrough::Passthrough;
-use crate::questions::{self, Back, Waiting, Whose};
-use crate::search::{self, Search};
-use crate::service::Options;
+use crate::questions::{self, Back, Whose};
+use crate::search;
 use crate::sessions::Session;
-use crate::tasks::Tasks;
+use crate::shared::Shared;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
@@ -45,61 +41,6 @@ const TALKATIVE: [&str; 2] = ["session_message", "session"];
 pub struct McpHandler {
     shared: Arc<Shared>,
     client: Arc<ClientState>,
-}
-
-/// What all of them share.
-pub(crate) struct Shared {
-    router: Arc<Router>,
-    notices: Notices,
-    version: &'static str,
-    search_by_default: bool,
-    closing: CancellationToken,
-    /// Sees what everybody does.
-    anybody: View,
-    tools: Tools,
-    search: Search,
-    pub(crate) waiting: Waiting,
-    pub(crate) tasks: Arc<Tasks>,
-    task_after: Duration,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        router: Arc<Router>,
-        notices: Notices,
-        records: Arc<dyn Records>,
-        options: &Options,
-        closing: CancellationToken,
-    ) -> Self {
-        Self {
-            router,
-            notices,
-            version: options.version,
-            search_by_default: options.search,
-            tasks: Arc::new(Tasks::new(records, closing.clone())),
-            task_after: options.task_after,
-            closing,
-            anybody: View::of(Arc::new(Principal {
-                id: "".into(),
-                name: "".into(),
-                role: Role::Agent,
-                tools: Vec::new(),
-            })),
-            tools: Tools::default(),
-            search: Search::default(),
-            waiting: Waiting::default(),
-        }
-    }
-
-    fn searches(&self, caller: &Caller) -> bool {
-        caller.search.unwrap_or(self.search_by_default)
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
 }
 
 impl McpHandler {

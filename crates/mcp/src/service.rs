@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
-use crate::handler::{McpHandler, Shared};
+use crate::handler::McpHandler;
 use crate::news;
 use crate::sessions::{Limits, Sessions};
+use crate::shared::Shared;
 
 /// How often old tasks are forgotten: going through all of them takes a while.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);

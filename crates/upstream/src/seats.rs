@@ -252,6 +252,8 @@ impl Seats {
     }
 
     pub(crate) fn clear(&self) {
+        // The next one to answer may know more.
+        self.knows_new_only.store(false, Ordering::Release);
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

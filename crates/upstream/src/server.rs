@@ -137,6 +137,11 @@ impl Server {
         Arc::clone(&self.lists.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether it was removed, or the gateway stops.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     pub(crate) fn restart(&self) {
         self.restart.notify_one();
     }

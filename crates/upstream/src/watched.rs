@@ -148,6 +148,9 @@ pub(crate) async fn watch_document(
                 }
             }
             tokio::time::sleep(AGAIN).await;
+            if server.is_over() {
+                return;
+            }
             match watcher(&server, &caller, &uri, asking).await {
                 Ok(again) => {
                     // It may have changed while nobody watched.

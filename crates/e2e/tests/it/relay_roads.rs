@@ -35,7 +35,8 @@ async fn listener(
 
 /// A gateway, a caller with a session, and an agent in it that has called `recall`.
 async fn start() -> (Gateway, Agent, Value, RelaySocket) {
-    let gateway = Setup::new().config("[sessions]\ncaller_grace_ms = 100").start().await;
+    // Long enough to come back within, on a busy machine.
+    let gateway = Setup::new().config("[sessions]\ncaller_grace_ms = 2000").start().await;
     let caller = gateway.new_agent("ant").await;
     let session = session(&caller).await;
     let mut agent = RelaySocket::connect(&session["socket"]).await;
@@ -55,7 +56,7 @@ async fn until_caller_is(caller: &Agent, session: &Value, state: &str) {
 }
 
 #[tokio::test]
-async fn an_mcp_session_s_stream_tells_what_waits_each_time_it_is_opened() {
+async fn an_mcp_sessions_stream_tells_what_waits_each_time_it_is_opened() {
     let (gateway, caller, session, mut agent) = start().await;
     let (client, mut heard) = listener(&gateway, &caller, Era::Sessions).await;
     let first = soon(heard.recv()).await.unwrap();
@@ -94,7 +95,7 @@ async fn without_sessions_the_stream_of_a_call_tells_what_waits() {
     until_caller_is(&caller, &session, "listening").await;
     let answer = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
     let answered = client.call_tool(request("caller_tool_response", answer)).await.unwrap();
-    assert_eq!(value(&answered)["isError"], json!(null), "{answered:?}");
+    assert_eq!(value(&answered)["isError"], false, "{answered:?}");
     assert_eq!(agent.recv().await["result"], "known");
     waiting.abort();
 }

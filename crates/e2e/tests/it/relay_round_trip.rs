@@ -38,14 +38,19 @@ impl Caller {
         self.call("session_message", json!({ "session_id": self.session, "message": message })).await;
     }
 
+    /// The next thing that happens.
+    async fn event(&mut self) -> Value {
+        let wanted = json!({ "session_id": self.session, "since": self.since, "limit": 1, "wait_ms": 10_000 });
+        let page = self.call("session_events", wanted).await;
+        self.since = page["next"].clone();
+        page["events"][0].clone()
+    }
+
     /// What the agent says that begins with this word.
     async fn said(&mut self, word: &str) -> String {
         loop {
-            let wanted = json!({ "session_id": self.session, "since": self.since, "limit": 1, "wait_ms": 10_000 });
-            let page = self.call("session_events", wanted).await;
-            self.since = page["next"].clone();
-            let text = page["events"][0]["text"].as_str().unwrap_or_default();
-            if let Some(rest) = text.strip_prefix(word) {
+            let event = self.event().await;
+            if let Some(rest) = event["text"].as_str().unwrap_or_default().strip_prefix(word) {
                 return rest.trim().to_owned();
             }
         }
@@ -84,6 +89,25 @@ impl Caller {
             self.answer(request, json!({ "result": request["arguments"]["n"] })).await;
         }
         assert_eq!(self.said("ok").await, "0,ok 1,ok 2,ok 3,ok 4");
+        // An agent that does not want it any more.
+        self.order("change_your_mind ant_recall").await;
+        let request = self.requests(1).await.remove(0);
+        self.order("now").await;
+        self.said("cancelled").await;
+        let cancelled = async {
+            loop {
+                let event = self.event().await;
+                if event["type"] == "caller_tool_cancelled" {
+                    return event;
+                }
+            }
+        };
+        assert_eq!(soon(cancelled).await["request_id"], request["request_id"]);
+        // A caller that takes too long.
+        let lent = json!({ "caller_id": "ant", "caller_tools": [{ "name": "recall", "timeout_ms": 100 }] });
+        let order = json!({ "session_id": self.session, "message": "call ant_recall {}", "context": lent });
+        self.call("session_message", order).await;
+        assert!(self.said("error").await.starts_with("timeout"));
     }
 }
 
