@@ -4,9 +4,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rmcp::ServiceExt as _;
 use rmcp::model::{CallToolRequestParams, JsonObject};
 use rmcp::service::{Peer, RoleClient};
-use rmcp::ServiceExt as _;
 use tokio::process::Command;
 
 use super::{ARGS, Latencies, Sample};

@@ -226,10 +226,21 @@ impl CancelReason {
 /// What a call says while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    Progress { progress: f64, total: Option<f64>, message: Option<String> },
-    Chunk { content: RawJson, attachments: Vec<Attachment> },
+    Progress {
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    Chunk {
+        content: RawJson,
+        attachments: Vec<Attachment>,
+    },
     /// What the tool would write into a log: for whoever follows along, and no part of its result.
-    Log { level: LogLevel, logger: Option<String>, data: RawJson },
+    Log {
+        level: LogLevel,
+        logger: Option<String>,
+        data: RawJson,
+    },
 }
 
 /// Where a surface takes a call's updates.

@@ -30,12 +30,7 @@ pub trait Documents: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<RawJson, DocumentError>>;
 
     /// Watches one document for `asker`, for as long as the answer is kept.
-    fn watch(
-        &self,
-        uri: &str,
-        asker: &str,
-        asking: Asking,
-    ) -> BoxFuture<'static, Result<Watch, DocumentError>>;
+    fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>>;
 }
 
 /// A document that is watched. Dropping it ends that.

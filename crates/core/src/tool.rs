@@ -71,7 +71,12 @@ impl Catalog {
             let schema = tool.input.as_ref().map_or(0, |schema| schema.raw().len());
             let capabilities: usize = tool.capabilities.iter().map(String::len).sum();
             let texts = tool.name.len() + tool.wish.len() + text(&tool.title) + text(&tool.description);
-            256 + texts + schema + json(&tool.output_schema) + json(&tool.annotations) + json(&tool.extras) + capabilities
+            256 + texts
+                + schema
+                + json(&tool.output_schema)
+                + json(&tool.annotations)
+                + json(&tool.extras)
+                + capabilities
         });
         tools.sum::<usize>() + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
     }

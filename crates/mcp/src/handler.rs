@@ -74,7 +74,8 @@ impl McpHandler {
         let is_new_era = is_new_era(context);
         // Older clients have a stream for what happens in their sessions.
         let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
-        let mut listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level)));
+        let mut listener =
+            level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level)));
         let asking = asking(context);
         let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
         // Whoever knows no tasks waits for the answer, however long it takes.

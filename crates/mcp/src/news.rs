@@ -205,6 +205,6 @@ async fn next_change(uri: &str, mut watch: Watch) -> (&str, Option<Watch>) {
 /// Resolves when there is something new.
 async fn changed(revision: &mut watch::Receiver<u64>) {
     if revision.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

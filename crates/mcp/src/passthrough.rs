@@ -14,8 +14,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    Asking, CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson, Router,
-    Update, UpdateSink, View, Watch,
+    Asking, CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson,
+    Router, Update, UpdateSink, View, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -103,8 +103,10 @@ impl Link for CallerLink {
 impl Pending for Sessions {
     fn pending(&self, principal: &Principal) -> Vec<Notice> {
         let own = self.all().into_iter().filter(|session| session.is_owner(principal));
-        own.flat_map(|session| session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request)))
-            .collect()
+        own.flat_map(|session| {
+            session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request))
+        })
+        .collect()
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_core::{
-    AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View, clock,
+    AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View,
+    clock,
 };
 use serde_json::json;
 use tokio::sync::Notify;

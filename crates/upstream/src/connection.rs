@@ -41,8 +41,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What a connection hears without having asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct News {
-    /// Grows whenever a list is not what it was.
-    pub(crate) lists: u64,
+    /// Each grows whenever the server says that this list is not what it was.
+    pub(crate) tools: u64,
+    pub(crate) documents: u64,
 }
 
 pub(crate) struct Connection {

@@ -9,7 +9,7 @@ use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    ResourceUpdatedNotificationParam, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
+    ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient};
 use sa_core::{CallErrorKind, RawJson};
@@ -37,8 +37,8 @@ impl Handler {
         self.table.asked_by(origin).map_err(|why| ErrorData::invalid_request(why, None))
     }
 
-    fn lists_changed(&self) {
-        self.news.send_modify(|news| news.lists += 1);
+    fn documents_changed(&self) {
+        self.news.send_modify(|news| news.documents += 1);
     }
 }
 
@@ -104,15 +104,15 @@ impl ClientHandler for Handler {
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.news.send_modify(|news| news.tools += 1);
     }
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.documents_changed();
     }
 
     async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.documents_changed();
     }
 }
 
@@ -135,10 +135,13 @@ pub(crate) async fn listen(
     let follow = async {
         loop {
             if let Ok(mut changes) = peer.listen(filter.clone()).await {
-                // Something may have changed while nobody listened.
-                news.send_modify(|news| news.lists += 1);
-                while let Ok(Some(_)) = changes.next().await {
-                    news.send_modify(|news| news.lists += 1);
+                // Something may have changed while nobody listened: it is looked at, though nobody says that it has.
+                news.send_modify(|_| {});
+                while let Ok(Some(change)) = changes.next().await {
+                    news.send_modify(|news| match change {
+                        ServerNotification::ToolListChangedNotification(_) => news.tools += 1,
+                        _ => news.documents += 1,
+                    });
                 }
             }
             tokio::time::sleep(AGAIN).await;

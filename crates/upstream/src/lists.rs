@@ -30,8 +30,6 @@ pub(crate) struct Lists {
     resources: Vec<serde_json::Value>,
     templates: Vec<serde_json::Value>,
     prompts: Vec<serde_json::Value>,
-    /// Whether it can complete arguments, and tell of changed resources.
-    pub(crate) completes: bool,
 }
 
 impl Lists {
@@ -39,23 +37,23 @@ impl Lists {
     pub(crate) async fn load(connection: &Connection, spec: &Spec, patience: Duration) -> Result<Self, String> {
         let offers = &connection.info.capabilities;
         let load = async {
-            let mut lists = Self {
-                fingerprint: spec.fingerprint(),
-                era: connection.era(),
-                completes: offers.completions.is_some(),
-                ..Self::default()
+            let mut lists = Self { fingerprint: spec.fingerprint(), era: connection.era(), ..Self::default() };
+            // One that declares nothing at all is asked for everything: some forget to declare what they have.
+            let silent = offers.tools.is_none() && offers.resources.is_none() && offers.prompts.is_none();
+            if offers.tools.is_some() || silent {
+                lists.tools = tools(connection).await.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?;
+            }
+            let listed = async |method, key, must: bool| match values(connection, method, key).await {
+                Err(why) if must => Err(why),
+                listed => Ok(listed.unwrap_or_default()),
             };
-            if offers.tools.is_some() {
-                lists.tools = tools(connection).await?;
-            }
-            if offers.resources.is_some() {
-                lists.resources = values(connection, "resources/list", "resources").await?;
+            if offers.resources.is_some() || silent {
+                lists.resources = listed("resources/list", "resources", !silent).await?;
                 // A server may have resources and know nothing of templates.
-                lists.templates =
-                    values(connection, "resources/templates/list", "resourceTemplates").await.unwrap_or_default();
+                lists.templates = listed("resources/templates/list", "resourceTemplates", false).await?;
             }
-            if offers.prompts.is_some() {
-                lists.prompts = values(connection, "prompts/list", "prompts").await?;
+            if offers.prompts.is_some() || silent {
+                lists.prompts = listed("prompts/list", "prompts", !silent).await?;
             }
             Ok(lists)
         };

@@ -59,9 +59,9 @@ impl Documents for Upstream {
         let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
         Box::pin(async move {
             let name = Arc::clone(&server.name);
-            watch_document(server, caller, uri, asking).await.map_err(|failure| {
-                outcome::document_error(&name, failure.unwrap_or_else(Failure::Unanswered))
-            })
+            watch_document(server, caller, uri, asking)
+                .await
+                .map_err(|failure| outcome::document_error(&name, failure.unwrap_or_else(Failure::Unanswered)))
         })
     }
 }

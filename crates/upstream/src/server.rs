@@ -252,6 +252,7 @@ impl Server {
     /// Follows the server's changes until there is nothing to follow any more.
     async fn attend(&self, connection: &Connection) -> End {
         let mut news = self.seats.news.subscribe();
+        let mut heard = *news.borrow();
         let end = loop {
             tokio::select! {
                 biased;
@@ -263,22 +264,30 @@ impl Server {
                 Ok(()) = news.changed() => {
                     let learn = async {
                         tokio::time::sleep(SETTLE).await;
-                        news.borrow_and_update();
-                        Lists::load(connection, &self.spec, LIST_PATIENCE).await
+                        let said = *news.borrow_and_update();
+                        (said, Lists::load(connection, &self.spec, LIST_PATIENCE).await)
                     };
-                    let learnt = tokio::select! {
+                    let (said, learnt) = tokio::select! {
                         learnt = learn => learnt,
                         () = self.stop.cancelled() => break End::Stopped,
                     };
                     match learnt {
-                        Ok(lists) if lists != *self.lists() => {
-                            lists.keep(&*self.records, &self.name).await;
-                            self.take(lists);
-                            if let Some(registration) = &*self.registration() {
+                        Ok(lists) => {
+                            let changed = lists != *self.lists();
+                            if changed {
+                                lists.keep(&*self.records, &self.name).await;
+                                self.take(lists);
+                            } else if said.documents != heard.documents {
+                                // A server's word is passed on, whatever it has changed that a list does not show.
+                                self.directory.documents_changed();
+                            }
+                            if (changed || said.tools != heard.tools)
+                                && let Some(registration) = &*self.registration()
+                            {
                                 registration.publish(self.lists().catalog(&self.name, &self.spec));
                             }
+                            heard = said;
                         }
-                        Ok(_) => {}
                         Err(why) => warn!(upstream = %self.name, "its changed lists cannot be had: {why}"),
                     }
                 }
@@ -293,10 +302,8 @@ impl Server {
 
     fn take(&self, lists: Lists) {
         let lists = Arc::new(lists);
-        let before = std::mem::replace(
-            &mut *self.lists.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&lists),
-        );
+        let before =
+            std::mem::replace(&mut *self.lists.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&lists));
         self.seats.repeat_arguments(lists.wants_headers());
         if !before.same_documents(&lists) {
             self.directory.documents_changed();

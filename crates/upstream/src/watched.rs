@@ -12,7 +12,6 @@ use sa_core::{Asking, CallError, RawJson, Watch};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::debug;
 
 use crate::connection::{Connection, Era, Failure};
 use crate::server::Server;
@@ -121,7 +120,8 @@ impl Drop for Watcher {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (connection, params) = (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
-        runtime.spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Nobody).await.map(drop) });
+        runtime
+            .spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Nobody).await.map(drop) });
     }
 }
 
@@ -151,13 +151,10 @@ pub(crate) async fn watch_document(
             if server.is_over() {
                 return;
             }
-            match watcher(&server, &caller, &uri, asking).await {
-                Ok(again) => {
-                    // It may have changed while nobody watched.
-                    changes.send_modify(|revision| *revision += 1);
-                    watcher_now = Some(again);
-                }
-                Err(_) => debug!(upstream = %server.name, "a document cannot be watched for now"),
+            watcher_now = watcher(&server, &caller, &uri, asking).await.ok();
+            if watcher_now.is_some() {
+                // It may have changed while nobody watched.
+                changes.send_modify(|revision| *revision += 1);
             }
         }
     });

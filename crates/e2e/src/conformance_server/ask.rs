@@ -53,7 +53,9 @@ pub(crate) async fn call(
         return text(&serde_json::to_value(answer).unwrap_or_default().to_string());
     }
     let rounds = match tool {
-        "test_missing_capability" | "test_input_required_result_sampling" => vec![json!({ "answer": sample("Capital?") })],
+        "test_missing_capability" | "test_input_required_result_sampling" => {
+            vec![json!({ "answer": sample("Capital?") })]
+        }
         "test_input_required_result_elicitation" | "test_streaming_elicitation" | "test_tool_with_task" => {
             vec![json!({ "user_name": name() })]
         }
@@ -88,7 +90,9 @@ pub(crate) async fn call(
     let answers = request.input_responses.clone().unwrap_or_default();
     let asked = &rounds[round];
     let answered = asked.as_object().into_iter().flatten().all(|(key, question)| {
-        answers.get(key).is_some_and(|answer| question["method"] != "elicitation/create" || answer["action"].is_string())
+        answers
+            .get(key)
+            .is_some_and(|answer| question["method"] != "elicitation/create" || answer["action"].is_string())
     });
     let next = match (answered, rounds.get(round + 1)) {
         (false, _) => Some((round, asked)),

@@ -11,7 +11,7 @@ pub(crate) const SILENCE: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACAB
 pub(crate) const LONG: Duration = Duration::from_millis(400);
 
 /// Tools without arguments.
-const PLAIN: [&str; 33] = [
+const PLAIN: [&str; 32] = [
     "confirm_delete",
     "failing_job",
     "multi_input",
@@ -44,15 +44,15 @@ const PLAIN: [&str; 33] = [
     "greet",
     "slow_compute",
     "test_touch_resource",
-    "late",
 ];
 
-/// All tools; `late` is one that comes and goes.
-pub(crate) fn tools(late: bool) -> Value {
-    let plain = PLAIN.iter().filter(|name| late || **name != "late");
-    let mut tools: Vec<Value> = plain
-        .map(|name| json!({ "name": name, "description": format!("What the suite calls {name}."),
-            "inputSchema": { "type": "object" } }))
+pub(crate) fn tools() -> Value {
+    let mut tools: Vec<Value> = PLAIN
+        .iter()
+        .map(|name| {
+            json!({ "name": name, "description": format!("What the suite calls {name}."),
+            "inputSchema": { "type": "object" } })
+        })
         .collect();
     for (name, field) in [("test_sampling", "prompt"), ("test_elicitation", "message")] {
         tools.push(json!({ "name": name, "description": "Asks.", "inputSchema": { "type": "object",

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
-/// How often each of these has changed.
+/// How often each of these has changed, or is said to have: the list of tools is always the same.
 #[derive(Clone, Default)]
 struct Changes {
     tools: u64,
@@ -29,11 +29,13 @@ struct Changes {
     resource: (u64, String),
 }
 
+/// A client of the older era, and which resource it watches.
+type Watcher = (Peer<RoleServer>, String);
+
 #[derive(Clone)]
 struct Server {
     changes: Arc<watch::Sender<Changes>>,
-    /// Clients of the older era, and which resource they watch.
-    watchers: Arc<Mutex<Vec<(Peer<RoleServer>, String)>>>,
+    watchers: Arc<Mutex<Vec<Watcher>>>,
 }
 
 fn made<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
@@ -92,11 +94,11 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        made(json!({ "tools": fixtures::tools(self.changes.borrow().tools % 2 == 1) }))
+        made(json!({ "tools": fixtures::tools() }))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let tools: Vec<Tool> = serde_json::from_value(fixtures::tools(true)).ok()?;
+        let tools: Vec<Tool> = serde_json::from_value(fixtures::tools()).ok()?;
         tools.into_iter().find(|tool| tool.name == name)
     }
 
@@ -204,9 +206,8 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = fixtures::read(&request.uri).ok_or_else(|| {
-            ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri })))
-        })?;
+        let contents = fixtures::read(&request.uri)
+            .ok_or_else(|| ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri }))))?;
         Ok(ReadResourceResponse::Complete(made(json!({ "contents": [contents] }))?))
     }
 

@@ -128,7 +128,10 @@ async fn run(url: &str, what: [&str; 2], name: &str) -> Scores {
 
 /// What the suite tries and does not count, and why it cannot be as it wants here.
 const BEYOND: [(&str, &str); 3] = [
-    ("json-schema-2020-12", "looks for a tool in the list by its server's name; the gateway lists conformance__ and that"),
+    (
+        "json-schema-2020-12",
+        "looks for a tool in the list by its server's name; the gateway lists conformance__ and that",
+    ),
     ("server-sse-polling", "a tool that closes the stream of its own call; only the gateway itself could"),
     ("tasks-required-task-error", "a tool that can only run as a task; the gateway waits for any, so it has none"),
 ];

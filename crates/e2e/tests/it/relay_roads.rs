@@ -24,11 +24,7 @@ impl ClientHandler for Hears {
     }
 }
 
-async fn listener(
-    gateway: &Gateway,
-    caller: &Agent,
-    era: Era,
-) -> (Client<Hears>, mpsc::UnboundedReceiver<Value>) {
+async fn listener(gateway: &Gateway, caller: &Agent, era: Era) -> (Client<Hears>, mpsc::UnboundedReceiver<Value>) {
     let (hears, heard) = mpsc::unbounded_channel();
     (connect(gateway, &caller.token, "", era, Hears(hears)).await.unwrap(), heard)
 }
