@@ -10,7 +10,7 @@ use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 8] = [
+const TESTS: [(&str, &str); 9] = [
     ("curl", "curl"),
     ("unshare", "util-linux"),
     ("openssl", "openssl"),
@@ -19,6 +19,7 @@ const TESTS: [(&str, &str); 8] = [
     ("python3", "python3-venv"),
     ("bwrap", "bubblewrap"),
     ("node", "nodejs"),
+    ("chromium", "chromium"),
 ];
 
 pub(crate) fn compiler() -> Result<()> {
@@ -43,6 +44,7 @@ pub(crate) fn for_tests() -> Result<()> {
     workspace_packages()?;
     npm_packages("xtask/mcp", "mcp-peers")?;
     npm_packages("xtask/upstream", "upstream-servers")?;
+    npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_sdk()
 }
 
@@ -65,7 +67,7 @@ fn install(place: &Path) -> Result<()> {
 }
 
 /// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
-/// the reference server. They go into the target directory, once for each set of versions.
+/// the reference server, SDKs for plugin pages. They go into the target directory, once for each set of versions.
 fn npm_packages(source: &str, place: &str) -> Result<()> {
     let (source, place) = (root().join(source), target().join(place));
     let wanted = fs::read_to_string(source.join("package-lock.json"))?;
