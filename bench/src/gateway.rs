@@ -35,6 +35,8 @@ impl Gateway {
             command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
             // 5,000 tools are one node's.
             command.env("SWITCHBOARD_NODES_MAX_TOOLS", "10000");
+            // Lists are of what a node offers, and nothing beside it.
+            command.env("SWITCHBOARD_SESSIONS_ENABLED", "false");
             command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
         };
         let start = Instant::now();

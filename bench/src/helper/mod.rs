@@ -29,6 +29,9 @@ pub(crate) enum Helper {
     /// A model's server that calls the tool and then answers.
     #[command(hide = true)]
     Model,
+    /// The same, over standard input and output.
+    #[command(hide = true)]
+    McpEchoStdio,
     /// A node with so many tools, which are never called.
     #[command(hide = true)]
     Offer { gateway: SocketAddr, tools: usize },
@@ -53,6 +56,7 @@ impl Helper {
                 Self::Node { gateway } => until_driver_ends(node::run(*gateway)).await,
                 Self::Model => until_driver_ends(model::run()).await,
                 Self::McpEcho => until_driver_ends(mcp_echo::run()).await,
+                Self::McpEchoStdio => mcp_echo::stdio().await,
                 Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,

@@ -7,6 +7,7 @@ mod machine;
 mod mcp;
 mod memory;
 mod start;
+mod upstream;
 
 use std::path::Path;
 use std::time::Duration;
