@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 20] = [
+const SEES: [(&str, &[&str]); 22] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -17,6 +17,8 @@ const SEES: [(&str, &[&str]); 20] = [
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
+    ("sa-egress", &[]),
+    ("sa-plugins", &["sa-core", "sa-egress", "sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
@@ -30,6 +32,7 @@ const SEES: [(&str, &[&str]); 20] = [
             "sa-node",
             "sa-node-sdk",
             "sa-nodes",
+            "sa-plugins",
             "sa-protocol",
             "sa-relay",
             "sa-socket",

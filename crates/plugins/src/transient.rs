@@ -1,0 +1,111 @@
+//! Plugins that nobody has added: a host has brought the manifest along, or an index has it. Each is a provider in a scope
+//! of its own, which only the call that it is for can see, so that its calls go the way of all others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sa_core::{ProviderId, Registration, Scope};
+use tokio::time::Instant;
+use url::Url;
+
+use crate::plugin::Plugin;
+use crate::{KIND, Plugins, manifest};
+
+const MAX_TRANSIENTS: usize = 64;
+/// For how long one is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(600);
+/// For how long a manifest from an index is used without looking at it again.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// A plugin, and where the directory has it.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) id: ProviderId,
+    /// Absent for one that everyone sees.
+    pub(crate) scope: Option<Scope>,
+}
+
+#[derive(Default)]
+pub(crate) struct Transients {
+    known: Mutex<HashMap<String, Transient>>,
+    /// Manifests that an index led to, by their addresses.
+    fetched: Mutex<HashMap<String, (Instant, Found)>>,
+}
+
+struct Transient {
+    found: Found,
+    registration: Registration,
+    used: Instant,
+}
+
+impl Transients {
+    pub(crate) fn sweep(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle: Vec<String> =
+            known.iter().filter(|(_, one)| one.used.elapsed() > IDLE).map(|(key, _)| key.clone()).collect();
+        for key in idle {
+            if let Some(one) = known.remove(&key) {
+                one.registration.withdraw();
+            }
+        }
+        drop(known);
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (at, _)| at.elapsed() < FRESH);
+    }
+
+    /// One that an index led to a moment ago.
+    pub(crate) fn fetched(&self, url: &Url) -> Option<Found> {
+        let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = fetched.get(url.as_str()).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, found)| found.clone());
+        let key = found.as_ref()?.scope.as_ref();
+        // It may have made room for others meanwhile.
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = known.values().any(|one| one.found.scope.as_ref() == key);
+        found.filter(|_| there)
+    }
+
+    pub(crate) fn remember(&self, url: &Url, found: &Found) {
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        if fetched.len() >= MAX_TRANSIENTS {
+            fetched.clear();
+        }
+        fetched.insert(url.to_string(), (Instant::now(), found.clone()));
+    }
+}
+
+impl Plugins {
+    /// A provider for a manifest that nobody has added. One from a caller is named apart from those that were.
+    pub(crate) fn transient(&self, text: &str, base: Option<&Url>, identifier: &str) -> Result<Found, String> {
+        let place = base.map_or("inline", Url::as_str);
+        let key = blake3::hash(format!("{place}\n{text}").as_bytes()).to_hex().to_string();
+        let mut known = self.transients.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = known.get_mut(&key) {
+            one.used = Instant::now();
+            return same(one.found.clone(), identifier);
+        }
+        let reading = manifest::read(text, base);
+        let errors = reading.errors();
+        let manifest = reading.manifest.ok_or(errors)?;
+        let plugin = Arc::new(Plugin::new(manifest, false, if base.is_none() { "inline__" } else { "" }));
+        let id = ProviderId::new(KIND, &format!("{}#{}", plugin.identifier(), &key[..8]));
+        let scope = Scope::User(format!("plugin:{key}").into());
+        let found = same(Found { plugin: Arc::clone(&plugin), id: id.clone(), scope: Some(scope.clone()) }, identifier)?;
+        let registration = self.attach(id, scope, &plugin).ok_or("it cannot be offered")?;
+        if known.len() >= MAX_TRANSIENTS
+            && let Some(oldest) = known.iter().min_by_key(|(_, one)| one.used).map(|(key, _)| key.clone())
+            && let Some(one) = known.remove(&oldest)
+        {
+            one.registration.withdraw();
+        }
+        known.insert(key, Transient { found: found.clone(), registration, used: Instant::now() });
+        Ok(found)
+    }
+}
+
+fn same(found: Found, identifier: &str) -> Result<Found, String> {
+    if found.plugin.identifier() == identifier {
+        return Ok(found);
+    }
+    Err(format!("it is the manifest of \"{}\", not of \"{identifier}\"", found.plugin.identifier()))
+}
