@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 22] = [
+const SEES: [(&str, &[&str]); 23] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
+    ("sa-openapi", &[]),
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
@@ -18,7 +19,7 @@ const SEES: [(&str, &[&str]); 22] = [
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-egress", &[]),
-    ("sa-plugins", &["sa-core", "sa-egress", "sa-protocol"]),
+    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
