@@ -3,7 +3,7 @@
 //! The call itself goes through the router like every other: policy, schema, limits, deadline and record are there.
 
 use bytes::Bytes;
-use sa_core::{CallError, CallErrorKind, CallId, CallRequest, RawJson, TraceContext, View};
+use sa_core::{CallError, CallErrorKind, CallId, CallRequest, ProviderId, RawJson, TraceContext, View};
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
 use serde_json::{Value, json};
 use url::Url;
@@ -12,8 +12,7 @@ use crate::errand::{Answer, Errand, Fault, message};
 use crate::settings::parse_header;
 use crate::source::Validators;
 use crate::transient::Found;
-use crate::{KIND, Plugins, manifest};
-use sa_core::ProviderId;
+use crate::{KIND, Plugins, manifest, openapi};
 
 /// What a host posts.
 #[derive(Debug)]
@@ -115,7 +114,7 @@ impl Plugins {
         }
         let inline = payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
         if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
-            return self.transient(text, None, identifier).map_err(|why| invalid_manifest(identifier, &why));
+            return self.brought(text, None, identifier).await;
         }
         let named = payload.index_url.as_deref().filter(|url| !url.is_empty());
         let indexes: Vec<String> = match named {
@@ -158,10 +157,34 @@ impl Plugins {
                 return Err(refusal(PluginErrorType::PluginManifestNotFound, why));
             }
         };
-        let found = self.transient(&text, Some(&url), identifier);
-        let found = found.map_err(|why| invalid_manifest(identifier, &why))?;
+        let found = self.brought(&text, Some(&url), identifier).await?;
         self.transients.remember(&url, &found);
         Ok(found)
+    }
+
+    /// A plugin of a manifest that nobody has added, with its OpenAPI document.
+    async fn brought(&self, text: &str, base: Option<&Url>, identifier: &str) -> Result<Found, Refusal> {
+        let reading = manifest::read(text, base);
+        let errors = reading.errors();
+        let manifest = reading.manifest.ok_or_else(|| invalid_manifest(identifier, &errors))?;
+        if manifest.identifier != identifier {
+            let why = format!("it is the manifest of \"{}\", not of \"{identifier}\"", manifest.identifier);
+            return Err(invalid_manifest(identifier, &why));
+        }
+        let unusable = |why: String| {
+            let why = format!("the OpenAPI document of \"{identifier}\" cannot be used: {why}");
+            refusal(PluginErrorType::PluginOpenApiInitError, why)
+        };
+        let source = manifest.openapi.clone();
+        let document = match &source {
+            Some(url) => {
+                let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
+                Some(fetched.map_err(|error| unusable(error.to_string()))?.map(|fetched| fetched.text).unwrap_or_default())
+            }
+            None => None,
+        };
+        let document = document.as_deref().map(|text| (text, source.as_ref()));
+        self.transient(manifest, document, base, text).map_err(unusable)
     }
 
     fn function(&self, found: &Found, name: &str) -> Result<String, Refusal> {

@@ -6,14 +6,17 @@
 //! their wire format, and makes calls like any other surface. Everything that leaves goes through `sa-egress`.
 
 mod answer;
+mod check;
 mod difference;
 mod errand;
 mod gateway;
 mod index;
 pub mod manifest;
+mod openapi;
 mod places;
 mod plugin;
 mod provider;
+mod record;
 mod registry;
 pub mod settings;
 mod source;
@@ -37,7 +40,7 @@ use tracing::warn;
 
 pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
-pub use self::registry::{Added, Addition, ChangeError, View};
+pub use self::registry::{Added, Addition, ChangeError, FunctionView, View};
 pub use self::user::SettingsView;
 pub use self::vault::VaultError;
 
@@ -45,7 +48,7 @@ use self::errand::Errands;
 use self::index::Indexes;
 use self::plugin::Plugin;
 use self::provider::{PluginProvider, Rate, Shared};
-use self::registry::Record;
+use self::record::Record;
 use self::settings::SettingsStore;
 use self::transient::Transients;
 use self::vault::Vault;
@@ -162,6 +165,7 @@ impl Plugins {
             settings: SettingsStore::load(Arc::clone(&records), vault).await?,
             errands: Arc::new(Errands::default()),
             rate: Rate::new(options.calls_per_second),
+            tokens: openapi::Tokens::default(),
             settings_headers: options.settings_headers.iter().map(header).collect::<Result<_, _>>()?,
             max_response: options.max_response_bytes,
             timeout: options.timeout,
@@ -177,7 +181,7 @@ impl Plugins {
             transients: Transients::default(),
             changing: tokio::sync::Mutex::default(),
         });
-        for (identifier, record) in registry::stored(&*plugins.records).await? {
+        for (identifier, record) in record::stored(&*plugins.records).await? {
             match record.plugin() {
                 Ok(plugin) => plugins.enter(record, plugin),
                 Err(why) => warn!(plugin = identifier, why, "it cannot be used any more; remove it and add it again"),
@@ -190,6 +194,7 @@ impl Plugins {
     /// Forgets what nobody has used for a while, and the settings of owners for whom `is_known` does not hold.
     pub async fn keep_house(&self, is_known: impl Fn(&str) -> bool) {
         self.shared.rate.sweep();
+        self.shared.tokens.sweep();
         self.transients.sweep();
         let gone = |_: &str, owner: &str| owner != settings::SHARED && !is_known(owner);
         if let Err(error) = self.shared.settings.delete_where(gone).await {

@@ -76,7 +76,7 @@ pub struct Ui {
 pub struct Api {
     pub name: String,
     pub description: Option<String>,
-    /// Absent where the plugin's page does the work.
+    /// Absent where the plugin's page does the work, and for an operation of its OpenAPI document.
     pub url: Option<Url>,
     pub parameters: RawJson,
 }
@@ -119,6 +119,11 @@ impl Reading {
 
 /// Reads a manifest that came from `base`, which its relative URLs are relative to.
 pub fn read(text: &str, base: Option<&Url>) -> Reading {
+    read_beside(text, base, false)
+}
+
+/// The same for one whose OpenAPI document was handed over with it.
+pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) -> Reading {
     let mut problems = Vec::new();
     let mut fatal = |line, message: String| {
         problems.push(Problem { severity: Severity::Error, line, path: String::new(), message });
@@ -134,7 +139,7 @@ pub fn read(text: &str, base: Option<&Url>) -> Reading {
         }
     };
     let Some(fields) = value else { return Reading { manifest: None, problems } };
-    let mut reader = Reader { problems, base };
+    let mut reader = Reader { problems, base, has_document };
     let manifest = reader.manifest(&fields);
     let lines = places::lines(text);
     for problem in &mut reader.problems {
@@ -147,6 +152,7 @@ pub fn read(text: &str, base: Option<&Url>) -> Reading {
 struct Reader<'a> {
     problems: Vec<Problem>,
     base: Option<&'a Url>,
+    has_document: bool,
 }
 
 impl Reader<'_> {
@@ -177,11 +183,12 @@ impl Reader<'_> {
             }
         };
         let settings = self.settings(fields.get("settings"));
-        let apis = self.apis(fields.get("api"), kind, openapi.is_some());
+        let has_openapi = openapi.is_some() || self.has_document;
+        let apis = self.apis(fields.get("api"), kind, has_openapi);
         if kind == Kind::Standalone && ui.is_none() {
             self.warn("/ui", "a standalone plugin needs \"ui\": { \"url\": … }; without it there is nothing to show");
         }
-        let nothing = apis.is_empty() && openapi.is_none() && ui.is_none();
+        let nothing = apis.is_empty() && !has_openapi && ui.is_none();
         if nothing {
             self.error("/api", "there is no function that can be used: \"api\" must list at least one, or \"openapi\" name a document");
         }
@@ -254,7 +261,6 @@ impl Reader<'_> {
 
     fn apis(&mut self, value: Option<&Value>, kind: Kind, has_openapi: bool) -> Vec<Api> {
         let list = match value {
-            None | Some(Value::Null) if has_openapi => return Vec::new(),
             None | Some(Value::Null) => return Vec::new(),
             Some(Value::Array(list)) => list,
             Some(_) => {
@@ -269,7 +275,7 @@ impl Reader<'_> {
                 self.error(&path, format!("there are more than {MAX_APIS} functions; the rest is left out"));
                 break;
             }
-            let Some(api) = self.api(&path, value, kind) else { continue };
+            let Some(api) = self.api(&path, value, kind == Kind::Standalone || has_openapi) else { continue };
             if apis.iter().any(|known| known.name == api.name) {
                 self.error(&format!("{path}/name"), format!("\"{}\" appears twice; the first one counts", api.name));
                 continue;
@@ -279,7 +285,7 @@ impl Reader<'_> {
         apis
     }
 
-    fn api(&mut self, path: &str, value: &Value, kind: Kind) -> Option<Api> {
+    fn api(&mut self, path: &str, value: &Value, needs_no_url: bool) -> Option<Api> {
         let Some(name) = value.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty()) else {
             self.error(path, "a function needs a \"name\"");
             return None;
@@ -294,7 +300,7 @@ impl Reader<'_> {
         }
         let url = match value.get("url") {
             Some(Value::String(text)) if !text.is_empty() => Some(self.url(&format!("{path}/url"), text)?),
-            _ if kind == Kind::Standalone => None,
+            _ if needs_no_url => None,
             _ => {
                 self.error(path, format!("\"{name}\" needs the \"url\" that its calls are posted to"));
                 return None;

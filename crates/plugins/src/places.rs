@@ -12,6 +12,11 @@ pub(crate) fn lines(text: &str) -> Lines {
     scanner.lines
 }
 
+/// The same for a text that may be something else than JSON, and then has no lines that could be told.
+pub(crate) fn lines_of_json(text: &str) -> Lines {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() { lines(text) } else { Lines::new() }
+}
+
 /// The line of a part, or of the nearest one that contains it.
 pub(crate) fn line_of(lines: &Lines, pointer: &str) -> usize {
     let mut pointer = pointer;

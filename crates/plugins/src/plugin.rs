@@ -1,16 +1,18 @@
 //! A plugin that can be called: its manifest, made ready.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sa_core::naming;
-use sa_core::{Catalog, Schema, Tool};
+use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_egress::origin;
-use serde_json::json;
+use sa_openapi::{Document, Operation};
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::manifest::Manifest;
+use crate::openapi;
 use crate::settings::SettingsSchema;
 
 pub(crate) struct Plugin {
@@ -30,8 +32,9 @@ pub(crate) struct Function {
     /// The plugin's name for it.
     pub(crate) name: String,
     wish: String,
-    description: Option<String>,
+    pub(crate) description: Option<String>,
     pub(crate) input: Schema,
+    annotations: Value,
     pub(crate) endpoint: Endpoint,
 }
 
@@ -40,42 +43,79 @@ pub(crate) struct Function {
 pub(crate) enum Endpoint {
     /// The arguments are posted here as JSON.
     Post(Url),
+    /// The arguments make a request as the document says.
+    Operation(Document, String),
 }
 
-impl Endpoint {
-    fn origin(&self) -> String {
-        match self {
-            Self::Post(url) => origin(url),
-        }
-    }
-}
+/// An OpenAPI document's text, and where it came from.
+pub(crate) type DocumentText<'a> = (&'a str, Option<&'a Url>);
 
 impl Plugin {
     /// An accepted plugin's tools are `{identifier}__{name}`, those of one that a caller has brought along `inline__` and
     /// the same, so that a token which is for the former is not for the latter.
-    pub(crate) fn new(manifest: Manifest, accepted: bool, prefix: &str) -> Self {
-        let mut taken = HashSet::new();
-        let mut functions = Vec::new();
-        for api in &manifest.apis {
-            let Some(url) = &api.url else { continue };
-            let wish = format!("{prefix}{}__{}", manifest.identifier, api.name);
-            let mut own = wish.replace('.', "_");
-            if !taken.insert(own.clone()) {
-                own = naming::with_hash(&naming::expose(&own, &wish), &wish);
-                taken.insert(own.clone());
+    pub(crate) fn new(
+        manifest: Manifest,
+        document: Option<DocumentText<'_>>,
+        accepted: bool,
+        prefix: &str,
+    ) -> Result<Self, String> {
+        let document = document.map(|(text, source)| openapi::read(text, source)).transpose()?;
+        let mut plugin = Self { functions: Vec::new(), settings: None, origins: BTreeSet::new(), accepted, manifest };
+        let settings = match &document {
+            Some(document) => openapi::settings_schema(plugin.manifest.settings.as_ref(), document),
+            None => plugin.manifest.settings.clone(),
+        };
+        plugin.settings = settings.map(SettingsSchema::new);
+        for api in plugin.manifest.apis.clone() {
+            let operation = document.as_ref().and_then(|document| Some((document, document.operation(&api.name)?)));
+            match (operation, api.url) {
+                (Some((document, operation)), _) => plugin.operation(document, operation, api.description, prefix),
+                (None, Some(url)) => {
+                    plugin.origins.insert(origin(&url));
+                    let annotations = json!({ "openWorldHint": true });
+                    let input = Schema::new(api.parameters);
+                    plugin.function(prefix, api.name, api.description, input, annotations, Endpoint::Post(url));
+                }
+                (None, None) => {}
             }
-            functions.push(Function {
-                own: own.into(),
-                name: api.name.clone(),
-                wish,
-                description: api.description.clone(),
-                input: Schema::new(api.parameters.clone()),
-                endpoint: Endpoint::Post(url.clone()),
-            });
         }
-        let origins = functions.iter().map(|function| function.endpoint.origin()).collect();
-        let settings = manifest.settings.clone().map(SettingsSchema::new);
-        Self { manifest, functions, settings, origins, accepted }
+        if let Some(document) = document.as_ref().filter(|_| plugin.manifest.apis.is_empty()) {
+            for operation in document.operations() {
+                plugin.operation(document, operation, None, prefix);
+            }
+        }
+        Ok(plugin)
+    }
+
+    fn operation(&mut self, document: &Document, operation: &Operation, described: Option<String>, prefix: &str) {
+        let hints = operation.hints();
+        let annotations = json!({
+            "openWorldHint": true, "readOnlyHint": hints.read_only, "idempotentHint": hints.idempotent,
+            "destructiveHint": hints.destructive,
+        });
+        let Ok(input) = RawJson::parse(operation.input_schema()) else { return };
+        let description = described.or_else(|| Some(operation.description().to_owned())).filter(|text| !text.is_empty());
+        self.origins.extend(openapi::origins(document, operation));
+        let name = operation.name().to_owned();
+        let endpoint = Endpoint::Operation(document.clone(), name.clone());
+        self.function(prefix, name, description, Schema::new(input), annotations, endpoint);
+    }
+
+    fn function(
+        &mut self,
+        prefix: &str,
+        name: String,
+        description: Option<String>,
+        input: Schema,
+        annotations: Value,
+        endpoint: Endpoint,
+    ) {
+        let wish = format!("{prefix}{}__{name}", self.manifest.identifier);
+        let mut own = wish.replace('.', "_");
+        if self.functions.iter().any(|function| *function.own == own) {
+            own = naming::with_hash(&naming::expose(&own, &wish), &wish);
+        }
+        self.functions.push(Function { own: own.into(), name, wish, description, input, annotations, endpoint });
     }
 
     pub(crate) fn identifier(&self) -> &str {
@@ -97,7 +137,7 @@ impl Plugin {
             description: function.description.clone().or_else(|| self.manifest.meta.description.clone()),
             input: Some(function.input.clone()),
             timeout: Some(timeout),
-            annotations: Some(sa_core::RawJson::of(&json!({ "openWorldHint": true }))),
+            annotations: Some(RawJson::of(&function.annotations)),
             ..Tool::named(&function.own)
         });
         Catalog { tools: tools.collect(), ..Catalog::default() }

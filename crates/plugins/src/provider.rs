@@ -11,9 +11,11 @@ use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates};
 use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
 use sa_protocol::plugin::PluginErrorType;
+use serde_json::Value;
 
 use crate::answer;
 use crate::errand::{Answer, Errands, Fault};
+use crate::openapi::{self, Tokens};
 use crate::plugin::{Endpoint, Plugin};
 use crate::settings::{Settings, SettingsStore, header};
 
@@ -23,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) settings: SettingsStore,
     pub(crate) errands: Arc<Errands>,
     pub(crate) rate: Rate,
+    pub(crate) tokens: Tokens,
     /// The headers that settings travel in.
     pub(crate) settings_headers: Vec<HeaderName>,
     pub(crate) max_response: usize,
@@ -104,14 +107,56 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
         (Some(schema), false) => schema.secrets(&settings),
         _ => Vec::new(),
     };
-    let Endpoint::Post(url) = &function.endpoint;
+    // The router ends the call then, too; ours comes first, and knows the server's name.
+    let time = || call.time_left().saturating_sub(Duration::from_millis(20));
+    let answer = match &function.endpoint {
+        Endpoint::Post(url) => {
+            let headers = headers_for(shared, plugin, call, &settings)?;
+            let body = Bytes::copy_from_slice(call.args.as_str().as_bytes());
+            let (secret, max_bytes) = (!settings.is_empty(), shared.max_response);
+            let request =
+                Request { method: Method::POST, url: url.clone(), headers, body, secret, time: time(), max_bytes };
+            send(shared, plugin, request).await?
+        }
+        Endpoint::Operation(document, operation) => {
+            let arguments = call.args.to_value().map_err(|error| {
+                let error = CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
+                Fault::new(PluginErrorType::PluginApiParamsError, error)
+            })?;
+            let secret = !settings.is_empty();
+            let values = Value::Object(settings);
+            let (egress, tokens) = (&shared.egress, &shared.tokens);
+            let mut fresh = false;
+            loop {
+                let request = openapi::request(egress, tokens, document, operation, &arguments, &values, time(), fresh);
+                let request = openapi::outgoing(request.await?, secret, time(), shared.max_response)?;
+                let answer = send(shared, plugin, request).await?;
+                // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
+                let stale = answer.status == 401 && !fresh && openapi::uses_tokens(document, operation, &values);
+                if !stale {
+                    break answer;
+                }
+                fresh = true;
+            }
+        }
+    };
+    Ok((answer, secrets, stored))
+}
+
+async fn send(shared: &Shared, plugin: &Plugin, request: Request) -> Result<Answer, Fault> {
+    let response = shared.egress.send(request).await.map_err(|error| answer::unanswered(plugin.identifier(), &error))?;
+    let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
+    Ok(Answer { status: response.status.as_u16(), content_type, body: response.body })
+}
+
+fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Settings) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Ok(trace) = HeaderValue::from_str(&call.trace.traceparent()) {
         headers.insert(HeaderName::from_static("traceparent"), trace);
     }
     if !settings.is_empty() {
-        let mut value = HeaderValue::from_str(&header(&settings)).map_err(|_| {
+        let mut value = HeaderValue::from_str(&header(settings)).map_err(|_| {
             invalid(plugin, CallError::new(CallErrorKind::Failed, "the settings cannot be sent as a header"))
         })?;
         value.set_sensitive(true);
@@ -119,19 +164,7 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
             headers.insert(name.clone(), value.clone());
         }
     }
-    let request = Request {
-        method: Method::POST,
-        url: url.clone(),
-        headers,
-        body: Bytes::copy_from_slice(call.args.as_str().as_bytes()),
-        secret: !settings.is_empty(),
-        // The router ends the call then, too; ours comes first, and knows the server's name.
-        time: call.time_left().saturating_sub(Duration::from_millis(20)),
-        max_bytes: shared.max_response,
-    };
-    let response = shared.egress.send(request).await.map_err(|error| answer::unanswered(plugin.identifier(), &error))?;
-    let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
-    Ok((Answer { status: response.status.as_u16(), content_type, body: response.body }, secrets, stored))
+    Ok(headers)
 }
 
 /// What the plugin is told of its user: what came with the request, or else what is stored, with defaults.

@@ -2,76 +2,20 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{AuditEvent, ProviderId, clock};
+use sa_core::store::{Expect, StoreError};
+use sa_core::{AuditEvent, ProviderId, RawJson, clock};
 use sa_egress::EgressError;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use crate::difference::{Change, between};
-use crate::manifest::{self, MAX_MANIFEST, Manifest, Problem, Reading};
-use crate::plugin::Plugin;
+use crate::difference::Change;
+use crate::manifest::{self, MAX_MANIFEST, Manifest};
+use crate::record::{BUCKET, HeldBack, Record, Texts};
 use crate::source::{FetchError, Fetched, Validators};
-use crate::{KIND, MAX_PLUGINS, Plugins, index};
+use crate::{KIND, MAX_PLUGINS, Plugins, index, openapi};
 
-const BUCKET: &str = "plugins";
 /// Manifests of an index that are fetched at once.
 const AT_ONCE: usize = 8;
-
-/// A plugin as it is stored.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// The manifest's address; absent for one that was handed over.
-    pub(crate) source: Option<String>,
-    /// The manifest that was accepted.
-    pub(crate) manifest: String,
-    #[serde(default)]
-    pub(crate) validators: Validators,
-    pub(crate) enabled: bool,
-    pub(crate) added_ms: i64,
-    /// When the source was last seen.
-    pub(crate) fetched_ms: i64,
-    /// What the source has now, and nobody has accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) held_back: Option<HeldBack>,
-    /// The hash of what was refused, so that it is not shown again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct HeldBack {
-    pub(crate) manifest: String,
-    pub(crate) at_ms: i64,
-}
-
-impl Record {
-    pub(crate) fn base(&self) -> Option<Url> {
-        self.source.as_ref().and_then(|source| Url::parse(source).ok())
-    }
-
-    /// The plugin as it was accepted.
-    pub(crate) fn plugin(&self) -> Result<Plugin, String> {
-        made(manifest::read(&self.manifest, self.base().as_ref())).map(|manifest| Plugin::new(manifest, true, ""))
-    }
-}
-
-fn made(reading: Reading) -> Result<Manifest, String> {
-    let errors = reading.errors();
-    reading.manifest.ok_or(errors)
-}
-
-pub(crate) async fn stored(records: &dyn Records) -> Result<Vec<(String, Record)>, StoreError> {
-    let mut found = Vec::new();
-    for (identifier, record) in records.list(BUCKET).await? {
-        match serde_json::from_slice(&record.value) {
-            Ok(record) => found.push((identifier, record)),
-            Err(error) => tracing::warn!(plugin = identifier, %error, "its record cannot be read; add it again"),
-        }
-    }
-    Ok(found)
-}
 
 /// What an operator wants to add.
 #[derive(Debug, Clone)]
@@ -102,11 +46,21 @@ pub struct View {
     pub fetched_ms: i64,
     /// Where its functions are, which is where settings go.
     pub origins: Vec<String>,
-    /// Its functions that can be called, and what they are exposed as while it is enabled.
-    pub tools: Vec<(String, Option<String>)>,
+    pub functions: Vec<FunctionView>,
+    /// JSON Schema of what its users can set, for its OpenAPI document too.
+    pub settings: Option<Value>,
     /// What its source has now, as a difference to what was accepted, and since when.
     pub held_back: Option<(i64, Vec<Change>)>,
     pub last_error: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct FunctionView {
+    pub name: String,
+    pub description: Option<String>,
+    pub parameters: RawJson,
+    /// Its exposed name; absent for one that the plugin's page runs, and while the plugin is disabled.
+    pub tool: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -148,15 +102,31 @@ impl Plugins {
         let id = ProviderId::new(KIND, identifier);
         let exposed = |own: &str| self.router.directory().exposed_name(&id, own).map(|name| name.to_string());
         let Record { source, enabled, added_ms, fetched_ms, held_back, .. } = &entry.record;
-        let difference = |held: &HeldBack| (held.at_ms, difference(&entry.record.manifest, &held.manifest));
+        let difference = |held: &HeldBack| (held.at_ms, entry.record.difference(&held.texts));
+        let plugin = &entry.plugin;
+        let mut functions: Vec<FunctionView> = plugin
+            .functions
+            .iter()
+            .map(|function| FunctionView {
+                name: function.name.clone(),
+                description: function.description.clone(),
+                parameters: function.input.raw().clone(),
+                tool: exposed(&function.own),
+            })
+            .collect();
+        for api in plugin.manifest.apis.iter().filter(|api| plugin.by_name(&api.name).is_none()) {
+            let (name, description, parameters) = (api.name.clone(), api.description.clone(), api.parameters.clone());
+            functions.push(FunctionView { name, description, parameters, tool: None });
+        }
         Ok(View {
-            manifest: entry.plugin.manifest.clone(),
+            manifest: plugin.manifest.clone(),
             enabled: *enabled,
             source: source.clone(),
             added_ms: *added_ms,
             fetched_ms: *fetched_ms,
-            origins: entry.plugin.origins.iter().cloned().collect(),
-            tools: entry.plugin.functions.iter().map(|f| (f.name.clone(), exposed(&f.own))).collect(),
+            origins: plugin.origins.iter().cloned().collect(),
+            functions,
+            settings: plugin.settings.as_ref().map(|schema| schema.value().clone()),
             held_back: held_back.as_ref().map(difference),
             last_error: entry.last_error.clone(),
         })
@@ -218,10 +188,13 @@ impl Plugins {
 
     async fn add_manifest(&self, fetched: Fetched, source: Option<Url>, replace: bool) -> Result<View, ChangeError> {
         let now = clock::now_ms();
+        let validators = fetched.validators.clone();
+        let (texts, is_document) = self.collect(fetched, source.as_ref()).await?;
         let mut record = Record {
             source: source.map(|url| url.to_string()),
-            manifest: fetched.text,
-            validators: fetched.validators,
+            is_document,
+            texts,
+            validators,
             enabled: true,
             added_ms: now,
             fetched_ms: now,
@@ -240,6 +213,34 @@ impl Plugins {
         self.keep(&identifier, &record).await?;
         self.enter(record, plugin);
         self.show(&identifier)
+    }
+
+    /// A manifest with the OpenAPI document that it names, or such a document alone, which is told by the `true`.
+    async fn collect(&self, fetched: Fetched, source: Option<&Url>) -> Result<(Texts, bool), ChangeError> {
+        let text = fetched.text;
+        let reading = manifest::read(&text, source);
+        let Some(manifest) = &reading.manifest else {
+            let value = serde_json::from_str::<Value>(&text).unwrap_or_default();
+            let is_manifest = value.get("identifier").is_some();
+            return match openapi::read(&text, source) {
+                Ok(document) if !is_manifest => {
+                    let manifest = format!("{:#}", openapi::manifest_for(&document));
+                    Ok((Texts { manifest, openapi: Some(text) }, true))
+                }
+                Err(why) if !is_manifest && text.contains("openapi") => {
+                    Err(ChangeError::Invalid(format!("the OpenAPI document cannot be used: {why}")))
+                }
+                _ => Err(ChangeError::Invalid(reading.errors())),
+            };
+        };
+        let openapi = match &manifest.openapi {
+            Some(url) => {
+                let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                Some(fetched.ok_or(FetchError::Status(304))?.text)
+            }
+            None => None,
+        };
+        Ok((Texts { manifest: text, openapi }, false))
     }
 
     /// Removes a plugin, with everything that anybody has set for it.
@@ -276,7 +277,7 @@ impl Plugins {
         self.held_back(identifier)?;
         self.change(identifier, |record| {
             if let Some(held) = record.held_back.take() {
-                record.manifest = held.manifest;
+                record.texts = held.texts;
             }
         })
         .await
@@ -285,7 +286,7 @@ impl Plugins {
     /// Leaves what is held back, until there is something else.
     pub async fn refuse(&self, identifier: &str) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
-        let refused = hash(&self.held_back(identifier)?.manifest);
+        let refused = self.held_back(identifier)?.texts.hash();
         self.change(identifier, |record| {
             record.held_back = None;
             record.refused = Some(refused);
@@ -308,7 +309,10 @@ impl Plugins {
             entry.record.clone()
         };
         let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
-        let result = match self.fetch(&source, &record.validators, MAX_MANIFEST).await {
+        // That a manifest is the same says nothing of the document that it names.
+        let names_document = record.texts.openapi.is_some() && !record.is_document;
+        let validators = if names_document { Validators::default() } else { record.validators.clone() };
+        let result = match self.fetch(&source, &validators, openapi::MAX_DOCUMENT).await {
             Ok(fetched) => self.seen(identifier, &record, fetched).await,
             Err(error) => Err(error.into()),
         };
@@ -323,31 +327,38 @@ impl Plugins {
     async fn seen(&self, identifier: &str, record: &Record, fetched: Option<Fetched>) -> Result<(), ChangeError> {
         let mut new = Record { fetched_ms: clock::now_ms(), ..record.clone() };
         if let Some(fetched) = fetched {
-            let manifest = made(manifest::read(&fetched.text, record.base().as_ref())).map_err(ChangeError::Invalid)?;
-            if manifest.identifier != identifier {
-                let why = format!("at its source there is now the manifest of \"{}\"", manifest.identifier);
+            new.validators = fetched.validators.clone();
+            let (mut texts, is_document) = self.collect(fetched, record.base().as_ref()).await?;
+            if is_document != record.is_document {
+                return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
+            }
+            if is_document {
+                // Its name is what it was added by, though the title may have changed.
+                texts.manifest.clone_from(&record.texts.manifest);
+            }
+            let now = Record { texts: texts.clone(), ..record.clone() }.plugin().map_err(ChangeError::Invalid)?;
+            if now.identifier() != identifier {
+                let why = format!("at its source there is now the manifest of \"{}\"", now.identifier());
                 return Err(ChangeError::Invalid(why));
             }
-            new.validators = fetched.validators;
-            let same = difference(&record.manifest, &fetched.text).is_empty();
-            if same {
+            if record.difference(&texts).is_empty() {
                 new.held_back = None;
             } else if self.options.accept_changes {
-                new.manifest = fetched.text;
-            } else if record.refused.as_ref() != Some(&hash(&fetched.text)) {
-                let known = record.held_back.as_ref().is_some_and(|held| held.manifest == fetched.text);
+                new.texts = texts;
+            } else if record.refused.as_ref() != Some(&texts.hash()) {
+                let known = record.held_back.as_ref().is_some_and(|held| held.texts == texts);
                 if !known {
                     self.router.journal().audit(AuditEvent {
                         what: "plugin.held_back",
                         who: "its source".into(),
                         subject: identifier.into(),
-                        detail: "its manifest has changed, and the change waits to be accepted".into(),
+                        detail: "it has changed, and the change waits to be accepted".into(),
                     });
-                    new.held_back = Some(HeldBack { manifest: fetched.text, at_ms: clock::now_ms() });
+                    new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
                 }
             }
         }
-        let changed = new.manifest != record.manifest;
+        let changed = new.texts != record.texts;
         self.keep(identifier, &new).await?;
         if changed {
             let plugin = new.plugin().map_err(ChangeError::Invalid)?;
@@ -374,47 +385,4 @@ impl Plugins {
         self.records.put(BUCKET, identifier, Bytes::from(json), Expect::Anything).await?;
         Ok(())
     }
-
-    /// What is wrong with a manifest, line by line, and whether it could be added.
-    pub async fn check(&self, addition: Addition) -> Result<(bool, Vec<Problem>), ChangeError> {
-        let (text, base) = match addition {
-            Addition::Url(url) => {
-                let fetched = self.fetch(&url, &Validators::default(), MAX_MANIFEST).await?;
-                (fetched.ok_or(FetchError::Status(304))?.text, Some(url))
-            }
-            Addition::Text(text) => (text, None),
-        };
-        let reading = manifest::read(&text, base.as_ref());
-        let mut problems = reading.problems;
-        if let Some(manifest) = &reading.manifest {
-            problems.extend(self.unreachable(&text, manifest));
-            problems.sort_by_key(|problem| problem.line);
-        }
-        Ok((reading.manifest.is_some(), problems))
-    }
-
-    /// Functions at addresses that could never be called from here.
-    fn unreachable(&self, text: &str, manifest: &Manifest) -> Vec<Problem> {
-        let lines = crate::places::lines(text);
-        let apis = manifest.apis.iter().filter_map(|api| Some((api, self.shared.egress.check(api.url.as_ref()?).err()?)));
-        apis.map(|(api, error)| {
-            let at = serde_json::from_str::<Value>(text).ok().and_then(|value| {
-                value.get("api")?.as_array()?.iter().position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
-            });
-            let path = format!("/api/{}/url", at.unwrap_or_default());
-            let line = crate::places::line_of(&lines, &path);
-            let message = format!("\"{}\" cannot be called from here: {error}", api.name);
-            Problem { severity: manifest::Severity::Warning, line, path, message }
-        })
-        .collect()
-    }
-}
-
-fn difference(was: &str, now: &str) -> Vec<Change> {
-    let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    between(&parse(was), &parse(now))
-}
-
-fn hash(text: &str) -> String {
-    blake3::hash(text.as_bytes()).to_hex().to_string()
 }

@@ -9,8 +9,9 @@ use sa_core::{ProviderId, Registration, Scope};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::plugin::Plugin;
-use crate::{KIND, Plugins, manifest};
+use crate::manifest::Manifest;
+use crate::plugin::{DocumentText, Plugin};
+use crate::{KIND, Plugins};
 
 const MAX_TRANSIENTS: usize = 64;
 /// For how long one is kept that nobody uses.
@@ -76,21 +77,26 @@ impl Transients {
 
 impl Plugins {
     /// A provider for a manifest that nobody has added. One from a caller is named apart from those that were.
-    pub(crate) fn transient(&self, text: &str, base: Option<&Url>, identifier: &str) -> Result<Found, String> {
+    pub(crate) fn transient(
+        &self,
+        manifest: Manifest,
+        document: Option<DocumentText<'_>>,
+        base: Option<&Url>,
+        text: &str,
+    ) -> Result<Found, String> {
         let place = base.map_or("inline", Url::as_str);
-        let key = blake3::hash(format!("{place}\n{text}").as_bytes()).to_hex().to_string();
+        let document_text = document.map_or("", |(text, _)| text);
+        let key = blake3::hash(format!("{place}\n{text}\n{document_text}").as_bytes()).to_hex().to_string();
         let mut known = self.transients.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = known.get_mut(&key) {
             one.used = Instant::now();
-            return same(one.found.clone(), identifier);
+            return Ok(one.found.clone());
         }
-        let reading = manifest::read(text, base);
-        let errors = reading.errors();
-        let manifest = reading.manifest.ok_or(errors)?;
-        let plugin = Arc::new(Plugin::new(manifest, false, if base.is_none() { "inline__" } else { "" }));
+        let prefix = if base.is_none() { "inline__" } else { "" };
+        let plugin = Arc::new(Plugin::new(manifest, document, false, prefix)?);
         let id = ProviderId::new(KIND, &format!("{}#{}", plugin.identifier(), &key[..8]));
         let scope = Scope::User(format!("plugin:{key}").into());
-        let found = same(Found { plugin: Arc::clone(&plugin), id: id.clone(), scope: Some(scope.clone()) }, identifier)?;
+        let found = Found { plugin: Arc::clone(&plugin), id: id.clone(), scope: Some(scope.clone()) };
         let registration = self.attach(id, scope, &plugin).ok_or("it cannot be offered")?;
         if known.len() >= MAX_TRANSIENTS
             && let Some(oldest) = known.iter().min_by_key(|(_, one)| one.used).map(|(key, _)| key.clone())
@@ -101,11 +107,4 @@ impl Plugins {
         known.insert(key, Transient { found: found.clone(), registration, used: Instant::now() });
         Ok(found)
     }
-}
-
-fn same(found: Found, identifier: &str) -> Result<Found, String> {
-    if found.plugin.identifier() == identifier {
-        return Ok(found);
-    }
-    Err(format!("it is the manifest of \"{}\", not of \"{identifier}\"", found.plugin.identifier()))
 }

@@ -55,6 +55,8 @@ mod one_outcome;
 mod plugin_calls;
 mod plugin_errors;
 mod plugin_hostile;
+mod plugin_node_server;
+mod plugin_openapi;
 mod plugin_registry;
 mod plugin_settings;
 mod probes;

@@ -149,6 +149,7 @@ pub(crate) struct SettingsDoc {
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsQuery {
     /// The settings for everyone who has none of their own; operators set them.
@@ -158,16 +159,15 @@ pub(crate) struct SettingsQuery {
 
 impl PluginDoc {
     fn of(view: View, identity: &Identity) -> Self {
-        let View { manifest, enabled, source, added_ms, fetched_ms, origins, tools, held_back, last_error } = view;
-        let tool = |name: &str| tools.iter().find(|(api, _)| api == name).and_then(|(_, tool)| tool.clone());
-        let mut api: Vec<ApiDoc> = manifest
-            .apis
+        let View { manifest, enabled, source, added_ms, fetched_ms, origins, functions, settings, held_back, last_error } =
+            view;
+        let mut api: Vec<ApiDoc> = functions
             .into_iter()
-            .map(|api| ApiDoc {
-                tool: tool(&api.name),
-                parameters: api.parameters.to_value().unwrap_or_default(),
-                name: api.name,
-                description: api.description,
+            .map(|function| ApiDoc {
+                name: function.name,
+                description: function.description,
+                parameters: function.parameters.to_value().unwrap_or_default(),
+                tool: function.tool,
             })
             .collect();
         api.retain(|api| {
@@ -185,7 +185,7 @@ impl PluginDoc {
             enabled,
             ui: manifest.ui,
             api,
-            settings: manifest.settings,
+            settings,
             managed: (identity.principal.role == Role::Operator).then_some(managed),
         }
     }
