@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 pub use reqwest::header;
-pub use reqwest::{Method, StatusCode};
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
+pub use reqwest::{Method, StatusCode};
 use tokio::time::Instant;
 use url::{Host, Url};
 

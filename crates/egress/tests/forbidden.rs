@@ -160,7 +160,9 @@ fn what_may_be_named() {
     for good in ["localhost:3400", "127.0.0.1:80", "[::1]:8080", "Plugin.Internal:443", "0x7f.1:80"] {
         assert!(sa_egress::parse_allowed(good).is_ok(), "{good}");
     }
-    for bad in ["localhost", "localhost:", "localhost:0", "localhost:99999", "http://a:1", ":80", "a@b:1", "a:+1", "*:80"] {
+    for bad in
+        ["localhost", "localhost:", "localhost:0", "localhost:99999", "http://a:1", ":80", "a@b:1", "a:+1", "*:80"]
+    {
         assert!(sa_egress::parse_allowed(bad).is_err(), "{bad}");
     }
     assert_eq!(sa_egress::parse_allowed("0x7f.1:80").unwrap().0, "127.0.0.1");

@@ -39,7 +39,8 @@ impl Plugins {
                 Ok(document) => problems.extend(mentioned(&document, &lines, "/openapi")),
                 Err(why) => {
                     usable = false;
-                    let (path, message) = ("/openapi".to_owned(), format!("the OpenAPI document cannot be used: {why}"));
+                    let (path, message) =
+                        ("/openapi".to_owned(), format!("the OpenAPI document cannot be used: {why}"));
                     let line = places::line_of(&lines, &path);
                     problems.push(Problem { severity: Severity::Error, line, path, message });
                 }
@@ -51,10 +52,15 @@ impl Plugins {
 
     /// Functions at addresses that could never be called from here.
     fn unreachable(&self, text: &str, manifest: &Manifest, lines: &places::Lines) -> Vec<Problem> {
-        let apis = manifest.apis.iter().filter_map(|api| Some((api, self.shared.egress.check(api.url.as_ref()?).err()?)));
+        let apis =
+            manifest.apis.iter().filter_map(|api| Some((api, self.shared.egress.check(api.url.as_ref()?).err()?)));
         apis.map(|(api, error)| {
             let at = serde_json::from_str::<Value>(text).ok().and_then(|value| {
-                value.get("api")?.as_array()?.iter().position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
+                value
+                    .get("api")?
+                    .as_array()?
+                    .iter()
+                    .position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
             });
             let path = format!("/api/{}/url", at.unwrap_or_default());
             let line = places::line_of(lines, &path);

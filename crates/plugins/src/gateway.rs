@@ -95,7 +95,9 @@ impl Plugins {
             }
             (Some(Err(Fault { error_type, body, .. })), Err(_)) => Reply::error(error_type, &body),
             (_, Err(error)) => Reply::error(error_type(&error), &message(&error)),
-            (_, Ok(_)) => Reply::error(PluginErrorType::PluginGatewayError, &json!({ "message": "the answer was lost" })),
+            (_, Ok(_)) => {
+                Reply::error(PluginErrorType::PluginGatewayError, &json!({ "message": "the answer was lost" }))
+            }
         };
         Ok(Reply { call, ..reply })
     }
@@ -128,7 +130,9 @@ impl Plugins {
         };
         let mut missing = refusal(
             PluginErrorType::PluginMarketIndexNotFound,
-            format!("there is no plugin \"{identifier}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}"),
+            format!(
+                "there is no plugin \"{identifier}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}"
+            ),
         );
         for index in indexes {
             match self.find_in(&index, identifier).await {
@@ -140,9 +144,8 @@ impl Plugins {
     }
 
     async fn find_in(&self, index: &str, identifier: &str) -> Result<Found, Refusal> {
-        let index = Url::parse(index).map_err(|_| {
-            refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL")
-        })?;
+        let index = Url::parse(index)
+            .map_err(|_| refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL"))?;
         let found = self.look_up(&index, identifier).await;
         let url = found.map_err(|(error_type, why)| refusal(error_type, why))?;
         if let Some(found) = self.transients.fetched(&url) {
@@ -179,7 +182,12 @@ impl Plugins {
         let document = match &source {
             Some(url) => {
                 let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
-                Some(fetched.map_err(|error| unusable(error.to_string()))?.map(|fetched| fetched.text).unwrap_or_default())
+                Some(
+                    fetched
+                        .map_err(|error| unusable(error.to_string()))?
+                        .map(|fetched| fetched.text)
+                        .unwrap_or_default(),
+                )
             }
             None => None,
         };

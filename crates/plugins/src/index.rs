@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
+use crate::Plugins;
 use crate::manifest::is_identifier;
 use crate::source::Validators;
-use crate::Plugins;
 
 const BUCKET: &str = "plugin-indexes";
 pub(crate) const MAX_INDEX: usize = 4 << 20;
@@ -29,8 +29,9 @@ pub(crate) fn read(text: &str) -> Option<Vec<Value>> {
 
 /// A plugin's identifier and where its manifest is.
 pub(crate) fn entry(value: &Value, base: Option<&Url>) -> Result<(String, Url), String> {
-    let entry: PluginIndexEntry = serde_json::from_value(value.clone())
-        .map_err(|_| "an entry of an index needs an \"identifier\" and a \"manifest\", the URL of its manifest".to_owned())?;
+    let entry: PluginIndexEntry = serde_json::from_value(value.clone()).map_err(|_| {
+        "an entry of an index needs an \"identifier\" and a \"manifest\", the URL of its manifest".to_owned()
+    })?;
     if !is_identifier(&entry.identifier) {
         return Err("its identifier cannot be used".into());
     }
@@ -101,7 +102,10 @@ impl Plugins {
             (PluginErrorType::PluginMetaNotFound, format!("the index does not list a plugin \"{identifier}\""))
         })?;
         entry(found, Some(index)).map(|(_, url)| url).map_err(|why| {
-            (PluginErrorType::PluginMetaInvalid, format!("the index's entry for \"{identifier}\" cannot be used: {why}"))
+            (
+                PluginErrorType::PluginMetaInvalid,
+                format!("the index's entry for \"{identifier}\" cannot be used: {why}"),
+            )
         })
     }
 

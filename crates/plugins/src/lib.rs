@@ -113,7 +113,14 @@ pub fn check_private(entry: &str) -> Result<(), String> {
 /// Whether settings can travel in a header of this name: those that a request has anyway are not for them.
 pub fn check_settings_header(name: &str) -> Result<(), String> {
     const TAKEN: [&str; 9] = [
-        "authorization", "connection", "content-length", "content-type", "cookie", "host", "te", "traceparent",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "host",
+        "te",
+        "traceparent",
         "transfer-encoding",
     ];
     match HeaderName::try_from(name) {

@@ -190,7 +190,10 @@ impl Reader<'_> {
         }
         let nothing = apis.is_empty() && !has_openapi && ui.is_none();
         if nothing {
-            self.error("/api", "there is no function that can be used: \"api\" must list at least one, or \"openapi\" name a document");
+            self.error(
+                "/api",
+                "there is no function that can be used: \"api\" must list at least one, or \"openapi\" name a document",
+            );
         }
         let meta = self.meta(fields);
         let identifier = identifier?;
@@ -199,7 +202,10 @@ impl Reader<'_> {
 
     fn identifier(&mut self, value: Option<&Value>) -> Option<String> {
         let Some(Value::String(text)) = value else {
-            self.error("/identifier", "\"identifier\" is missing: a text that no other plugin has, such as \"my-plugin\"");
+            self.error(
+                "/identifier",
+                "\"identifier\" is missing: a text that no other plugin has, such as \"my-plugin\"",
+            );
             return None;
         };
         if !is_identifier(text) {
@@ -216,7 +222,10 @@ impl Reader<'_> {
             Some("default") => Kind::Default,
             None if value.is_none_or(Value::is_null) => Kind::Default,
             _ => {
-                self.warn("/type", "\"type\" must be \"default\", \"markdown\" or \"standalone\"; it is taken as \"default\"");
+                self.warn(
+                    "/type",
+                    "\"type\" must be \"default\", \"markdown\" or \"standalone\"; it is taken as \"default\"",
+                );
                 Kind::Default
             }
         }
@@ -345,7 +354,10 @@ impl Reader<'_> {
     fn meta(&mut self, fields: &Map<String, Value>) -> Meta {
         let meta = fields.get("meta");
         if meta.is_none_or(|meta| !meta.is_object()) {
-            self.warn("/meta", "\"meta\" is missing: { \"title\", \"description\", \"avatar\", \"tags\" } is what people see");
+            self.warn(
+                "/meta",
+                "\"meta\" is missing: { \"title\", \"description\", \"avatar\", \"tags\" } is what people see",
+            );
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let inner = |key: &str| text(meta.and_then(|meta| meta.get(key)));
@@ -402,7 +414,11 @@ mod tests {
         check("{", false, &[(1, Error, "not JSON")]);
         check("{\n \"a\": 1,\n}", false, &[(3, Error, "not JSON")]);
         check("[]", false, &[(1, Error, "object")]);
-        check("{\n \"identifier\": \"a b\",\n \"api\": []\n}", false, &[(2, Error, "identifier"), (3, Error, "no function")]);
+        check(
+            "{\n \"identifier\": \"a b\",\n \"api\": []\n}",
+            false,
+            &[(2, Error, "identifier"), (3, Error, "no function")],
+        );
         let whole = r#"{
             "identifier": "weather", "meta": {"title": "W"},
             "type": "markdwon",
@@ -434,8 +450,13 @@ mod tests {
         let good = r#"{"identifier":"w","meta":{},"api":[{"name":"a","description":"d","url":"https://x.example/a"}]}"#;
         check(good, true, &[]);
         check(r#"{"identifier":"w","meta":{},"openapi":"./openapi.json"}"#, true, &[]);
-        check(r#"{"identifier":"w","meta":{},"type":"standalone","ui":{"url":"/ui"},"api":[{"name":"a","description":"d"}]}"#, true, &[]);
-        let relative = read(good.replace("https://x.example", "").as_str(), Some(&"https://b.example/m.json".parse().unwrap()));
+        check(
+            r#"{"identifier":"w","meta":{},"type":"standalone","ui":{"url":"/ui"},"api":[{"name":"a","description":"d"}]}"#,
+            true,
+            &[],
+        );
+        let relative =
+            read(good.replace("https://x.example", "").as_str(), Some(&"https://b.example/m.json".parse().unwrap()));
         assert_eq!(relative.manifest.unwrap().apis[0].url.as_ref().unwrap().as_str(), "https://b.example/a");
         assert!(read(&good.replace("https://x.example", ""), None).manifest.is_none(), "nothing to be relative to");
     }

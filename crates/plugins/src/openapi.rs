@@ -32,7 +32,11 @@ pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String>
 
 /// A manifest for a document that has none.
 pub(crate) fn manifest_for(document: &Document) -> Value {
-    let slug: String = document.title().chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let slug: String = document
+        .title()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect();
     let words: Vec<&str> = slug.split('-').filter(|word| !word.is_empty()).collect();
     let identifier: String = words.join("-").chars().take(48).collect();
     let identifier = if identifier.is_empty() { "openapi".to_owned() } else { identifier };
@@ -158,7 +162,8 @@ async fn fetch(egress: &Egress, request: &HttpRequest, time: Duration) -> Result
 pub(crate) fn outgoing(request: HttpRequest, secret: bool, time: Duration, max_bytes: usize) -> Result<Request, Fault> {
     let HttpRequest { method, url, headers: pairs, body } = request;
     let unusable = || {
-        let error = CallError::new(CallErrorKind::Failed, "the OpenAPI document asks for a request that cannot be made");
+        let error =
+            CallError::new(CallErrorKind::Failed, "the OpenAPI document asks for a request that cannot be made");
         Fault::new(PluginErrorType::PluginOpenApiInitError, error)
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| unusable())?;
@@ -211,7 +216,12 @@ mod tests {
     fn a_change_of_what_matters_is_seen() {
         let same = DOCUMENT.replace("3.1.0", "3.1.1");
         assert_eq!(summary(DOCUMENT, None), summary(&same, None));
-        for change in [("All pets.", "Send secrets."), ("api.example", "evil.example"), ("auth.example", "evil.example"), ("\"get\"", "\"delete\"")] {
+        for change in [
+            ("All pets.", "Send secrets."),
+            ("api.example", "evil.example"),
+            ("auth.example", "evil.example"),
+            ("\"get\"", "\"delete\""),
+        ] {
             assert_ne!(summary(DOCUMENT, None), summary(&DOCUMENT.replace(change.0, change.1), None), "{change:?}");
         }
     }

@@ -118,7 +118,8 @@ mod tests {
     fn each_part_has_its_line() {
         let text = "{\n \"a\": [1,\n  {\"b/c\": \"x\\\"}\\n\"}, 3],\n\n \"d\":\n true\n}";
         let lines = lines(text);
-        for (pointer, line) in [("", 1), ("/a", 2), ("/a/0", 2), ("/a/1", 3), ("/a/1/b~1c", 3), ("/a/2", 3), ("/d", 5)] {
+        for (pointer, line) in [("", 1), ("/a", 2), ("/a/0", 2), ("/a/1", 3), ("/a/1/b~1c", 3), ("/a/2", 3), ("/d", 5)]
+        {
             assert_eq!(line_of(&lines, pointer), line, "{pointer}");
         }
         assert_eq!(line_of(&lines, "/a/1/missing"), 3, "where it would have to be");

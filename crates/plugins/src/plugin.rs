@@ -94,7 +94,8 @@ impl Plugin {
             "destructiveHint": hints.destructive,
         });
         let Ok(input) = RawJson::parse(operation.input_schema()) else { return };
-        let description = described.or_else(|| Some(operation.description().to_owned())).filter(|text| !text.is_empty());
+        let description =
+            described.or_else(|| Some(operation.description().to_owned())).filter(|text| !text.is_empty());
         self.origins.extend(openapi::origins(document, operation));
         let name = operation.name().to_owned();
         let endpoint = Endpoint::Operation(document.clone(), name.clone());

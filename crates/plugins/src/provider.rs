@@ -47,7 +47,10 @@ impl Rate {
         self.limiter.check_key(&(Arc::clone(principal), plugin.into())).map_err(|_| {
             let message = format!("more than {} calls of the plugin \"{plugin}\" within a second", self.per_second);
             let error = CallError::new(CallErrorKind::Overloaded, message);
-            Fault::new(PluginErrorType::Status(429), error.hint("call it less often, or raise plugins.calls_per_second"))
+            Fault::new(
+                PluginErrorType::Status(429),
+                error.hint("call it less often, or raise plugins.calls_per_second"),
+            )
         })
     }
 
@@ -120,7 +123,8 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
         }
         Endpoint::Operation(document, operation) => {
             let arguments = call.args.to_value().map_err(|error| {
-                let error = CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
+                let error =
+                    CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
                 Fault::new(PluginErrorType::PluginApiParamsError, error)
             })?;
             let secret = !settings.is_empty();
@@ -144,7 +148,8 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
 }
 
 async fn send(shared: &Shared, plugin: &Plugin, request: Request) -> Result<Answer, Fault> {
-    let response = shared.egress.send(request).await.map_err(|error| answer::unanswered(plugin.identifier(), &error))?;
+    let response =
+        shared.egress.send(request).await.map_err(|error| answer::unanswered(plugin.identifier(), &error))?;
     let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
     Ok(Answer { status: response.status.as_u16(), content_type, body: response.body })
 }
@@ -198,7 +203,10 @@ fn invalid(plugin: &Plugin, error: CallError) -> Fault {
     let id = plugin.identifier();
     let message = format!("the settings of the plugin \"{id}\" are not as it needs them: {}", error.message);
     let error = CallError::new(CallErrorKind::Failed, message);
-    Fault::new(PluginErrorType::PluginSettingsInvalid, error.hint(format!("set them: switchboard plugin settings {id} --from FILE")))
+    Fault::new(
+        PluginErrorType::PluginSettingsInvalid,
+        error.hint(format!("set them: switchboard plugin settings {id} --from FILE")),
+    )
 }
 
 fn scrubbed(answer: Answer, secrets: &[String]) -> Answer {

@@ -178,7 +178,10 @@ impl Plugins {
             }
         }
         if listed > MAX_PLUGINS {
-            added.failed.push(("…".into(), format!("{} more, beyond the {MAX_PLUGINS} that there may be", listed - MAX_PLUGINS)));
+            added.failed.push((
+                "…".into(),
+                format!("{} more, beyond the {MAX_PLUGINS} that there may be", listed - MAX_PLUGINS),
+            ));
         }
         if let Some(url) = &source {
             self.indexes.add(&*self.records, url).await?;

@@ -316,7 +316,10 @@ mod tests {
     #[test]
     fn defaults_are_filled_in_and_mistakes_named_without_values() {
         let whole = schema().with_defaults(object(json!({ "apiKey": "12345678", "more": {} })));
-        assert_eq!(Value::Object(whole.clone()), json!({ "apiKey": "12345678", "endpoint": "https://api.example.com", "more": { "depth": 3 } }));
+        assert_eq!(
+            Value::Object(whole.clone()),
+            json!({ "apiKey": "12345678", "endpoint": "https://api.example.com", "more": { "depth": 3 } })
+        );
         assert!(schema().check(&whole).is_ok());
         assert_eq!(schema().check(&Settings::new()).unwrap_err().message, "missing \"apiKey\" (string)");
         let short = schema().check(&object(json!({ "apiKey": "canary" }))).unwrap_err().message;
@@ -325,7 +328,9 @@ mod tests {
 
     #[test]
     fn only_what_is_described_and_no_secret_is_shown() {
-        let settings = object(json!({ "apiKey": "canary-1", "endpoint": "e", "more": { "pin": "canary-2", "depth": 1 }, "else": ["canary-3"] }));
+        let settings = object(
+            json!({ "apiKey": "canary-1", "endpoint": "e", "more": { "pin": "canary-2", "depth": 1 }, "else": ["canary-3"] }),
+        );
         assert_eq!(
             schema().masked(&settings),
             json!({ "apiKey": "***", "endpoint": "e", "more": { "pin": "***", "depth": 1 }, "else": "***" })

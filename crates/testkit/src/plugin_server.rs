@@ -23,7 +23,11 @@ pub struct PluginRequest {
 /// What it says.
 #[derive(Debug, Clone)]
 pub enum PluginAnswer {
-    Say { status: u16, headers: Vec<(&'static str, String)>, body: Bytes },
+    Say {
+        status: u16,
+        headers: Vec<(&'static str, String)>,
+        body: Bytes,
+    },
     /// Nothing, ever.
     Silence,
     /// Bytes without end.
@@ -87,7 +91,8 @@ impl PluginServer {
 
     /// A manifest with one function `run` at `/run`, with `more` on top.
     pub fn manifest(&self, identifier: &str, more: Value) -> Value {
-        let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+        let parameters =
+            json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
         let api = json!([{ "name": "run", "description": "Runs.", "url": self.url("/run"), "parameters": parameters }]);
         let mut manifest = json!({ "identifier": identifier, "meta": { "title": "Test" }, "api": api });
         for (key, value) in more.as_object().unwrap() {
@@ -131,7 +136,10 @@ async fn respond(State((answer, asked)): State<(Answering, Asked)>, request: Req
         PluginAnswer::Silence => std::future::pending().await,
         PluginAnswer::Endless => {
             let chunk = Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 4_096]));
-            Body::from_stream(futures_util::stream::repeat_with(move || chunk.as_ref().map(Bytes::clone).map_err(|_| std::io::Error::other("")))).into_response()
+            Body::from_stream(futures_util::stream::repeat_with(move || {
+                chunk.as_ref().map(Bytes::clone).map_err(|_| std::io::Error::other(""))
+            }))
+            .into_response()
         }
     }
 }

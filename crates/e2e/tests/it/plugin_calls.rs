@@ -25,7 +25,8 @@ async fn a_hosts_call_does_all_the_steps() {
     let server = PluginServer::start(|_| PluginAnswer::text(200, "text/markdown; charset=utf-8", "## Sunny\n")).await;
     let gateway = Setup::new().config(&server.allowed()).start().await;
     let operator = gateway.operator();
-    let settings = json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
+    let settings =
+        json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
     add(&operator, &server.manifest("weather", json!({ "type": "markdown", "settings": settings }))).await;
     let agent = gateway.new_agent("host").await;
 
@@ -69,7 +70,8 @@ async fn each_function_is_a_tool_on_every_surface() {
     add(&operator, &server.manifest("weather.com", json!({}))).await;
     let agent = gateway.new_agent("a").await;
     let tools = agent.get("/v1/tools").await.body;
-    let tool = tools["tools"].as_array().unwrap().iter().find(|tool| tool["provider"]["kind"] == "plugin").unwrap().clone();
+    let tool =
+        tools["tools"].as_array().unwrap().iter().find(|tool| tool["provider"]["kind"] == "plugin").unwrap().clone();
     assert_eq!((&tool["name"], &tool["description"]), (&json!("weather_com__run"), &json!("Runs.")));
     assert_eq!(tool["input_schema"]["required"], json!(["city"]));
 
@@ -78,7 +80,8 @@ async fn each_function_is_a_tool_on_every_surface() {
     agent.call("weather_com__run", json!({})).await.assert_problem(422, "invalid_args");
     let mcp = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "weather_com__run", "arguments": { "city": "Chur" } } });
-    let request = agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&mcp);
+    let request =
+        agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&mcp);
     let reply = Reply::of(request).await;
     assert!(reply.text.contains("Chur"), "{}", reply.text);
 
@@ -113,7 +116,10 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
     assert_eq!(gateway(&open.agent(&token), &payload).await.status, 403);
     // A caller's manifest never changes what an operator has added.
     let other = PluginServer::start(|_| PluginAnswer::json(&json!("added"))).await;
-    let both = format!("[plugins]\nallow_inline_manifest = true\nallow_private = [\"{}\", \"{}\"]", server.address, other.address);
+    let both = format!(
+        "[plugins]\nallow_inline_manifest = true\nallow_private = [\"{}\", \"{}\"]",
+        server.address, other.address
+    );
     let both = Setup::new().config(&both).start().await;
     add(&both.operator(), &other.manifest("brought", json!({}))).await;
     assert_eq!(gateway(&both.operator(), &payload).await.body, "added");
@@ -136,7 +142,10 @@ async fn pages_of_listed_origins_may_use_the_plugin_gateway_and_nothing_else() {
     let allowed = preflight.headers["access-control-allow-headers"].to_str().unwrap();
     assert!(allowed.contains("speraxos-plugin-settings") && allowed.contains("authorization"), "{allowed}");
     let answered = ask(Method::POST, "/api/gateway", "https://host.example").await;
-    assert_eq!((answered.status, &answered.headers["access-control-allow-origin"]), (200, &"https://host.example".parse().unwrap()));
+    assert_eq!(
+        (answered.status, &answered.headers["access-control-allow-origin"]),
+        (200, &"https://host.example".parse().unwrap())
+    );
     assert_eq!(ask(Method::POST, "/api/gateway", "https://evil.example").await.status, 403);
     assert_eq!(ask(Method::GET, "/v1/tools", "https://host.example").await.status, 403);
 }

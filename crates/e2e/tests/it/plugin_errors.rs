@@ -70,7 +70,9 @@ async fn what_an_index_gets_wrong() {
             { "identifier": "broken", "manifest": "/broken.json" },
             { "identifier": "other", "manifest": "/good.json" },
         ] })),
-        "/good.json" => PluginAnswer::json(&json!({ "identifier": "good", "api": [{ "name": "run", "description": "d", "url": "/run" }] })),
+        "/good.json" => PluginAnswer::json(
+            &json!({ "identifier": "good", "api": [{ "name": "run", "description": "d", "url": "/run" }] }),
+        ),
         "/broken.json" => PluginAnswer::json(&json!({ "identifier": "broken", "api": [{ "name": "run" }] })),
         "/no-index.json" => PluginAnswer::json(&json!({ "something": "else" })),
         "/run" => PluginAnswer::json(&json!("ran")),
@@ -121,8 +123,14 @@ async fn what_a_plugin_server_gets_wrong() {
     let gone = PluginServer::echo().await;
     let mut manifest = server.manifest("w", json!({}));
     manifest["api"].as_array_mut().unwrap().push(json!({ "name": "down", "description": "d", "url": gone.url("/") }));
-    manifest["api"].as_array_mut().unwrap().push(json!({ "name": "inside", "description": "d", "url": "http://10.0.0.1/" }));
-    let allowed = format!("[plugins]\ntimeout_ms = 1000\nmax_response_bytes = 65536\nallow_private = [\"{}\", \"{}\"]", server.address, gone.address);
+    manifest["api"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "inside", "description": "d", "url": "http://10.0.0.1/" }));
+    let allowed = format!(
+        "[plugins]\ntimeout_ms = 1000\nmax_response_bytes = 65536\nallow_private = [\"{}\", \"{}\"]",
+        server.address, gone.address
+    );
     let at = Setup::new().config(&allowed).start().await;
     let operator = at.operator();
     add(&operator, &manifest).await;
@@ -143,7 +151,12 @@ async fn what_a_plugin_server_gets_wrong() {
     check(&ask("metadata").await, 502, json!("PluginGatewayError"), &["not public"]);
     let named = |name: &str| json!({ "identifier": "w", "apiName": name });
     check(&gateway(&operator, &named("down")).await, 500, json!("PluginServerError"), &["cannot be reached"]);
-    check(&gateway(&operator, &named("inside")).await, 502, json!("PluginGatewayError"), &["not public", "allow_private"]);
+    check(
+        &gateway(&operator, &named("inside")).await,
+        502,
+        json!("PluginGatewayError"),
+        &["not public", "allow_private"],
+    );
     // The same failures as tools have the kinds that all tools have.
     let kind = async |tool: &str, args: Value| operator.call(tool, args).await.body["kind"].clone();
     assert_eq!(kind("w__down", json!({})).await, "offline");
@@ -179,6 +192,10 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
         }
     }
     check(&refused.expect("at some point it is too often"), 429, json!(429), &["within a second", "calls_per_second"]);
-    assert_eq!(gateway(&at.new_agent("b").await, &payload("quick", json!({}))).await.status, 200, "nor is it another's");
+    assert_eq!(
+        gateway(&at.new_agent("b").await, &payload("quick", json!({}))).await.status,
+        200,
+        "nor is it another's"
+    );
     stuck.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -9,8 +9,18 @@ use crate::plugin_calls::{add, gateway, payload};
 
 /// Where nothing of a caller's choice may lead. The whole list of spellings is tested where the way out is made.
 const INSIDE: [&str; 12] = [
-    "127.0.0.1", "localhost", "0x7f.1", "2130706433", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0", "10.0.0.1",
-    "169.254.169.254", "[fd00:ec2::254]", "127.0.0.1.",
+    "127.0.0.1",
+    "localhost",
+    "0x7f.1",
+    "2130706433",
+    "0177.0.0.1",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+    "0",
+    "10.0.0.1",
+    "169.254.169.254",
+    "[fd00:ec2::254]",
+    "127.0.0.1.",
 ];
 
 #[tokio::test]
@@ -29,7 +39,12 @@ async fn no_document_leads_inside() {
         let mut inline = payload("w", json!({}));
         inline["manifest"] = json!({ "identifier": "w", "api": [{ "name": "run", "description": "d", "url": url }] });
         let reply = gateway(&operator, &inline).await;
-        assert_eq!((reply.status, &reply.body["errorType"]), (502, &json!("PluginGatewayError")), "{host}: {}", reply.text);
+        assert_eq!(
+            (reply.status, &reply.body["errorType"]),
+            (502, &json!("PluginGatewayError")),
+            "{host}: {}",
+            reply.text
+        );
     }
     assert_eq!(inside.asked().len(), 0);
 }
@@ -42,7 +57,10 @@ async fn a_setting_is_a_value_and_never_a_header() {
     let settings = json!({ "type": "object", "properties": { "note": { "type": "string" } } });
     add(&operator, &server.manifest("w", json!({ "settings": settings }))).await;
     let evil = "x\r\nX-Evil: 1\r\n\r\nPOST /admin HTTP/1.1\u{0}\u{7f}\u{202e}Zoë";
-    let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/w/settings").json(&json!({ "settings": { "note": evil } }))).await;
+    let stored = Reply::of(
+        operator.request(Method::PUT, "/v1/plugins/w/settings").json(&json!({ "settings": { "note": evil } })),
+    )
+    .await;
     assert_eq!(stored.status, 200, "{}", stored.text);
     assert_eq!(gateway(&operator, &payload("w", json!({ "city": "x" }))).await.status, 200);
     let asked = server.last();
@@ -50,7 +68,9 @@ async fn a_setting_is_a_value_and_never_a_header() {
     let header = asked.headers["sperax-plugin-settings"].to_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(header).unwrap(), json!({ "note": evil }));
     let huge = json!({ "settings": { "note": "x".repeat(7_000) } });
-    Reply::of(operator.request(Method::PUT, "/v1/plugins/w/settings").json(&huge)).await.assert_problem(422, "invalid_args");
+    Reply::of(operator.request(Method::PUT, "/v1/plugins/w/settings").json(&huge))
+        .await
+        .assert_problem(422, "invalid_args");
 }
 
 #[tokio::test]
@@ -74,7 +94,11 @@ async fn a_schema_neither_reaches_out_nor_thinks_for_long() {
         assert_eq!((reply.status, &reply.body["errorType"]), (490, &json!("PluginManifestInvalid")), "{}", reply.text);
     }
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
-    let reply = gateway(&operator, &json!({ "identifier": "w", "apiName": "run", "arguments": deep, "manifest": server.manifest("w", json!({})) })).await;
+    let reply = gateway(
+        &operator,
+        &json!({ "identifier": "w", "apiName": "run", "arguments": deep, "manifest": server.manifest("w", json!({})) }),
+    )
+    .await;
     assert_eq!(reply.status, 422, "{}", reply.text);
     assert_eq!(server.asked().len(), 0);
 }
@@ -88,7 +112,8 @@ async fn settings_do_not_follow_a_redirect_to_another_server() {
     let at = Setup::new().config(&config).start().await;
     let operator = at.operator();
     add(&operator, &server.manifest("w", json!({}))).await;
-    let request = operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"canary"}"#);
+    let request =
+        operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"canary"}"#);
     let reply = Reply::of(request.json(&payload("w", json!({ "city": "x" })))).await;
     assert_eq!((reply.status, &reply.body["errorType"]), (502, &json!("PluginGatewayError")), "{}", reply.text);
     assert_eq!(other.asked().len(), 0);

@@ -52,7 +52,10 @@ async fn a_server_in_node_js_is_called_as_its_author_expects() {
     let failed = operator.call("node-plugin__search", json!({ "query": "x" })).await;
     failed.assert_problem(502, "failed");
     assert!(failed.detail().contains("API key required"), "{}", failed.text);
-    let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/node-plugin/settings").json(&json!({ "settings": settings }))).await;
+    let stored = Reply::of(
+        operator.request(Method::PUT, "/v1/plugins/node-plugin/settings").json(&json!({ "settings": settings })),
+    )
+    .await;
     assert_eq!(stored.status, 200, "{}", stored.text);
     assert_eq!(operator.call("node-plugin__search", json!({ "query": "x" })).await.result()["data"]["name"], "Zoë 🦀");
 }

@@ -41,9 +41,13 @@ async fn pets() -> (PluginServer, Arc<Mutex<String>>) {
     let shown = Arc::clone(&document);
     let server = PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.yaml" => PluginAnswer::text(200, "application/yaml", &shown.lock().unwrap()),
-        "/manifest.json" => PluginAnswer::json(&json!({ "identifier": "pets", "meta": {}, "openapi": "./openapi.yaml" })),
+        "/manifest.json" => {
+            PluginAnswer::json(&json!({ "identifier": "pets", "meta": {}, "openapi": "./openapi.yaml" }))
+        }
         "/broken.json" => PluginAnswer::json(&json!({ "identifier": "pets", "meta": {}, "openapi": "/nowhere" })),
-        "/token" => PluginAnswer::json(&json!({ "access_token": "the token", "token_type": "Bearer", "expires_in": 3600 })),
+        "/token" => {
+            PluginAnswer::json(&json!({ "access_token": "the token", "token_type": "Bearer", "expires_in": 3600 }))
+        }
         path if path.starts_with("/v1") => {
             let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             PluginAnswer::json(&json!({ "method": request.method, "path": path, "body": body }))
@@ -70,14 +74,17 @@ async fn every_operation_is_a_tool() {
     assert_eq!(shown["settings"]["properties"]["key"]["format"], "password", "{shown}");
     assert_eq!(shown["origins"], json!([server.url("")]));
 
-    let call = async |name: &str, args: Value| gateway(&operator, &json!({ "identifier": "pets", "apiName": name, "arguments": args.to_string() })).await;
+    let call = async |name: &str, args: Value| {
+        gateway(&operator, &json!({ "identifier": "pets", "apiName": name, "arguments": args.to_string() })).await
+    };
     let unset = call("getPet", json!({ "petId": 7 })).await;
     assert_eq!((unset.status, &unset.body["errorType"]), (400, &json!("PluginSettingsInvalid")), "{}", unset.text);
     assert!(unset.text.contains("key"), "{}", unset.text);
     let wrong = call("getPet", json!({ "petId": 0 })).await;
     assert_eq!((wrong.status, &wrong.body["errorType"]), (422, &json!("PluginApiParamsError")), "{}", wrong.text);
 
-    let settings = json!({ "settings": { "key": "k-12345", "client_clientId": "me", "client_clientSecret": "my secret" } });
+    let settings =
+        json!({ "settings": { "key": "k-12345", "client_clientId": "me", "client_clientSecret": "my secret" } });
     let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/pets/settings").json(&settings)).await;
     assert_eq!(stored.status, 200, "{}", stored.text);
     let pet = call("getPet", json!({ "petId": 7, "fields": ["name", "age"] })).await;
@@ -118,15 +125,25 @@ async fn a_document_that_cannot_be_used_is_named() {
     let (server, document) = pets().await;
     let at = Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
     let operator = at.operator();
-    let brought = |path: &str| json!({ "identifier": "pets", "apiName": "getPet", "arguments": "{\"petId\":1}",
-        "manifest": { "identifier": "pets", "openapi": server.url(path) } });
+    let brought = |path: &str| {
+        json!({ "identifier": "pets", "apiName": "getPet", "arguments": "{\"petId\":1}",
+        "manifest": { "identifier": "pets", "openapi": server.url(path) } })
+    };
     let missing = gateway(&operator, &brought("/nowhere")).await;
-    assert_eq!((missing.status, &missing.body["errorType"]), (500, &json!("PluginOpenApiInitError")), "{}", missing.text);
+    assert_eq!(
+        (missing.status, &missing.body["errorType"]),
+        (500, &json!("PluginOpenApiInitError")),
+        "{}",
+        missing.text
+    );
     *document.lock().unwrap() = "openapi: 3.1.0\npaths: {}\n".into();
     let empty = gateway(&operator, &brought("/openapi.yaml")).await;
     assert_eq!((empty.status, &empty.body["errorType"]), (500, &json!("PluginOpenApiInitError")), "{}", empty.text);
     operator.post("/v1/plugins", &json!({ "url": server.url("/broken.json") })).await.assert_problem(502, "failed");
-    operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") })).await.assert_problem(400, "bad_request");
+    operator
+        .post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") }))
+        .await
+        .assert_problem(400, "bad_request");
     let checked = operator.post("/v1/plugins/check", &json!({ "url": server.url("/broken.json") })).await.body;
     assert_eq!(checked["usable"], false, "{checked}");
     // Inside, a document is no better than anything else.

@@ -2,7 +2,9 @@
 //! stored for.
 
 use reqwest::Method;
-use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files, is_private};
+use sa_testkit::{
+    Agent, PluginAnswer, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files, is_private,
+};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -48,8 +50,13 @@ async fn each_user_has_their_own() {
     assert_eq!(call(&ben).await.body["errorType"], "PluginSettingsInvalid", "nobody has set any for him");
 
     // For everyone who has none; only operators set those.
-    store(&ben, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" })).await.assert_problem(403, "not_allowed");
-    assert_eq!(store(&operator, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" })).await.status, 200);
+    store(&ben, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" }))
+        .await
+        .assert_problem(403, "not_allowed");
+    assert_eq!(
+        store(&operator, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" })).await.status,
+        200
+    );
     call(&ben).await;
     assert_eq!(key_seen(&server), "for everyone");
     call(&ann).await;
@@ -63,7 +70,8 @@ async fn each_user_has_their_own() {
     assert_eq!(ann.delete(path).await.status, 204);
     store(&ann, path, json!({ "apiKey": "***" })).await.assert_problem(422, "invalid_args");
     // What comes with a call counts for that call.
-    let request = ann.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"of this call"}"#);
+    let request =
+        ann.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"of this call"}"#);
     Reply::of(request.json(&payload("w", json!({ "city": "x" })))).await;
     assert_eq!(key_seen(&server), "of this call");
 }
@@ -101,7 +109,10 @@ async fn a_secret_setting_is_nowhere() {
     })
     .await;
     let mut manifest = server.manifest("w", json!({ "settings": schema() }));
-    manifest["api"].as_array_mut().unwrap().push(json!({ "name": "refuse", "description": "d", "url": server.url("/refuse") }));
+    manifest["api"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "refuse", "description": "d", "url": server.url("/refuse") }));
     let config = format!("[log]\nfilter = \"debug\"\n{}", server.allowed());
     let at = Setup::new().config(&config).spawn(SWITCHBOARD).await;
     let operator = at.operator();
@@ -109,32 +120,46 @@ async fn a_secret_setting_is_nowhere() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), json!({ "apiKey": CANARY }).to_string()).unwrap();
     let mut said = String::new();
-    for args in [vec!["plugin", "settings", "w", "--from", file.path().to_str().unwrap()], vec!["plugin", "settings", "w"]] {
+    for args in
+        [vec!["plugin", "settings", "w", "--from", file.path().to_str().unwrap()], vec!["plugin", "settings", "w"]]
+    {
         let ended = at.cli(&args).run().await;
         ended.assert_code(0);
         said += &(ended.stdout + &ended.stderr);
     }
     assert!(said.contains("***"), "{said}");
-    let from_stdin = at.cli(&["plugin", "settings", "w", "--from", "-"]).run_with(&json!({ "apiKey": CANARY }).to_string()).await;
+    let from_stdin =
+        at.cli(&["plugin", "settings", "w", "--from", "-"]).run_with(&json!({ "apiKey": CANARY }).to_string()).await;
     from_stdin.assert_code(0);
     for api in ["run", "refuse"] {
-        said += &gateway(&operator, &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" })).await.text;
+        said += &gateway(&operator, &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))
+            .await
+            .text;
         said += &operator.call(&format!("w__{api}"), json!({ "city": "x" })).await.text;
         // What a host sends itself is its own, but not for the record.
-        let request = operator.request(Method::POST, "/api/gateway").header("sperax-plugin-settings", json!({ "apiKey": CANARY }).to_string());
+        let request = operator
+            .request(Method::POST, "/api/gateway")
+            .header("sperax-plugin-settings", json!({ "apiKey": CANARY }).to_string());
         Reply::of(request.json(&json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))).await;
     }
     assert_eq!(server.asked().len(), 6);
-    assert!(server.asked().iter().all(|request| format!("{:?}", request.headers).contains(CANARY)), "the server itself gets it");
+    assert!(
+        server.asked().iter().all(|request| format!("{:?}", request.headers).contains(CANARY)),
+        "the server itself gets it"
+    );
     let history = eventually("the history", || async {
         Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 6)
     })
     .await;
     let mut lists = history.text.clone();
     for call in history.body["calls"].as_array().unwrap() {
-        lists += &operator.get_text(&format!("/v1/calls/{}", call["id"].as_str().or(call["call_id"].as_str()).unwrap())).await;
+        lists += &operator
+            .get_text(&format!("/v1/calls/{}", call["id"].as_str().or(call["call_id"].as_str()).unwrap()))
+            .await;
     }
-    for path in ["/v1/plugins", "/v1/plugins/w", "/v1/plugins/w/settings", "/v1/audit", "/v1/tools", "/v1/status", "/metrics"] {
+    for path in
+        ["/v1/plugins", "/v1/plugins/w", "/v1/plugins/w/settings", "/v1/audit", "/v1/tools", "/v1/status", "/metrics"]
+    {
         lists += &operator.get_text(path).await;
     }
     let (dir, mut at) = (at.dir.clone(), at);

@@ -89,21 +89,25 @@ fn body_for(source: &str) -> Result<Value, Failure> {
     if source.starts_with("http://") || source.starts_with("https://") {
         return Ok(json!({ "url": source }));
     }
-    let text = std::fs::read_to_string(Path::new(source))
-        .map_err(|error| Failure::usage(format!("cannot read {source}: {error}")).hint("name a file, or a URL that begins with http:// or https://"))?;
+    let text = std::fs::read_to_string(Path::new(source)).map_err(|error| {
+        Failure::usage(format!("cannot read {source}: {error}"))
+            .hint("name a file, or a URL that begins with http:// or https://")
+    })?;
     Ok(json!({ "text": text }))
 }
 
 async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> Result<(), Failure> {
     let mut body = body_for(source)?;
     body["replace"] = json!(replace);
-    let raw = client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
+    let raw =
+        client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
     if global.json {
         return output::json(&raw);
     }
     let added: Value = serde_json::from_str(&raw).unwrap_or_default();
     for plugin in added["plugins"].as_array().into_iter().flatten() {
-        let tools: Vec<&str> = plugin["api"].as_array().into_iter().flatten().filter_map(|api| api["tool"].as_str()).collect();
+        let tools: Vec<&str> =
+            plugin["api"].as_array().into_iter().flatten().filter_map(|api| api["tool"].as_str()).collect();
         let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
         line(&format!("added {}: {}", text(&plugin["identifier"]), crate::redact::printable(&tools)))?;
     }
@@ -152,7 +156,13 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     }
     let printed = |text: &str| crate::redact::printable(text).into_owned();
     line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
-    for (name, value) in [("title", &plugin["meta"]["title"]), ("about", &plugin["meta"]["description"]), ("source", &plugin["source"]), ("page", &plugin["ui"]["url"]), ("error", &plugin["last_error"])] {
+    for (name, value) in [
+        ("title", &plugin["meta"]["title"]),
+        ("about", &plugin["meta"]["description"]),
+        ("source", &plugin["source"]),
+        ("page", &plugin["ui"]["url"]),
+        ("error", &plugin["last_error"]),
+    ] {
         if let Some(value) = value.as_str() {
             line(&format!("{name:<8} {}", printed(value)))?;
         }

@@ -40,7 +40,8 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             .into_response();
     }
     // Pages of plugin hosts may be let in to the plugin gateway, and to nothing else.
-    let hosts: &[String] = if GATEWAY_PATHS.contains(&path) { &app.config.settings.plugins.allowed_origins } else { &[] };
+    let hosts: &[String] =
+        if GATEWAY_PATHS.contains(&path) { &app.config.settings.plugins.allowed_origins } else { &[] };
     let origin = match check_origin(request.headers(), ends, server, hosts) {
         Ok(origin) => origin,
         Err(detail) => {

@@ -55,7 +55,9 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
         return response;
     }
     let (parts, body) = request.into_parts();
-    let Some(identity) = parts.extensions.get::<Identity>() else { return unauthorized(Refused::Missing).into_response() };
+    let Some(identity) = parts.extensions.get::<Identity>() else {
+        return unauthorized(Refused::Missing).into_response();
+    };
     let body = match whole(body, app.config.settings.limits.max_body_bytes).await {
         Ok(body) => body,
         Err(problem) => {

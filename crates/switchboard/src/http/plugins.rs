@@ -159,8 +159,18 @@ pub(crate) struct SettingsQuery {
 
 impl PluginDoc {
     fn of(view: View, identity: &Identity) -> Self {
-        let View { manifest, enabled, source, added_ms, fetched_ms, origins, functions, settings, held_back, last_error } =
-            view;
+        let View {
+            manifest,
+            enabled,
+            source,
+            added_ms,
+            fetched_ms,
+            origins,
+            functions,
+            settings,
+            held_back,
+            last_error,
+        } = view;
         let mut api: Vec<ApiDoc> = functions
             .into_iter()
             .map(|function| ApiDoc {
@@ -195,7 +205,9 @@ impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         let detail = printable(&error.to_string()).into_owned();
         match error {
-            ChangeError::Invalid(_) => Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check"),
+            ChangeError::Invalid(_) => {
+                Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check")
+            }
             ChangeError::NoSource(_) | ChangeError::Full => Self::bad_request(detail),
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
             ChangeError::NothingHeldBack(_) => Self::new(409, "conflict", detail),
