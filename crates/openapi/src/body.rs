@@ -8,13 +8,16 @@ use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
 use crate::multipart::{self, File, Part};
 use crate::parameter::is_json;
-use crate::refs::{Root, Trail, join};
+use crate::refs::{MAX_TEXT, Root, Trail, join};
 use crate::request::{Draft, header_value};
 use crate::schema::{Collector, FILE_NOTE, is_file};
 use crate::style::{Style, Writing, text_of};
 
 /// The tool's argument for the body.
 pub(crate) const ARGUMENT: &str = "_requestBody";
+
+/// Of more fields of a form than these, nothing is known, and they are sent as plain text.
+const MAX_FIELDS: usize = 1_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Body {
@@ -48,7 +51,7 @@ struct Field {
 pub(crate) struct Declared<'a> {
     pub(crate) body: Body,
     schema: Option<&'a Value>,
-    description: Option<&'a str>,
+    description: Option<&'a Value>,
     pointer: String,
 }
 
@@ -61,7 +64,7 @@ impl<'a> Declared<'a> {
     ) -> Result<Option<Self>, Problem> {
         let written = root.follow(written, pointer)?;
         let content = written.get("content").and_then(Value::as_object).into_iter().flatten();
-        let usable = content.filter(|(media, _)| media.is_ascii() && header_value(media).is_ok());
+        let usable = content.filter(|(media, _)| media.len() <= MAX_TEXT && usable_media(media));
         let best = usable.map(|(media, about)| (format_of(media), media, about)).min_by_key(|(rank, ..)| *rank);
         let Some((format, media, about)) = best else {
             let message = "the request body has no usable \"content\"; the operation goes without it";
@@ -74,17 +77,18 @@ impl<'a> Declared<'a> {
         let mut fields = BTreeMap::new();
         if matches!(format, Format::Form | Format::Multipart) {
             fields = schema.map(|schema| find_fields(root, schema)).unwrap_or_default();
-            for (name, encoding) in about.get("encoding").and_then(Value::as_object).into_iter().flatten() {
+            let encodings = about.get("encoding").and_then(Value::as_object).into_iter().flatten();
+            for (name, encoding) in encodings.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS) {
                 encoded(encoding, fields.entry(name.clone()).or_default());
             }
         }
         let media = if media.contains('*') { "application/json".to_owned() } else { media.clone() };
         let required = written.get("required") == Some(&Value::Bool(true));
-        let description = written.get("description").and_then(Value::as_str);
+        let description = written.get("description").filter(|said| said.is_string());
         Ok(Some(Self { body: Body { required, media, format, fields }, schema, description, pointer }))
     }
 
-    pub(crate) fn schema(&self, collector: &mut Collector<'a>, terse: bool) -> Result<Value, Problem> {
+    pub(crate) fn schema(&self, collector: &mut Collector<'a>) -> Result<Value, Problem> {
         collector.files = self.body.format == Format::Multipart;
         let mut schema = match (self.body.format, self.schema) {
             (Format::Bytes, _) => json!({"type": "string", "description": FILE_NOTE}),
@@ -96,13 +100,15 @@ impl<'a> Declared<'a> {
             (Format::Form | Format::Multipart, None) => json!({"type": "object"}),
             (Format::Json, None) => json!({}),
         };
-        if let (Value::Object(schema), Some(said)) = (&mut schema, self.description)
-            && !terse
-        {
-            schema.entry("description").or_insert_with(|| json!(said));
+        if let (Value::Object(schema), Some(said)) = (&mut schema, collector.prose(self.description, &self.pointer)?) {
+            schema.entry("description").or_insert(said);
         }
         Ok(schema)
     }
+}
+
+fn usable_media(media: &str) -> bool {
+    media.is_ascii() && header_value(media).is_ok()
 }
 
 fn format_of(media: &str) -> Format {
@@ -123,7 +129,7 @@ fn format_of(media: &str) -> Format {
 /// The fields of a form's schema, also of those that it is put together from. Each schema is looked at once, so that
 /// parts which refer to each other come to an end.
 fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
-    const MAX_SCHEMAS: usize = 256;
+    const MAX_SCHEMAS: usize = 64;
     let mut fields: BTreeMap<String, Field> = BTreeMap::new();
     let mut seen = HashSet::new();
     let mut waiting = vec![schema];
@@ -132,7 +138,11 @@ fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
         if seen.len() >= MAX_SCHEMAS || !seen.insert(std::ptr::from_ref(schema)) {
             continue;
         }
-        for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        for (name, property) in properties.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS) {
+            if fields.len() >= MAX_FIELDS {
+                return fields;
+            }
             let property = root.follow(property, "").unwrap_or(property);
             let items = property.get("items").map(|items| root.follow(items, "").unwrap_or(items));
             fields.entry(name.clone()).or_default().file |= is_file(property) || items.is_some_and(is_file);
@@ -146,7 +156,7 @@ fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
 
 fn encoded(encoding: &Value, field: &mut Field) {
     let media = encoding.get("contentType").and_then(Value::as_str).and_then(|media| media.split(',').next());
-    let media = media.map(str::trim).filter(|media| media.is_ascii() && header_value(media).is_ok());
+    let media = media.map(str::trim).filter(|media| media.len() <= MAX_TEXT && usable_media(media));
     field.media = media.filter(|media| !media.contains('*')).map(str::to_owned);
     let style = encoding.get("style").and_then(Value::as_str).and_then(Style::named);
     let explode = encoding.get("explode").and_then(Value::as_bool);

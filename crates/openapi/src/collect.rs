@@ -1,6 +1,6 @@
 //! From a document's paths to its operations.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use crate::names;
 use crate::operation::{Operation, Piece};
 use crate::parameter::{self, Parameter, Place};
 use crate::read::Limits;
-use crate::refs::{Root, join, shown};
+use crate::refs::{MAX_TEXT, Root, join, shown};
 use crate::schema::Collector;
 use crate::security::{KeyPlace, Kind, Requirement, Scheme};
 use crate::server::Server;
@@ -22,6 +22,9 @@ const METHODS: [&str; 9] = ["get", "put", "post", "delete", "options", "head", "
 
 /// A longer description is cut: a model reads all of them.
 const MAX_DESCRIPTION: usize = 4_096;
+
+/// So many parameters are looked at, of a path and of an operation.
+const MAX_PARAMETERS: usize = 200;
 
 /// So many problems are kept.
 const MAX_PROBLEMS: usize = 500;
@@ -37,6 +40,10 @@ pub(crate) struct Reading<'a> {
     pub(crate) problems: Vec<Problem>,
     taken: HashSet<String>,
     schema_bytes: usize,
+    /// What was read of a value of the document, by its address. Many operations share a server or a requirement, and a
+    /// document could make each of them large.
+    servers: HashMap<*const Value, Option<Arc<Server>>>,
+    requirements: HashMap<*const Value, Requirement>,
 }
 
 /// Where an operation stands.
@@ -60,7 +67,19 @@ impl<'a> Reading<'a> {
     ) -> Self {
         let security = root.0.get("security").unwrap_or(&Value::Null);
         let security = Requirement::read(security, "/security", schemes, &mut problems);
-        Self { root, old, source, limits, schemes, security, problems, taken: HashSet::new(), schema_bytes: 0 }
+        Self {
+            root,
+            old,
+            source,
+            limits,
+            schemes,
+            security,
+            problems,
+            taken: HashSet::new(),
+            schema_bytes: 0,
+            servers: HashMap::new(),
+            requirements: HashMap::new(),
+        }
     }
 
     pub(crate) fn operations(&mut self) -> Result<Vec<Operation>, DocumentError> {
@@ -79,7 +98,7 @@ impl<'a> Reading<'a> {
             self.problems.append(&mut problems);
             if self.schema_bytes > self.limits.total_schema_bytes {
                 let message = format!(
-                    "the schemas of all operations together take more than {} bytes; cut the document into several",
+                    "the schemas of all operations together are larger than {} bytes; cut the document into several",
                     self.limits.total_schema_bytes
                 );
                 return Err(DocumentError::new(DocumentErrorKind::TooLarge, "/paths", message));
@@ -92,11 +111,19 @@ impl<'a> Reading<'a> {
         let mut sites = Vec::new();
         let paths = self.root.0.get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-")) {
+            let item = if path.len() <= MAX_TEXT {
+                self.root.follow(item, &join("/paths", path))
+            } else {
+                let message = format!("the path {}… is too long; its operations are left out", shown(path));
+                Err(Problem::new(ProblemKind::Malformed, "/paths", message))
+            };
             let item_pointer = join("/paths", path);
-            let item = match self.root.follow(item, &item_pointer) {
+            let item = match item {
                 Ok(item) => item,
                 Err(problem) => {
-                    self.problems.push(problem);
+                    if self.problems.len() < MAX_PROBLEMS {
+                        self.problems.push(problem);
+                    }
                     continue;
                 }
             };
@@ -105,7 +132,8 @@ impl<'a> Reading<'a> {
             let more = more
                 .map(|(method, operation)| (method.as_str(), operation, join(&item_pointer, "additionalOperations")));
             for (method, operation, place) in known.chain(more) {
-                if !operation.is_object() || !method.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+                let usable = method.len() <= 32 && method.bytes().all(|byte| byte.is_ascii_alphabetic());
+                if !operation.is_object() || !usable {
                     continue;
                 }
                 if sites.len() >= self.limits.operations {
@@ -123,7 +151,11 @@ impl<'a> Reading<'a> {
     fn operation(&mut self, site: &Site<'a>, problems: &mut Vec<Problem>) -> Result<Operation, Problem> {
         let written = site.operation;
         let security = match written.get("security") {
-            Some(security) => Requirement::read(security, &join(&site.pointer, "security"), self.schemes, problems),
+            Some(security) => {
+                let known = self.requirements.entry(std::ptr::from_ref(security));
+                let read = || Requirement::read(security, &join(&site.pointer, "security"), self.schemes, problems);
+                known.or_insert_with(read).clone()
+            }
             None => self.security.clone(),
         };
         let (path, fixed_query) = split_path(site.path);
@@ -150,12 +182,12 @@ impl<'a> Reading<'a> {
         }
         name_arguments(&mut parameters, body.is_some());
         let input_schema = self.input_schema(&declared, &parameters, body.as_ref(), &site.pointer, problems)?;
-        self.schema_bytes += input_schema.len();
-        let id = written.get("operationId").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let id = written.get("operationId").and_then(Value::as_str);
+        let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_TEXT);
         let deprecated = written.get("deprecated") == Some(&Value::Bool(true));
         let tags = written.get("tags").and_then(Value::as_array).into_iter().flatten();
         let server = [written.get("servers"), site.item.get("servers"), self.root.0.get("servers")];
-        let server = server.into_iter().find_map(|servers| Server::first(servers, self.source));
+        let server = server.into_iter().flatten().find_map(|servers| self.server(servers));
         Ok(Operation {
             name: names::operation(id, &site.method, site.path, &mut self.taken),
             id: id.map(str::to_owned),
@@ -163,15 +195,20 @@ impl<'a> Reading<'a> {
             path: site.path.to_owned(),
             description: describe(site, deprecated),
             deprecated,
-            tags: tags.filter_map(Value::as_str).map(str::to_owned).take(32).collect(),
+            tags: tags.filter_map(Value::as_str).filter(|tag| tag.len() <= 100).map(str::to_owned).take(16).collect(),
             input_schema: input_schema.into(),
             pieces: pieces(path, &parameters),
             fixed_query: fixed_query.map(str::to_owned),
             parameters,
             body: body.map(|declared| declared.body),
-            server: server.unwrap_or_else(|| Server::fallback(self.source)),
+            server: server.unwrap_or_else(|| Arc::new(Server::fallback(self.source))),
             security,
         })
+    }
+
+    fn server(&mut self, servers: &Value) -> Option<Arc<Server>> {
+        let read = || Server::first(servers, self.source).map(Arc::new);
+        self.servers.entry(std::ptr::from_ref(servers)).or_insert_with(read).clone()
     }
 
     /// Those of the path and of the operation; the operation's own win. What a security scheme carries is none of them:
@@ -183,17 +220,18 @@ impl<'a> Reading<'a> {
         problems: &mut Vec<Problem>,
     ) -> Result<Vec<parameter::Declared<'a>>, Problem> {
         let mut found: Vec<parameter::Declared<'a>> = Vec::new();
+        let schemes: BTreeMap<_, _> = security.schemes().map(|scheme| (&scheme.name, scheme)).collect();
         for (holder, pointer) in [(site.operation, &site.pointer), (site.item, &site.item_pointer)] {
             let pointer = join(pointer, "parameters");
             let written = holder.get("parameters").and_then(Value::as_array).into_iter().flatten();
-            for (index, written) in written.enumerate().take(1_000) {
+            for (index, written) in written.enumerate().take(MAX_PARAMETERS) {
                 let Some(declared) = parameter::Declared::read(self.root, written, &join(&pointer, index), problems)?
                 else {
                     continue;
                 };
                 let Parameter { name, place, .. } = &declared.parameter;
                 let known = found.iter().any(|other| other.parameter.place == *place && other.parameter.name == *name);
-                let secret = security.schemes().any(|scheme| match &scheme.kind {
+                let secret = schemes.values().any(|scheme| match &scheme.kind {
                     Kind::ApiKey { place: KeyPlace::Header, name: key } => {
                         *place == Place::Header && key.eq_ignore_ascii_case(name)
                     }
@@ -211,54 +249,71 @@ impl<'a> Reading<'a> {
     }
 
     fn input_schema(
-        &self,
+        &mut self,
         declared: &[parameter::Declared<'a>],
         parameters: &[Parameter],
         body: Option<&body::Declared<'a>>,
         pointer: &str,
         problems: &mut Vec<Problem>,
     ) -> Result<String, Problem> {
-        let attempt = |terse: bool, problems: &mut Vec<Problem>| {
+        let mut outcome = Err(too_large(pointer));
+        for terse in [false, true] {
             let mut collector = Collector::new(self.root, self.old, terse, self.limits.schema_bytes);
-            let mut properties = Map::new();
-            let mut required = Vec::new();
-            for (index, parameter) in parameters.iter().enumerate() {
-                let schema = match declared.get(index) {
-                    Some(declared) => declared.schema(&mut collector, terse)?,
-                    None => json!({"type": "string"}),
-                };
-                if parameter.required {
-                    required.push(parameter.argument.as_str());
-                }
-                properties.insert(parameter.argument.clone(), schema);
+            outcome = assemble(&mut collector, declared, parameters, body);
+            // What was refused was as much work as if it had fitted.
+            self.schema_bytes += self.limits.schema_bytes - collector.left();
+            if outcome.as_ref().is_ok_and(|text| text.len() > self.limits.schema_bytes) {
+                outcome = Err(too_large(pointer));
             }
-            if let Some(body) = body {
-                if body.body.required {
-                    required.push(body::ARGUMENT);
-                }
-                properties.insert(body::ARGUMENT.to_owned(), body.schema(&mut collector, terse)?);
-            }
-            let definitions = collector.definitions()?;
-            let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
-            if !required.is_empty() {
-                schema["required"] = json!(required);
-            }
-            if !definitions.is_empty() {
-                schema["$defs"] = Value::Object(definitions);
-            }
-            let text = schema.to_string();
-            if text.len() > self.limits.schema_bytes {
-                let message = "the schema of the operation's input is too large for a tool; make it smaller";
-                return Err(Problem::new(ProblemKind::TooLarge, pointer, message));
+            if outcome.as_ref().is_err_and(|problem| problem.kind == ProblemKind::TooLarge) {
+                continue;
             }
             problems.append(&mut collector.problems);
-            Ok(text)
-        };
-        match attempt(false, problems) {
-            Err(problem) if problem.kind == ProblemKind::TooLarge => attempt(true, problems),
-            done => done,
+            break;
         }
+        outcome
     }
+}
+
+fn too_large(pointer: &str) -> Problem {
+    let message = "the schema of the operation's input is too large for a tool; make it smaller";
+    Problem::new(ProblemKind::TooLarge, pointer, message)
+}
+
+/// One object for all parameters and the body.
+fn assemble<'a>(
+    collector: &mut Collector<'a>,
+    declared: &[parameter::Declared<'a>],
+    parameters: &[Parameter],
+    body: Option<&body::Declared<'a>>,
+) -> Result<String, Problem> {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for (index, parameter) in parameters.iter().enumerate() {
+        let schema = match declared.get(index) {
+            Some(declared) => declared.schema(collector)?,
+            None => json!({"type": "string"}),
+        };
+        if parameter.required {
+            required.push(parameter.argument.as_str());
+        }
+        properties.insert(parameter.argument.clone(), schema);
+    }
+    if let Some(body) = body {
+        if body.body.required {
+            required.push(body::ARGUMENT);
+        }
+        properties.insert(body::ARGUMENT.to_owned(), body.schema(collector)?);
+    }
+    let definitions = collector.definitions()?;
+    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    if !definitions.is_empty() {
+        schema["$defs"] = Value::Object(definitions);
+    }
+    Ok(schema.to_string())
 }
 
 fn name_arguments(parameters: &mut [Parameter], body: bool) {

@@ -1,5 +1,7 @@
 //! One operation: a tool, and the request of each of its calls.
 
+use std::sync::Arc;
+
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 use url::Url;
@@ -29,7 +31,7 @@ pub struct Operation {
     pub(crate) fixed_query: Option<String>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Option<Body>,
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     pub(crate) security: Requirement,
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
-use crate::refs::{Root, Trail, shown};
+use crate::refs::{MAX_TEXT, Root, Trail, shown};
 use crate::request::{Draft, forbidden_header, header_name, header_value};
 use crate::schema::Collector;
 use crate::style::{Style, Writing, header, text_of};
@@ -80,8 +80,8 @@ impl<'a> Declared<'a> {
                 return Ok(None);
             }
         };
-        if name.is_empty() {
-            ignore(ProblemKind::Malformed, "the parameter has no name".to_owned());
+        if name.is_empty() || name.len() > MAX_TEXT {
+            ignore(ProblemKind::Malformed, "the parameter has no name, or one that is too long".to_owned());
             return Ok(None);
         }
         if place == Place::Header && forbidden_header(&name) {
@@ -111,7 +111,7 @@ impl<'a> Declared<'a> {
     }
 
     /// The schema of the tool's argument.
-    pub(crate) fn schema(&self, collector: &mut Collector<'a>, terse: bool) -> Result<Value, Problem> {
+    pub(crate) fn schema(&self, collector: &mut Collector<'a>) -> Result<Value, Problem> {
         let mut schema = match self.schema {
             Some(schema) => collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?,
             None => json!({"type": "string"}),
@@ -121,16 +121,15 @@ impl<'a> Declared<'a> {
             schema = Value::Object(Map::new());
         }
         if let Value::Object(schema) = &mut schema {
-            if let Some(text) = self.written.get("description").and_then(Value::as_str)
-                && !terse
-                && !text.is_empty()
-            {
-                schema.insert("description".to_owned(), json!(text));
+            let said =
+                self.written.get("description").filter(|said| said.as_str().is_some_and(|said| !said.is_empty()));
+            if let Some(said) = collector.prose(said, &self.pointer)? {
+                schema.insert("description".to_owned(), said);
             }
             if self.written.get("deprecated") == Some(&Value::Bool(true)) {
                 schema.insert("deprecated".to_owned(), json!(true));
             }
-            if let Some(example) = self.written.get("example").filter(|example| !terse && !example.is_object()) {
+            if let Some(example) = collector.prose(self.written.get("example"), &self.pointer)? {
                 schema.entry("examples").or_insert_with(|| json!([example]));
             }
         }

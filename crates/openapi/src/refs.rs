@@ -8,6 +8,9 @@ use crate::error::{Problem, ProblemKind};
 /// A chain of references that is longer than this leads nowhere.
 const MAX_HOPS: usize = 32;
 
+/// Names, references and the like that are longer than this are nobody's.
+pub(crate) const MAX_TEXT: usize = 1_024;
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root<'a>(pub(crate) &'a Value);
 
@@ -33,7 +36,8 @@ impl<'a> Root<'a> {
             return Err(Problem::new(ProblemKind::RemoteReference, trail.pointer(), message));
         };
         let path = percent_decode_str(fragment).decode_utf8_lossy();
-        self.0.pointer(&path).ok_or_else(|| {
+        let target = if reference.len() <= MAX_TEXT { self.0.pointer(&path) } else { None };
+        target.ok_or_else(|| {
             let message = format!("the $ref \"{}\" leads to nothing in this document", shown(reference));
             Problem::new(ProblemKind::BrokenReference, trail.pointer(), message)
         })

@@ -211,6 +211,18 @@ impl<'a> Collector<'a> {
         })
     }
 
+    /// What stands beside a schema for its readers, if there is room for prose.
+    pub(crate) fn prose(&mut self, value: Option<&Value>, pointer: &str) -> Result<Option<Value>, Problem> {
+        let Some(value) = value.filter(|_| !self.terse) else { return Ok(None) };
+        self.spend(weight(value, self.left), Trail::Start(pointer))?;
+        Ok(Some(value.clone()))
+    }
+
+    /// The bytes of the limit that are not used.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
     /// The name in `$defs` of what a reference leads to.
     fn reference(&mut self, reference: &'a str, trail: Trail<'_>) -> Result<String, Problem> {
         if let Some(name) = self.names.get(reference) {

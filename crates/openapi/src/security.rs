@@ -233,11 +233,14 @@ impl Requirement {
     }
 }
 
+/// Nobody has more ways to log in than this.
+const MAX_SCHEMES: usize = 100;
+
 /// All schemes of the document that can be read.
 pub(crate) fn schemes(root: Root<'_>, problems: &mut Vec<Problem>) -> Vec<Arc<Scheme>> {
     let mut schemes = Vec::new();
     let place = "/components/securitySchemes";
-    for (name, scheme) in root.0.pointer(place).and_then(Value::as_object).into_iter().flatten() {
+    for (name, scheme) in root.0.pointer(place).and_then(Value::as_object).into_iter().flatten().take(MAX_SCHEMES) {
         let pointer = join(place, name);
         match root.follow(scheme, &pointer) {
             Err(problem) => problems.push(problem),

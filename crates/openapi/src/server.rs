@@ -29,8 +29,8 @@ pub(crate) struct Variable {
 
 impl Server {
     /// The first server of a `servers` list.
-    pub(crate) fn first(servers: Option<&Value>, source: Option<&Url>) -> Option<Self> {
-        servers?.as_array()?.iter().find_map(|server| Self::new(server, source))
+    pub(crate) fn first(servers: &Value, source: Option<&Url>) -> Option<Self> {
+        servers.as_array()?.iter().find_map(|server| Self::new(server, source))
     }
 
     /// What holds where no server is named.

@@ -85,6 +85,21 @@ fn a_sloppy_one() {
     assert_eq!(schema(&document, find.name())["properties"]["country"]["enum"], json!(["no", "se", "on"]));
 }
 
+/// A document that a program wrote: the one of this gateway.
+#[test]
+fn our_own() {
+    let source = url("https://gateway.example.com/openapi.json");
+    let written = include_bytes!("../../../../docs/openapi.json");
+    let document = Document::parse(written, Some(&source)).unwrap();
+    assert!(document.problems().is_empty(), "{:#?}", document.problems());
+    let count = serde_json::from_slice::<Value>(written).unwrap()["paths"].as_object().unwrap().len();
+    assert!(document.operations().len() >= count);
+    for operation in document.operations() {
+        let schema: Value = serde_json::from_str(operation.input_schema()).unwrap();
+        jsonschema::validator_for(&schema).unwrap();
+    }
+}
+
 #[track_caller]
 fn refused(text: &str, kind: DocumentErrorKind, words: &str) {
     let error = Document::parse(text.as_bytes(), None).unwrap_err();

@@ -111,6 +111,40 @@ fn operations_that_share_something_huge() {
     assert_eq!((error.kind, error.pointer.as_str()), (DocumentErrorKind::TooLarge, "/paths"));
 }
 
+/// One path item that two thousand paths refer to, with something large in each part of it.
+#[test]
+fn one_large_path_item_for_many_paths() {
+    let long = "x".repeat(100_000);
+    let values: Vec<_> = (0..20_000).map(|number| number.to_string()).collect();
+    let fields: serde_json::Map<_, _> = (0..20_000).map(|number| (format!("f{number}"), json!({}))).collect();
+    let parameter = json!({"name": "q", "in": "query", "description": long});
+    let shared = json!({
+        "servers": [{"url": "https://{v}.example.com", "variables": {"v": {"default": "1", "enum": values}}}],
+        "parameters": vec![parameter; 100],
+        "post": {
+            "operationId": long,
+            "summary": long,
+            "tags": vec![&long; 10],
+            "requestBody": {"content": {"multipart/form-data": {"schema": {"properties": fields}}}},
+        },
+        "get": {"security": vec![json!({"a": vec![&long; 10]}); 10]},
+    });
+    let paths: serde_json::Map<_, _> =
+        (0..1_000).map(|number| (format!("/p{number}"), json!({"$ref": "#/components/pathItems/shared"}))).collect();
+    let written = json!({"openapi": "3.1.0", "paths": paths, "components": {"pathItems": {"shared": shared}}});
+    let limits = Limits { total_schema_bytes: 2 << 20, ..Limits::default() };
+    let error = Document::parse_within(written.to_string().as_bytes(), None, &limits).unwrap_err();
+    assert_eq!(error.kind, DocumentErrorKind::TooLarge, "{error}");
+}
+
+#[test]
+fn a_path_full_of_variables() {
+    let variables: String = (0..200_000).map(|number| format!("{{v{number}}}")).collect::<Vec<_>>().concat();
+    let document = document(json!({format!("/{variables}"): {"get": {}}, "/fine": {"get": {}}}), json!({}));
+    assert_eq!(document.operations().len(), 1);
+    assert_eq!(document.problems()[0].kind, ProblemKind::Malformed);
+}
+
 #[test]
 fn a_huge_schema_loses_its_prose_or_its_operation() {
     let long = "x".repeat(200_000);
