@@ -81,7 +81,9 @@ mod tests {
         let v6_more = ["64:ff9b:1::a00:1", "2002:7f00:1::", "2001::1", "fe80::1", "fec0::1", "fc00::1", "ff02::1"];
         let metadata = ["fd00:ec2::254", "fd20:ce::254", "2001:db8::1", "100::1", "5f00::1"];
         for list in [&v4[..], &more, &special, &v6, &v6_more, &metadata] {
-            list.iter().for_each(|address| check(address, false));
+            for address in list {
+                check(address, false);
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Plugins {
         let settings = asked.settings.map(parse_header).transpose();
         let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
         let found = self.find(&payload).await?;
-        let own = self.function(&found, &payload.api_name)?;
+        let own = function(&found, &payload.api_name)?;
         let arguments = payload.arguments_text().map_err(|error| error.to_string());
         let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| error.to_string()));
         let args = args.map_err(|error| {
@@ -194,26 +194,27 @@ impl Plugins {
         let document = document.as_deref().map(|text| (text, source.as_ref()));
         self.transient(manifest, document, base, text).map_err(unusable)
     }
+}
 
-    fn function(&self, found: &Found, name: &str) -> Result<String, Refusal> {
-        if let Some(function) = found.plugin.by_name(name) {
-            return match function.input.check() {
-                Ok(()) => Ok(function.own.to_string()),
-                Err(why) => {
-                    Err(invalid_manifest(found.plugin.identifier(), &format!("the parameters of \"{name}\": {why}")))
-                }
-            };
-        }
-        let identifier = found.plugin.identifier();
-        let shown: String = name.chars().take(128).collect();
-        let why = if found.plugin.manifest.apis.iter().any(|api| api.name == name) {
-            format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
-        } else {
-            let names = found.plugin.functions.iter().map(|f| format!("\"{}\"", f.name)).take(20).collect::<Vec<_>>();
-            format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {}", names.join(", "))
+/// The directory's own name for the function that is meant.
+fn function(found: &Found, name: &str) -> Result<String, Refusal> {
+    if let Some(function) = found.plugin.by_name(name) {
+        return match function.input.check() {
+            Ok(()) => Ok(function.own.to_string()),
+            Err(why) => {
+                Err(invalid_manifest(found.plugin.identifier(), &format!("the parameters of \"{name}\": {why}")))
+            }
         };
-        Err(refusal(PluginErrorType::PluginApiNotFound, why))
     }
+    let identifier = found.plugin.identifier();
+    let shown: String = name.chars().take(128).collect();
+    let why = if found.plugin.manifest.apis.iter().any(|api| api.name == name) {
+        format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
+    } else {
+        let names = found.plugin.functions.iter().map(|f| format!("\"{}\"", f.name)).take(20).collect::<Vec<_>>();
+        format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {}", names.join(", "))
+    };
+    Err(refusal(PluginErrorType::PluginApiNotFound, why))
 }
 
 fn invalid_manifest(identifier: &str, why: &str) -> Refusal {

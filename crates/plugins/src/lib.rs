@@ -40,7 +40,7 @@ use tracing::warn;
 
 pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
-pub use self::registry::{Added, Addition, ChangeError, FunctionView, View};
+pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, View};
 pub use self::user::SettingsView;
 pub use self::vault::VaultError;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sa_core::{CallError, CallErrorKind};
 use sa_egress::header::{HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request, origin};
-use sa_openapi::{AccessToken, Document, HttpRequest, Operation, RequestError, RequestErrorKind};
+use sa_openapi::{AccessToken, Document, HttpRequest, Operation, RequestError, RequestErrorKind, TokenRequest};
 use sa_protocol::plugin::PluginErrorType;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
@@ -24,6 +24,7 @@ const MAX_TOKENS: usize = 1_000;
 const MAX_TOKEN_ANSWER: usize = 64 * 1024;
 /// A token that does not say how long it lasts is used for this long, and any is given up a little early.
 const TOKEN_LIFE: Duration = Duration::from_secs(300);
+const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
 const EARLY: Duration = Duration::from_secs(30);
 
 pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
@@ -98,58 +99,71 @@ pub(crate) fn summary(text: &str, source: Option<&Url>) -> Value {
 pub(crate) struct Tokens(Mutex<HashMap<blake3::Hash, (SecretString, Instant)>>);
 
 impl Tokens {
+    fn known(&self, token: &TokenRequest) -> Option<SecretString> {
+        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(&key(token)).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
+    }
+
+    fn keep(&self, token: &TokenRequest, fetched: AccessToken) -> SecretString {
+        let AccessToken { value, expires_in } = fetched;
+        let life = expires_in.map_or(TOKEN_LIFE, Duration::from_secs).min(LONGEST_LIFE);
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.len() >= MAX_TOKENS {
+            tokens.clear();
+        }
+        tokens.insert(key(token), (value.clone(), Instant::now() + life.saturating_sub(EARLY)));
+        value
+    }
+
     pub(crate) fn sweep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (_, until)| *until > Instant::now());
     }
 }
 
-#[allow(clippy::too_many_arguments)] // Two callers' worth of context, each used once.
-/// A call's request, with the tokens that it needs; fetched where there is none yet, or a `fresh` one is wanted.
-pub(crate) async fn request(
-    egress: &Egress,
-    tokens: &Tokens,
-    document: &Document,
-    operation: &str,
-    arguments: &Value,
-    values: &Value,
-    time: Duration,
-    fresh: bool,
-) -> Result<HttpRequest, Fault> {
-    let operation = document.operation(operation).ok_or_else(|| {
-        let error = CallError::new(CallErrorKind::NotFound, "the OpenAPI document has no such operation");
-        Fault::new(PluginErrorType::PluginApiNotFound, error)
-    })?;
-    let mut settings = document.settings(values);
-    for token in operation.tokens(&settings).map_err(fault)? {
-        let secret = token.client_secret.expose_secret();
-        let parts = [token.token_url.as_str(), &token.client_id, secret, &token.scopes.join(" ")].join("\n");
-        let key = blake3::hash(parts.as_bytes());
-        let known = {
-            let tokens = tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
-            tokens.get(&key).filter(|(_, until)| !fresh && *until > Instant::now()).map(|(value, _)| value.clone())
-        };
-        let value = match known {
-            Some(value) => value,
-            None => {
-                let AccessToken { value, expires_in } = fetch(egress, &token.request(), time).await?;
-                let life = expires_in.map_or(TOKEN_LIFE, Duration::from_secs).min(Duration::from_secs(86_400));
-                let mut tokens = tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if tokens.len() >= MAX_TOKENS {
-                    tokens.clear();
-                }
-                tokens.insert(key, (value.clone(), Instant::now() + life.saturating_sub(EARLY)));
-                value
-            }
-        };
-        settings = settings.token(token.scheme.clone(), value);
-    }
-    operation.request(arguments, &settings).map_err(fault)
+/// A token is good for whoever has the same client, at the same server, for the same scopes.
+fn key(token: &TokenRequest) -> blake3::Hash {
+    let (secret, scopes) = (token.client_secret.expose_secret(), token.scopes.join(" "));
+    blake3::hash([token.token_url.as_str(), &token.client_id, secret, &scopes].join("\n").as_bytes())
 }
 
-/// Whether a call is made with a token that is fetched.
-pub(crate) fn uses_tokens(document: &Document, operation: &str, values: &Value) -> bool {
-    let tokens = document.operation(operation).and_then(|operation| operation.tokens(&document.settings(values)).ok());
-    tokens.is_some_and(|tokens| !tokens.is_empty())
+/// A call of an operation.
+pub(crate) struct OperationCall<'a> {
+    pub(crate) document: &'a Document,
+    pub(crate) operation: &'a str,
+    pub(crate) arguments: &'a Value,
+    pub(crate) settings: &'a Value,
+}
+
+impl OperationCall<'_> {
+    /// Its request, with the tokens that it needs; these are fetched where there are none yet, or `fresh` ones are wanted.
+    pub(crate) async fn request(
+        &self,
+        egress: &Egress,
+        tokens: &Tokens,
+        time: Duration,
+        fresh: bool,
+    ) -> Result<HttpRequest, Fault> {
+        let operation = self.document.operation(self.operation).ok_or_else(|| {
+            let error = CallError::new(CallErrorKind::NotFound, "the OpenAPI document has no such operation");
+            Fault::new(PluginErrorType::PluginApiNotFound, error)
+        })?;
+        let mut settings = self.document.settings(self.settings);
+        for token in operation.tokens(&settings).map_err(fault)? {
+            let value = match tokens.known(&token).filter(|_| !fresh) {
+                Some(value) => value,
+                None => tokens.keep(&token, fetch(egress, &token.request(), time).await?),
+            };
+            settings = settings.token(token.scheme.clone(), value);
+        }
+        operation.request(self.arguments, &settings).map_err(fault)
+    }
+
+    /// Whether it is made with a token that is fetched.
+    pub(crate) fn uses_tokens(&self) -> bool {
+        let operation = self.document.operation(self.operation);
+        let tokens = operation.and_then(|operation| operation.tokens(&self.document.settings(self.settings)).ok());
+        tokens.is_some_and(|tokens| !tokens.is_empty())
+    }
 }
 
 async fn fetch(egress: &Egress, request: &HttpRequest, time: Duration) -> Result<AccessToken, Fault> {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::answer;
 use crate::errand::{Answer, Errands, Fault};
-use crate::openapi::{self, Tokens};
+use crate::openapi::{self, OperationCall, Tokens};
 use crate::plugin::{Endpoint, Plugin};
 use crate::settings::{Settings, SettingsStore, header};
 
@@ -129,15 +129,14 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
             })?;
             let secret = !settings.is_empty();
             let values = Value::Object(settings);
-            let (egress, tokens) = (&shared.egress, &shared.tokens);
+            let operation = OperationCall { document, operation, arguments: &arguments, settings: &values };
             let mut fresh = false;
             loop {
-                let request = openapi::request(egress, tokens, document, operation, &arguments, &values, time(), fresh);
-                let request = openapi::outgoing(request.await?, secret, time(), shared.max_response)?;
-                let answer = send(shared, plugin, request).await?;
+                let request = operation.request(&shared.egress, &shared.tokens, time(), fresh).await?;
+                let answer =
+                    send(shared, plugin, openapi::outgoing(request, secret, time(), shared.max_response)?).await?;
                 // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
-                let stale = answer.status == 401 && !fresh && openapi::uses_tokens(document, operation, &values);
-                if !stale {
+                if answer.status != 401 || fresh || !operation.uses_tokens() {
                     break answer;
                 }
                 fresh = true;

@@ -49,9 +49,18 @@ pub struct View {
     pub functions: Vec<FunctionView>,
     /// JSON Schema of what its users can set, for its OpenAPI document too.
     pub settings: Option<Value>,
-    /// What its source has now, as a difference to what was accepted, and since when.
-    pub held_back: Option<(i64, Vec<Change>)>,
+    /// What its source has now.
+    pub held_back: Option<HeldBackView>,
     pub last_error: Option<String>,
+}
+
+/// A change that waits to be accepted.
+#[derive(Debug, Clone)]
+pub struct HeldBackView {
+    pub at_ms: i64,
+    /// Tells it from what may come after it.
+    pub hash: String,
+    pub changes: Vec<Change>,
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +82,8 @@ pub enum ChangeError {
     Unknown(String),
     #[error("nothing of the plugin \"{0}\" is held back")]
     NothingHeldBack(String),
+    #[error("the plugin \"{0}\" has changed again since the change that is to be accepted")]
+    Moved(String),
     #[error("the plugin \"{0}\" was handed over as a file, and has no address to look at")]
     NoSource(String),
     #[error("there are {MAX_PLUGINS} plugins already, the most there may be")]
@@ -102,7 +113,11 @@ impl Plugins {
         let id = ProviderId::new(KIND, identifier);
         let exposed = |own: &str| self.router.directory().exposed_name(&id, own).map(|name| name.to_string());
         let Record { source, enabled, added_ms, fetched_ms, held_back, .. } = &entry.record;
-        let difference = |held: &HeldBack| (held.at_ms, entry.record.difference(&held.texts));
+        let held_view = |held: &HeldBack| HeldBackView {
+            at_ms: held.at_ms,
+            hash: held.texts.hash(),
+            changes: entry.record.difference(&held.texts),
+        };
         let plugin = &entry.plugin;
         let mut functions: Vec<FunctionView> = plugin
             .functions
@@ -127,14 +142,13 @@ impl Plugins {
             origins: plugin.origins.iter().cloned().collect(),
             functions,
             settings: plugin.settings.as_ref().map(|schema| schema.value().clone()),
-            held_back: held_back.as_ref().map(difference),
+            held_back: held_back.as_ref().map(held_view),
             last_error: entry.last_error.clone(),
         })
     }
 
     /// Adds a plugin, or all those of an index. `replace` accepts a manifest in place of the one that is there.
     pub async fn add(&self, addition: Addition, replace: bool) -> Result<Added, ChangeError> {
-        let _one = self.changing.lock().await;
         let (fetched, source) = match addition {
             Addition::Url(url) => {
                 let fetched = self.fetch(&url, &Validators::default(), index::MAX_INDEX).await?;
@@ -206,6 +220,7 @@ impl Plugins {
         };
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
         let identifier = plugin.identifier().to_owned();
+        let _one = self.changing.lock().await;
         let former = self.entries().get(&identifier).map(|entry| entry.record.clone());
         match former {
             Some(_) if !replace => return Err(ChangeError::Exists(identifier)),
@@ -274,10 +289,13 @@ impl Plugins {
         self.change(identifier, |record| record.enabled = enabled).await
     }
 
-    /// Takes what is held back.
-    pub async fn accept(&self, identifier: &str) -> Result<View, ChangeError> {
+    /// Takes what is held back; with a `hash`, only if it is what had this one, and not something newer.
+    pub async fn accept(&self, identifier: &str, hash: Option<&str>) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
-        self.held_back(identifier)?;
+        let held = self.held_back(identifier)?.texts.hash();
+        if hash.is_some_and(|hash| hash != held) {
+            return Err(ChangeError::Moved(identifier.into()));
+        }
         self.change(identifier, |record| {
             if let Some(held) = record.held_back.take() {
                 record.texts = held.texts;
@@ -298,27 +316,13 @@ impl Plugins {
     }
 
     fn held_back(&self, identifier: &str) -> Result<HeldBack, ChangeError> {
-        let entries = self.entries();
-        let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
-        entry.record.held_back.clone().ok_or_else(|| ChangeError::NothingHeldBack(identifier.into()))
+        let held_back = self.record(identifier)?.held_back;
+        held_back.ok_or_else(|| ChangeError::NothingHeldBack(identifier.into()))
     }
 
     /// Looks at a plugin's source again.
     pub async fn refresh(&self, identifier: &str) -> Result<View, ChangeError> {
-        let _one = self.changing.lock().await;
-        let record = {
-            let entries = self.entries();
-            let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
-            entry.record.clone()
-        };
-        let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
-        // That a manifest is the same says nothing of the document that it names.
-        let names_document = record.texts.openapi.is_some() && !record.is_document;
-        let validators = if names_document { Validators::default() } else { record.validators.clone() };
-        let result = match self.fetch(&source, &validators, openapi::MAX_DOCUMENT).await {
-            Ok(fetched) => self.seen(identifier, &record, fetched).await,
-            Err(error) => Err(error.into()),
-        };
+        let result = self.look(identifier).await;
         if let Some(entry) = self.entries().get_mut(identifier) {
             entry.last_error = result.as_ref().err().map(ToString::to_string);
         }
@@ -326,16 +330,50 @@ impl Plugins {
         self.show(identifier)
     }
 
-    /// Makes something of what the source has now.
-    async fn seen(&self, identifier: &str, record: &Record, fetched: Option<Fetched>) -> Result<(), ChangeError> {
-        let mut new = Record { fetched_ms: clock::now_ms(), ..record.clone() };
-        if let Some(fetched) = fetched {
-            new.validators = fetched.validators.clone();
-            let (mut texts, is_document) = self.collect(fetched, record.base().as_ref()).await?;
-            if is_document != record.is_document {
-                return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
+    async fn look(&self, identifier: &str) -> Result<(), ChangeError> {
+        let record = self.record(identifier)?;
+        let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
+        // That a manifest is the same says nothing of the document that it names.
+        let names_document = record.texts.openapi.is_some() && !record.is_document;
+        let validators = if names_document { Validators::default() } else { record.validators.clone() };
+        let fetched = self.fetch(&source, &validators, openapi::MAX_DOCUMENT).await?;
+        let seen = match fetched {
+            Some(fetched) => {
+                let validators = fetched.validators.clone();
+                let (texts, is_document) = self.collect(fetched, Some(&source)).await?;
+                if is_document != record.is_document {
+                    return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
+                }
+                Some((texts, validators))
             }
-            if is_document {
+            None => None,
+        };
+        // Only now: a slow source must not keep an operator from changing anything.
+        let _one = self.changing.lock().await;
+        let record = self.record(identifier)?;
+        if record.base().as_ref() != Some(&source) {
+            return Ok(());
+        }
+        self.seen(identifier, &record, seen).await
+    }
+
+    fn record(&self, identifier: &str) -> Result<Record, ChangeError> {
+        let entries = self.entries();
+        let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
+        Ok(entry.record.clone())
+    }
+
+    /// Makes something of what the source has now.
+    async fn seen(
+        &self,
+        identifier: &str,
+        record: &Record,
+        seen: Option<(Texts, Validators)>,
+    ) -> Result<(), ChangeError> {
+        let mut new = Record { fetched_ms: clock::now_ms(), ..record.clone() };
+        if let Some((mut texts, validators)) = seen {
+            new.validators = validators;
+            if record.is_document {
                 // Its name is what it was added by, though the title may have changed.
                 texts.manifest.clone_from(&record.texts.manifest);
             }
@@ -344,21 +382,19 @@ impl Plugins {
                 let why = format!("at its source there is now the manifest of \"{}\"", now.identifier());
                 return Err(ChangeError::Invalid(why));
             }
-            if record.difference(&texts).is_empty() {
-                new.held_back = None;
-            } else if self.options.accept_changes {
+            if self.options.accept_changes {
                 new.texts = texts;
-            } else if record.refused.as_ref() != Some(&texts.hash()) {
-                let known = record.held_back.as_ref().is_some_and(|held| held.texts == texts);
-                if !known {
-                    self.router.journal().audit(AuditEvent {
-                        what: "plugin.held_back",
-                        who: "its source".into(),
-                        subject: identifier.into(),
-                        detail: "it has changed, and the change waits to be accepted".into(),
-                    });
-                    new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
-                }
+                new.held_back = None;
+            } else if record.difference(&texts).is_empty() || record.refused.as_ref() == Some(&texts.hash()) {
+                new.held_back = None;
+            } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
+                self.router.journal().audit(AuditEvent {
+                    what: "plugin.held_back",
+                    who: "its source".into(),
+                    subject: identifier.into(),
+                    detail: "it has changed, and the change waits to be accepted".into(),
+                });
+                new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
             }
         }
         let changed = new.texts != record.texts;
@@ -374,8 +410,7 @@ impl Plugins {
 
     /// Changes a record, on disk first, and puts the plugin in its place as it now is.
     async fn change(&self, identifier: &str, change: impl FnOnce(&mut Record)) -> Result<View, ChangeError> {
-        let record = self.entries().get(identifier).map(|entry| entry.record.clone());
-        let mut record = record.ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
+        let mut record = self.record(identifier)?;
         change(&mut record);
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
         self.keep(identifier, &record).await?;

@@ -107,13 +107,26 @@ fn masked(value: &Value, schema: Option<&Value>) -> Value {
 fn secrets(value: &Value, schema: Option<&Value>, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) if schema.is_some_and(|schema| !is_secret(schema)) => {
-            fields.iter().for_each(|(name, value)| secrets(value, below(schema, name), found));
+            for (name, value) in fields {
+                secrets(value, below(schema, name), found);
+            }
         }
         Value::Array(items) if schema.is_some_and(|schema| !is_secret(schema)) => {
-            items.iter().for_each(|item| secrets(item, schema.and_then(|schema| schema.get("items")), found));
+            let items_schema = schema.and_then(|schema| schema.get("items"));
+            for item in items {
+                secrets(item, items_schema, found);
+            }
         }
-        Value::Object(fields) => fields.values().for_each(|value| secrets(value, None, found)),
-        Value::Array(items) => items.iter().for_each(|item| secrets(item, None, found)),
+        Value::Object(fields) => {
+            for value in fields.values() {
+                secrets(value, None, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                secrets(item, None, found);
+            }
+        }
         // Shorter ones are found everywhere, and cannot be much of a secret.
         Value::String(text) if text.len() >= 4 && schema.is_none_or(is_secret) => found.push(text.clone()),
         _ => {}

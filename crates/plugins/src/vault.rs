@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
@@ -80,8 +82,7 @@ fn cipher(key: &str) -> XChaCha20Poly1305 {
 
 /// A new key, which is on disk before anything is sealed with it.
 fn write_key(file: &Path) -> std::io::Result<String> {
-    let bytes: [u8; 32] = rand::random();
-    let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let draft = file.with_extension("new");
     let _ = fs::remove_file(&draft);
     let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;

@@ -135,11 +135,8 @@ async fn respond(State((answer, asked)): State<(Answering, Asked)>, request: Req
         }
         PluginAnswer::Silence => std::future::pending().await,
         PluginAnswer::Endless => {
-            let chunk = Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 4_096]));
-            Body::from_stream(futures_util::stream::repeat_with(move || {
-                chunk.as_ref().map(Bytes::clone).map_err(|_| std::io::Error::other(""))
-            }))
-            .into_response()
+            let chunks = std::iter::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4_096])));
+            Body::from_stream(futures_util::stream::iter(chunks)).into_response()
         }
     }
 }

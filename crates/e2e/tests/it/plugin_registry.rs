@@ -148,8 +148,13 @@ async fn a_change_is_held_back_until_it_is_accepted() {
     cli(&at, &["plugin", "refuse", "weather"], 0).await;
     cli(&at, &["plugin", "accept", "weather"], 1).await;
     assert!(cli(&at, &["plugin", "refresh", "weather"], 0).await.contains("nothing is held back"), "it was refused");
+    change("/between", "Runs in between.");
+    cli(&at, &["plugin", "refresh", "weather"], 0).await;
+    let seen = operator.get("/v1/plugins/weather").await.body["held_back"]["hash"].clone();
     change("/newer", "Runs better.");
     cli(&at, &["plugin", "refresh", "weather"], 0).await;
+    let stale = operator.post("/v1/plugins/weather/accept", &json!({ "hash": seen })).await;
+    stale.assert_problem(409, "conflict");
     cli(&at, &["plugin", "accept", "weather"], 0).await;
     assert_eq!(ran().await, "/newer");
     assert!(operator.get("/v1/tools").await.body["tools"].to_string().contains("Runs better."));

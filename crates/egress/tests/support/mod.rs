@@ -31,7 +31,9 @@ pub(crate) fn rule_for_tests(address: IpAddr) -> bool {
 
 /// What each name leads to, at each time that it is asked; the last answer stays.
 #[derive(Clone)]
-pub(crate) struct Names(Arc<Mutex<HashMap<String, (usize, Vec<Vec<IpAddr>>)>>>);
+pub(crate) struct Names(Arc<Mutex<HashMap<String, (usize, Answers)>>>);
+
+type Answers = Vec<Vec<IpAddr>>;
 
 impl Names {
     pub(crate) fn new(names: &[(&str, &[&[&str]])]) -> Self {

@@ -77,7 +77,15 @@ pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), F
         PluginCommand::Remove { id } => (client.request(Method::DELETE, &at(&id, "")), format!("removed {id}")),
         PluginCommand::Enable { id } => (post(&id, "/enable"), format!("enabled {id}")),
         PluginCommand::Disable { id } => (post(&id, "/disable"), format!("disabled {id}")),
-        PluginCommand::Accept { id } => (post(&id, "/accept"), format!("accepted what has changed of {id}")),
+        PluginCommand::Accept { id } => {
+            // What is accepted is what is shown here, and nothing that comes in between.
+            let (plugin, _): (Value, _) = client.get(&at(&id, "")).await?;
+            if !global.json {
+                differences(&plugin["held_back"])?;
+            }
+            let seen = json!({ "hash": plugin["held_back"]["hash"] });
+            (post(&id, "/accept").json(&seen), format!("accepted what has changed of {id}"))
+        }
         PluginCommand::Refuse { id } => (post(&id, "/refuse"), format!("refused what has changed of {id}")),
     };
     let raw = client.send(request).await?.text().await.unwrap_or_default();
@@ -185,6 +193,11 @@ fn changes(raw: &str, id: &str) -> Result<(), Failure> {
         return line("nothing is held back");
     }
     line(&format!("held back since {}:", clock(held["at_ms"].as_i64().unwrap_or(0))))?;
+    differences(held)?;
+    line(&format!("take it with: switchboard plugin accept {id}   or leave it with: switchboard plugin refuse {id}"))
+}
+
+fn differences(held: &Value) -> Result<(), Failure> {
     for change in held["changes"].as_array().into_iter().flatten() {
         let part = |key: &str| change[key].as_str().map(|text| crate::redact::printable(text).into_owned());
         line(&format!("  {}", part("path").unwrap_or_default()))?;
@@ -194,7 +207,7 @@ fn changes(raw: &str, id: &str) -> Result<(), Failure> {
             }
         }
     }
-    line(&format!("take it with: switchboard plugin accept {id}   or leave it with: switchboard plugin refuse {id}"))
+    Ok(())
 }
 
 async fn check(global: &Global, client: &Client, source: &str) -> Result<(), Failure> {

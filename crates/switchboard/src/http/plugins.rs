@@ -7,7 +7,7 @@ use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Role};
 use sa_plugins::manifest::{Kind, Meta, Problem as Mistake, Ui};
 use sa_plugins::settings::{SHARED, SettingsError};
-use sa_plugins::{Addition, Change, ChangeError, SettingsView, View};
+use sa_plugins::{Addition, Change, ChangeError, HeldBackView, SettingsView, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -88,6 +88,8 @@ pub(crate) struct Managed {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct HeldBackDoc {
     at_ms: i64,
+    /// To accept this, and nothing that came after it.
+    hash: String,
     #[schema(value_type = Vec<Object>)]
     changes: Vec<Change>,
 }
@@ -122,6 +124,13 @@ pub(crate) struct CheckDoc {
     /// `severity`, `line`, `path` and `message`, in the order of their lines.
     #[schema(value_type = Vec<Object>)]
     problems: Vec<Mistake>,
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AcceptBody {
+    /// The `hash` of the change that was seen; a newer one is then not accepted.
+    hash: Option<String>,
 }
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -186,7 +195,7 @@ impl PluginDoc {
                 allowed.is_empty() || allowed.iter().any(|pattern| pattern.matches(name))
             })
         });
-        let held_back = held_back.map(|(at_ms, changes)| HeldBackDoc { at_ms, changes });
+        let held_back = held_back.map(|HeldBackView { at_ms, hash, changes }| HeldBackDoc { at_ms, hash, changes });
         let managed = Managed { source, origins, added_ms, fetched_ms, held_back, last_error };
         Self {
             identifier: manifest.identifier,
@@ -210,7 +219,7 @@ impl From<ChangeError> for Problem {
             }
             ChangeError::NoSource(_) | ChangeError::Full => Self::bad_request(detail),
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
-            ChangeError::NothingHeldBack(_) => Self::new(409, "conflict", detail),
+            ChangeError::NothingHeldBack(_) | ChangeError::Moved(_) => Self::new(409, "conflict", detail),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard plugin list shows all"),
             ChangeError::Fetch(_) => Self::new(502, "failed", detail).hint(
                 "is the address right? for a server on a private network, add its host:port to plugins.allow_private",
@@ -357,14 +366,17 @@ pub(crate) async fn refresh(
 
 /// Accepts the change that is held back.
 #[utoipa::path(post, path = "/v1/plugins/{id}/accept", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
+    request_body = AcceptBody,
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn accept(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
+    Payload(body): Payload,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    let view = app.plugins.accept(&id).await?;
+    let seen: AcceptBody = if body.is_empty() { AcceptBody::default() } else { parse(&body)? };
+    let view = app.plugins.accept(&id, seen.hash.as_deref()).await?;
     Ok(changed(&app, &identity, "plugin.accepted", view))
 }
 
