@@ -2,6 +2,8 @@
 //!
 //! The call itself goes through the router like every other: policy, schema, limits, deadline and record are there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sa_core::{CallError, CallErrorKind, CallId, CallRequest, ProviderId, RawJson, TraceContext, View};
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
@@ -62,7 +64,9 @@ impl Plugins {
         })?;
         let settings = asked.settings.map(parse_header).transpose();
         let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
-        let found = self.find(&payload).await?;
+        let refused = |error: CallError| (error_type(&error), message(&error));
+        self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
+        let found = self.find(&payload, &asked.view.principal.id).await?;
         let own = function(&found, &payload.api_name)?;
         let arguments = payload.arguments_text().map_err(|error| error.to_string());
         let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| error.to_string()));
@@ -103,7 +107,7 @@ impl Plugins {
     }
 
     /// The plugin that is meant: one that was added, one that the host has brought along, or one of an index.
-    async fn find(&self, payload: &PluginRequestPayload<'_>) -> Result<Found, Refusal> {
+    async fn find(&self, payload: &PluginRequestPayload<'_>, asker: &Arc<str>) -> Result<Found, Refusal> {
         let identifier = payload.identifier.as_str();
         let added = self.entries().get(identifier).map(|entry| (entry.plugin.clone(), entry.record.enabled));
         match added {
@@ -114,9 +118,17 @@ impl Plugins {
             }
             None => {}
         }
+        // What is not here is fetched, and nobody may have that done without end.
+        self.shared.rate.check(asker, "that was not added").map_err(|fault| (fault.error_type, fault.body))?;
         let inline = payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
         if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
-            return self.brought(text, None, identifier).await;
+            let from = format!("inline:{identifier}:{}", blake3::hash(text.as_bytes()));
+            if let Some(found) = self.transients.fetched(&from) {
+                return Ok(found);
+            }
+            let found = self.brought(text, None, identifier).await?;
+            self.transients.remember(&from, &found);
+            return Ok(found);
         }
         let named = payload.index_url.as_deref().filter(|url| !url.is_empty());
         let indexes: Vec<String> = match named {
@@ -148,7 +160,7 @@ impl Plugins {
             .map_err(|_| refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL"))?;
         let found = self.look_up(&index, identifier).await;
         let url = found.map_err(|(error_type, why)| refusal(error_type, why))?;
-        if let Some(found) = self.transients.fetched(&url) {
+        if let Some(found) = self.transients.fetched(url.as_str()) {
             return Ok(found);
         }
         let fetched = self.fetch(&url, &Validators::default(), manifest::MAX_MANIFEST).await;
@@ -161,7 +173,7 @@ impl Plugins {
             }
         };
         let found = self.brought(&text, Some(&url), identifier).await?;
-        self.transients.remember(&url, &found);
+        self.transients.remember(url.as_str(), &found);
         Ok(found)
     }
 

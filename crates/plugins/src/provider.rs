@@ -43,7 +43,7 @@ impl Rate {
         Self { limiter: RateLimiter::keyed(Quota::per_second(per_second)), per_second }
     }
 
-    fn check(&self, principal: &Arc<str>, plugin: &str) -> Result<(), Fault> {
+    pub(crate) fn check(&self, principal: &Arc<str>, plugin: &str) -> Result<(), Fault> {
         self.limiter.check_key(&(Arc::clone(principal), plugin.into())).map_err(|_| {
             let message = format!("more than {} calls of the plugin \"{plugin}\" within a second", self.per_second);
             let error = CallError::new(CallErrorKind::Overloaded, message);

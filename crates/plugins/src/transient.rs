@@ -31,7 +31,7 @@ pub(crate) struct Found {
 #[derive(Default)]
 pub(crate) struct Transients {
     known: Mutex<HashMap<String, Transient>>,
-    /// Manifests that an index led to, by their addresses.
+    /// By the address that an index led to, or by what a host has brought along.
     fetched: Mutex<HashMap<String, (Instant, Found)>>,
 }
 
@@ -55,10 +55,10 @@ impl Transients {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (at, _)| at.elapsed() < FRESH);
     }
 
-    /// One that an index led to a moment ago.
-    pub(crate) fn fetched(&self, url: &Url) -> Option<Found> {
+    /// One that was made ready a moment ago.
+    pub(crate) fn fetched(&self, from: &str) -> Option<Found> {
         let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = fetched.get(url.as_str()).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, found)| found.clone());
+        let found = fetched.get(from).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, found)| found.clone());
         let key = found.as_ref()?.scope.as_ref();
         // It may have made room for others meanwhile.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,12 +66,12 @@ impl Transients {
         found.filter(|_| there)
     }
 
-    pub(crate) fn remember(&self, url: &Url, found: &Found) {
+    pub(crate) fn remember(&self, from: &str, found: &Found) {
         let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
         if fetched.len() >= MAX_TRANSIENTS {
             fetched.clear();
         }
-        fetched.insert(url.to_string(), (Instant::now(), found.clone()));
+        fetched.insert(from.to_owned(), (Instant::now(), found.clone()));
     }
 }
 
