@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::plugin_calls::gateway;
 
-const PETS: &str = r#"
+const PETS: &str = r"
 openapi: 3.0.3
 info: { title: Pet Store, description: Pets. }
 servers: [{ url: /v1 }]
@@ -33,7 +33,7 @@ paths:
       requestBody:
         required: true
         content: { application/json: { schema: { type: object, required: [name], properties: { name: { type: string } } } } }
-"#;
+";
 
 /// A server of pets, with a document that can be changed.
 async fn pets() -> (PluginServer, Arc<Mutex<String>>) {

@@ -101,7 +101,7 @@ async fn a_secret_setting_is_nowhere() {
     // A server that tells everybody everything it was told.
     let server = PluginServer::start(|request| {
         let seen = format!("{:?}", request.headers.get("sperax-plugin-settings"));
-        let key = seen.contains(CANARY).then_some(CANARY).unwrap_or("none");
+        let key = if seen.contains(CANARY) { CANARY } else { "none" };
         match request.path.as_str() {
             "/refuse" => PluginAnswer::text(400, "text/plain", &format!("bad key {key}")),
             _ => PluginAnswer::json(&json!({ "your key": key })),
