@@ -9,13 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 43] = [
+const COMMANDS: [&[&str]; 44] = [
     &[],
     &["up"],
     &["serve"],
     &["status"],
     &["tools"],
     &["call"],
+    &["chat"],
     &["nodes"],
     &["nodes", "probe"],
     &["node"],
