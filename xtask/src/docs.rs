@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 32] = [
+const COMMANDS: [&[&str]; 44] = [
     &[],
     &["up"],
     &["serve"],
@@ -34,6 +34,18 @@ const COMMANDS: [&[&str]; 32] = [
     &["upstream", "list"],
     &["upstream", "remove"],
     &["upstream", "restart"],
+    &["plugin"],
+    &["plugin", "add"],
+    &["plugin", "list"],
+    &["plugin", "show"],
+    &["plugin", "remove"],
+    &["plugin", "enable"],
+    &["plugin", "disable"],
+    &["plugin", "check"],
+    &["plugin", "refresh"],
+    &["plugin", "accept"],
+    &["plugin", "refuse"],
+    &["plugin", "settings"],
     &["calls"],
     &["tail"],
     &["audit"],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 23] = [
+const SEES: [(&str, &[&str]); 25] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -19,6 +19,8 @@ const SEES: [(&str, &[&str]); 23] = [
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
+    ("sa-egress", &[]),
+    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol"]),
     ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
@@ -34,6 +36,7 @@ const SEES: [(&str, &[&str]); 23] = [
             "sa-node",
             "sa-node-sdk",
             "sa-nodes",
+            "sa-plugins",
             "sa-protocol",
             "sa-relay",
             "sa-socket",

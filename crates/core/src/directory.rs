@@ -154,6 +154,11 @@ impl Directory {
         self.read(|index| index.members(kind))
     }
 
+    /// What a provider's tool is exposed as, by the provider's own name for it.
+    pub fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+        self.read(|index| index.exposed_name(id, own))
+    }
+
     /// The documents and prompts of the providers that are here, by the providers' ids.
     pub fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
         self.read(|index| index.documents(view))

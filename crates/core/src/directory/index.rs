@@ -173,6 +173,13 @@ impl Index {
         self.members.get(id)
     }
 
+    pub(super) fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+        let member = self.members.get(id)?;
+        let scope = self.scopes.get(&member.scope)?;
+        let of_own = |name: &&Arc<str>| scope.exposed.get(*name).is_some_and(|listed| &*listed.tool.name == own);
+        member.exposed.iter().find(of_own).cloned()
+    }
+
     /// Returns the new registration's generation.
     pub(super) fn admit(
         &mut self,

@@ -11,6 +11,7 @@ mod lists;
 mod mcp;
 mod node;
 mod output;
+mod plugin;
 mod relay;
 mod run;
 mod sessions;
@@ -91,6 +92,9 @@ enum Command {
     /// Upstream MCP servers, whose tools are offered here.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
+    /// Plugins: HTTP servers with a manifest, whose functions are tools here.
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
     /// Channels: who is there, what they say, what they can do.
     #[command(subcommand)]
     Channel(channel::ChannelCommand),
@@ -177,6 +181,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Chat(args) => block_on(chat::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
         Command::Upstream(command) => block_on(upstream::run(global, command)),
+        Command::Plugin(command) => block_on(plugin::run(global, command)),
         Command::Channel(command) => block_on(channel::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),

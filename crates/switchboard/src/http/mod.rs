@@ -16,6 +16,8 @@ mod invoke;
 mod mcp;
 mod nodes;
 mod openapi;
+mod plugin_gateway;
+mod plugins;
 mod problem;
 mod sessions;
 mod skills;
@@ -68,7 +70,7 @@ impl FrontDoor {
 }
 
 fn routes(gateway: App) -> Router {
-    Router::new()
+    plugin_gateway::routes()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}/call", post(tools::call))
         .route("/v1/tools/invoke", post(invoke::invoke))
@@ -82,6 +84,18 @@ fn routes(gateway: App) -> Router {
         .route("/v1/upstream", get(upstream::list).post(upstream::add))
         .route("/v1/upstream/{name}", delete(upstream::remove))
         .route("/v1/upstream/{name}/restart", post(upstream::restart))
+        .route("/v1/plugins", get(plugins::list).post(plugins::add))
+        .route("/v1/plugins/check", post(plugins::check))
+        .route("/v1/plugins/{id}", get(plugins::show).delete(plugins::remove))
+        .route("/v1/plugins/{id}/enable", post(plugins::enable))
+        .route("/v1/plugins/{id}/disable", post(plugins::disable))
+        .route("/v1/plugins/{id}/refresh", post(plugins::refresh))
+        .route("/v1/plugins/{id}/accept", post(plugins::accept))
+        .route("/v1/plugins/{id}/refuse", post(plugins::refuse))
+        .route(
+            "/v1/plugins/{id}/settings",
+            get(plugins::settings).put(plugins::store_settings).delete(plugins::delete_settings),
+        )
         .route("/v1/sessions", get(sessions::list).post(sessions::message))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::end))
         .route("/v1/sessions/{id}/events", get(sessions::events))
