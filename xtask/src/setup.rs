@@ -10,7 +10,7 @@ use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 8] = [
+const TESTS: [(&str, &str); 9] = [
     ("curl", "curl"),
     ("unshare", "util-linux"),
     ("openssl", "openssl"),
@@ -19,6 +19,7 @@ const TESTS: [(&str, &str); 8] = [
     ("python3", "python3-venv"),
     ("bwrap", "bubblewrap"),
     ("node", "nodejs"),
+    ("chromium", "chromium"),
 ];
 
 pub(crate) fn compiler() -> Result<()> {

@@ -24,6 +24,7 @@ use crate::config::{Config, millis};
 use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
+use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
 
@@ -45,6 +46,8 @@ pub struct Gateway {
     /// Absent when the configuration has no use for them.
     pub sessions: Option<Arc<Sessions>>,
     pub channels: Arc<Channels>,
+    /// What signs people in to the console.
+    pub sign_in: SignInCodes,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -126,6 +129,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         upstreams,
         sessions,
         channels,
+        sign_in: SignInCodes::default(),
         closing,
         housekeeping,
     };

@@ -7,12 +7,14 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use sa_core::clock;
 use sa_core::store::Log as _;
 use serde::Serialize;
 
 use super::front::operator_only;
 use super::{App, Problem};
 use crate::journal::CALLS;
+use crate::recent::{self, Point};
 use crate::tokens::Identity;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
@@ -79,6 +81,29 @@ pub(crate) async fn status(
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
     }))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Stats {
+    /// The gateway's clock, in milliseconds since 1970.
+    now_ms: i64,
+    /// How many seconds back it looks.
+    window_s: i64,
+    running_calls: usize,
+    /// Seconds in which calls ended, oldest first; those without any are left out.
+    seconds: Vec<Point>,
+}
+
+/// The calls of the last five minutes, second by second.
+#[utoipa::path(get, path = "/v1/stats", tag = "health", responses((status = 200, body = Stats), (status = 403, body = Problem)))]
+pub(crate) async fn stats(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Json<Stats>, Problem> {
+    operator_only(&identity)?;
+    let now_ms = clock::now_ms();
+    let seconds = app.journal.recent().points(now_ms);
+    Ok(Json(Stats { now_ms, window_s: recent::SECONDS, running_calls: app.router.running_count(), seconds }))
 }
 
 /// Numbers in the Prometheus text format.
