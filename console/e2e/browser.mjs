@@ -47,15 +47,18 @@ export async function browse(script) {
 
 /** For working on the console: its files as they are on the disk, under the rules of the gateway that runs. */
 async function fromDisk(page, dist) {
-  await page.route("**/console/**", async (route) => {
-    const path = new URL(route.request().url()).pathname.replace("/console/", "") || "index.html";
-    const type = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" }[
-      path.split(".").pop()
-    ];
-    const policy = path === "index.html" ? (await route.fetch()).headers()["content-security-policy"] : undefined;
-    const headers = { "content-type": type, ...(policy ? { "content-security-policy": policy } : {}) };
-    await route.fulfill({ headers, body: readFileSync(`${dist}/${path}`) });
-  });
+  await page.route(
+    (url) => url.pathname.startsWith("/console/"),
+    async (route) => {
+      const path = new URL(route.request().url()).pathname.replace("/console/", "") || "index.html";
+      const type = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" }[
+        path.split(".").pop()
+      ];
+      const policy = path === "index.html" ? (await route.fetch()).headers()["content-security-policy"] : undefined;
+      const headers = { "content-type": type, ...(policy ? { "content-security-policy": policy } : {}) };
+      await route.fulfill({ headers, body: readFileSync(`${dist}/${path}`) });
+    },
+  );
 }
 
 /** Signs in with the operator's token, as somebody who pastes it. */

@@ -11,6 +11,8 @@ const out = resolve(process.argv[3] ?? "docs/screenshots");
 mkdirSync(out, { recursive: true });
 const home = mkdtempSync(join(tmpdir(), "console-"));
 const started = [];
+/** One page alone, while it is worked on. */
+const only = process.argv[4];
 
 /** Starts a program and waits for a line of its output. */
 function start(args, wanted) {
@@ -74,7 +76,7 @@ try {
   });
   await ask("/v1/upstream", { method: "POST", body: { name: "weather", url: "http://127.0.0.1:9/mcp" } });
   await call("laptop__Bash", { command: "sleep 600", background: true });
-  for (let second = 0; second < 14; second++) {
+  for (let second = 0; second < (only ? 3 : 14); second++) {
     for (let at = 0; at < 3 + ((second * 7) % 9); at++) await call("demo_echo", { text: `message ${second}.${at}` });
     await call("laptop__Bash", { command: "ls -la" });
     await call("laptop__Glob", { pattern: "**/*.md" });
@@ -93,7 +95,6 @@ try {
       await page.context().close();
     }
   };
-  const only = process.argv[4];
   const want = (name) => !only || name.includes(only);
   await browse(async (open) => {
     if (want("sign-in"))
@@ -114,10 +115,10 @@ try {
     if (want("calls"))
       await shoot(open, "calls", async (page) => {
         await visit(page, "calls");
-        await page.getByRole("option").nth(4).click();
+        await page.locator(".item").nth(4).click();
       });
-    for (const name of ["nodes", "upstream"]) if (want(name)) await shoot(open, name, (page) => visit(page, name));
-    if (want("nodes-background"))
+    if (want("upstream")) await shoot(open, "upstream", (page) => visit(page, "upstream"));
+    if (want("nodes"))
       await shoot(open, "nodes", async (page) => {
         await visit(page, "nodes");
         await page.getByRole("button", { name: "Look" }).click();
@@ -126,7 +127,7 @@ try {
     if (want("sessions"))
       await shoot(open, "sessions", async (page) => {
         await visit(page, "sessions");
-        await page.getByRole("option").first().click();
+        await page.locator(".item").first().click();
       });
     if (want("channels")) await shoot(open, "channels", (page) => visit(page, "channels/releases"));
     if (want("narrow")) {

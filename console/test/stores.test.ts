@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { CallList, MAX_CALLS, matches } from "../src/data/calls";
 import { createResource } from "../src/data/resource";
-import { buckets, windowOf } from "../src/data/stats";
+import { filled } from "../src/data/stats";
 import type { Call } from "../src/data/types";
 import { isMasked, waterfall } from "../src/data/waterfall";
 import { EventReader } from "../src/lib/sse";
@@ -91,19 +91,16 @@ describe("calls", () => {
   });
 });
 
-test("seconds become steps, with the quiet ones", () => {
-  const second = (at_s: number, calls: number) => ({ at_s, calls, errors: 1, p50_us: 10 * at_s, p95_us: 100 });
-  const points = buckets(
-    { now_ms: 20_900, window_s: 20, running_calls: 0, seconds: [second(4, 1), second(10, 1), second(11, 3)] },
-    5,
-  );
-  expect(points.map(({ at_s, calls }) => [at_s, calls])).toEqual([
+test("a curve has the quiet steps as well", () => {
+  const point = (at_s: number, calls: number) => ({ at_s, calls, errors: 0, p50_us: 1, p95_us: 2 });
+  const steps = [point(0, 9), point(10, 4)];
+  const curve = filled({ now_ms: 20_900, window_s: 20, running_calls: 0, step_s: 5, steps, all: point(0, 13) });
+  expect(curve.map(({ at_s, calls }) => [at_s, calls])).toEqual([
     [5, 0],
     [10, 4],
     [15, 0],
     [20, 0],
   ]);
-  expect(windowOf(points)).toMatchObject({ calls: 4, errors: 2, p50_us: 107.5 });
 });
 
 describe("server-sent events", () => {

@@ -11,7 +11,7 @@ import type { AgentSession, AuditEvent, Call, Channel, Node, NodeEvent, Stats, S
 export const connection = createStore<"connecting" | "live" | "lost">("connecting");
 
 export const status = createResource(() => api<Status>("/v1/status"), 5_000);
-export const stats = createResource(() => api<Stats>("/v1/stats"), 1_000);
+export const stats = createResource(() => api<Stats>("/v1/stats?step=5"), 1_000);
 export const tools = createResource(allTools, 30_000);
 export const nodes = createResource(async () => (await api<{ nodes: Node[] }>("/v1/nodes")).nodes, 5_000);
 export const upstreams = createResource(

@@ -80,11 +80,22 @@ export interface Status {
   lost_records: number;
 }
 
+export interface Point {
+  at_s: number;
+  calls: number;
+  errors: number;
+  p50_us: number;
+  p95_us: number;
+}
+
 export interface Stats {
   now_ms: number;
   window_s: number;
   running_calls: number;
-  seconds: { at_s: number; calls: number; errors: number; p50_us: number; p95_us: number }[];
+  step_s: number;
+  /** Those in which calls ended, oldest first. */
+  steps: Point[];
+  all: Point;
 }
 
 export interface Upstream {

@@ -90,30 +90,18 @@ export function CallsPage() {
               <Nothing filtered={filtered} onClear={() => setFilter({ text: "", outcome: "", surface: "" })} />
             </div>
           ) : (
-            <>
-              <div className="call-row call-head" aria-hidden="true">
-                <span className="when">Time</span>
-                <span>Tool</span>
-                <span className="who">Caller</span>
-                <span className="where">Provider</span>
-                <span>Outcome</span>
-                <span className="took">Took</span>
-                <span className="track" style={{ height: "auto" }}>
-                  {frame.span > 0 ? `Timing over ${duration(frame.span * 1_000)}` : "Timing"}
-                </span>
-              </div>
-              <VirtualList
-                label="Calls"
-                items={found}
-                keyOf={keyOf}
-                height={ROW}
-                chosen={item}
-                onChoose={({ id }) => go("calls", id)}
-                onEnd={onEnd}
-                onRange={onRange}
-                render={(call) => <CallRow call={call} frame={frame} />}
-              />
-            </>
+            <VirtualList
+              label="Calls"
+              items={found}
+              keyOf={keyOf}
+              height={ROW}
+              chosen={item}
+              onChoose={({ id }) => go("calls", id)}
+              onEnd={onEnd}
+              onRange={onRange}
+              header={<CallHeader span={frame.span} />}
+              render={(call) => <CallRow call={call} frame={frame} />}
+            />
           )}
         </div>
         {item && (
@@ -143,6 +131,20 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
         <a href={href("tools")}>Try a tool</a>, or let an agent call one: it appears here as it happens.
       </p>
     </Empty>
+  );
+}
+
+function CallHeader({ span }: { span: number }) {
+  return (
+    <div className="call-row call-head">
+      <span className="when">Time</span>
+      <span>Tool</span>
+      <span className="who">Caller</span>
+      <span className="where">Provider</span>
+      <span>Outcome</span>
+      <span className="took">Took</span>
+      <span className="timing clip">{span > 0 ? `Within ${duration(span * 1_000)}` : "Timing"}</span>
+    </div>
   );
 }
 

@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import { callList, outcomeOf } from "../data/calls";
 import { audit, channels, nodes, sessions, stats, status, tools, upstreams } from "../data/live";
 import { useResource } from "../data/resource";
-import { buckets, windowOf } from "../data/stats";
+import { filled } from "../data/stats";
 import type { Call } from "../data/types";
 import { clock, count, duration, moment, plural, rate, span } from "../lib/format";
 import { href } from "../lib/route";
@@ -32,17 +32,17 @@ export function OverviewPage() {
         )}
         <Tiles />
         <div className="columns">
-          <Connected />
+          <div className="stack">
+            <Connected />
+            <Happened />
+          </div>
           <LatestCalls />
         </div>
-        <div className="columns">
-          <Happened />
-          {known && !empty && (
-            <Panel title="Connect more">
-              <NextSteps />
-            </Panel>
-          )}
-        </div>
+        {known && !empty && (
+          <Panel title="Connect more">
+            <NextSteps />
+          </Panel>
+        )}
       </div>
     </>
   );
@@ -52,8 +52,8 @@ const STEP_S = 5;
 
 function Tiles() {
   const { data } = useResource(stats);
-  const points = useMemo(() => (data ? buckets(data, STEP_S) : []), [data]);
-  const all = useMemo(() => windowOf(points), [points]);
+  const points = useMemo(() => (data ? filled(data) : []), [data]);
+  const all = data?.all ?? { calls: 0, errors: 0, p50_us: 0, p95_us: 0 };
   const lately = points.slice(-2);
   const perSecond = lately.reduce((sum, point) => sum + point.calls, 0) / (STEP_S * Math.max(1, lately.length));
   const when = (at: number | undefined) =>
@@ -83,6 +83,7 @@ function Tiles() {
       </Tile>
       <Tile title="Latency" value={all.calls > 0 ? duration(all.p50_us) : "–"} unit={all.calls > 0 ? "median" : ""}>
         <Chart
+          log
           label={`Latency over the last five minutes: median ${duration(all.p50_us)}, 95 of 100 below ${duration(all.p95_us)}`}
           series={[
             { kind: "second", values: points.map((point) => point.p95_us) },
@@ -137,7 +138,9 @@ function Connected() {
     <Panel title="What is connected" more={offered && <a href={href("tools")}>{plural(offered.length, "tool")}</a>}>
       <ul className="connected">
         <li>
-          <a href={href("nodes")}>Nodes</a>
+          <a className="plain" href={href("nodes")}>
+            Nodes
+          </a>
           <span className="row">
             {node?.slice(0, 8).map(({ id, online }) => (
               <State key={id} mood={online ? "good" : "off"}>
@@ -149,7 +152,9 @@ function Connected() {
           </span>
         </li>
         <li>
-          <a href={href("upstream")}>MCP servers</a>
+          <a className="plain" href={href("upstream")}>
+            MCP servers
+          </a>
           <span className="row">
             {servers?.slice(0, 8).map(({ name, state }) => (
               <State key={name} mood={UPSTREAM_MOOD[state] ?? "plain"}>
@@ -161,7 +166,9 @@ function Connected() {
           </span>
         </li>
         <li>
-          <a href={href("sessions")}>Sessions</a>
+          <a className="plain" href={href("sessions")}>
+            Sessions
+          </a>
           <span>
             {work === null ? (
               <span className="soft">turned off</span>
@@ -172,7 +179,9 @@ function Connected() {
           </span>
         </li>
         <li>
-          <a href={href("channels")}>Channels</a>
+          <a className="plain" href={href("channels")}>
+            Channels
+          </a>
           <span>
             {rooms &&
               (rooms.length > 0 ? (
@@ -210,10 +219,10 @@ function LatestCalls() {
   return (
     <Panel title="Latest calls" more={<a href={href("calls")}>All</a>}>
       <ul className="lines">
-        {calls.slice(0, 7).map((call) => (
+        {calls.slice(0, 14).map((call) => (
           <li key={call.id}>
             <span className="soft num">{clock(call.at_ms)}</span>
-            <a className="clip mono grow" href={href("calls", call.id)}>
+            <a className="clip mono grow plain" href={href("calls", call.id)}>
               <Line text={call.tool} />
             </a>
             <State mood={moodOf(call)}>{outcomeOf(call).replaceAll("_", " ")}</State>
@@ -237,11 +246,11 @@ function Happened() {
   return (
     <Panel title="What happened">
       <ul className="lines">
-        {data?.slice(0, 8).map((event) => (
+        {data?.slice(0, 6).map((event) => (
           <li key={`${event.at_ms} ${event.what} ${event.subject}`}>
             <span className="soft num">{moment(event.at_ms)}</span>
-            <span className="grow break">
-              {event.what.replaceAll(/[._]/g, " ")} {event.subject && <code className="break">{event.subject}</code>}{" "}
+            <span className="grow clip">
+              {event.what.replaceAll(/[._]/g, " ")} {event.subject && <code>{event.subject}</code>}{" "}
               <span className="soft">{event.detail}</span>
             </span>
           </li>

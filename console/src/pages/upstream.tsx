@@ -105,7 +105,7 @@ function Add() {
   };
   return (
     <Panel title="Add a server">
-      <form className="stack" onSubmit={submit}>
+      <form className="stack narrow-form" onSubmit={submit}>
         <div className="field">
           <label htmlFor="name">Name</label>
           <input

@@ -16,16 +16,20 @@ export function Chart({
   series,
   label,
   describe,
+  log = false,
 }: {
   series: Series[];
   label: string;
   describe: (at: number | undefined) => [string, string];
+  /** For values that differ by orders of magnitude. */
+  log?: boolean;
 }) {
   const [at, setAt] = useState<number>();
   const length = Math.max(2, ...series.map(({ values }) => values.length));
   const top = Math.max(...series.flatMap(({ values }) => values), 0) || 1;
   const x = (index: number) => (index / (length - 1)) * WIDTH;
-  const y = (value: number) => HEIGHT - (value / top) * (HEIGHT - 2);
+  const scaled = (value: number) => (log ? Math.log10(1 + value) / Math.log10(1 + top) : value / top);
+  const y = (value: number) => HEIGHT - scaled(value) * (HEIGHT - 2);
   const point = (event: PointerEvent<SVGSVGElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
     setAt(Math.min(length - 1, Math.max(0, Math.round(((event.clientX - box.left) / box.width) * (length - 1)))));

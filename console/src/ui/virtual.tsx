@@ -8,6 +8,8 @@ interface Props<T> {
   chosen?: string | undefined;
   onChoose: (item: T) => void;
   render: (item: T) => ReactNode;
+  /** Stays above the rows. */
+  header?: ReactNode;
   /** The last rows are in sight. */
   onEnd?: () => void;
   /** Which rows are drawn, for what depends on them. */
@@ -20,7 +22,7 @@ const SPARE = 6;
  * A list of any length, of which only the rows in sight are drawn. New rows at the top do not move what somebody is reading; whoever
  * is at the top stays there.
  */
-export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, render, onEnd, onRange }: Props<T>) {
+export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, render, onEnd, onRange, header }: Props<T>) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -32,7 +34,7 @@ export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, 
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const measure = () => setRoom(element.clientHeight);
+    const measure = () => setRoom(element.clientHeight - headHeight(element));
     measure();
     const watcher = new ResizeObserver(measure);
     watcher.observe(element);
@@ -70,8 +72,7 @@ export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, 
     setActiveKey(keyOf(item));
     const y = index * height;
     if (y < element.scrollTop) element.scrollTop = y;
-    else if (y + height > element.scrollTop + element.clientHeight)
-      element.scrollTop = y + height - element.clientHeight;
+    else if (y + height > element.scrollTop + room) element.scrollTop = y + height - room;
   };
   const key = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(room / height) - 1);
@@ -101,7 +102,12 @@ export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, 
       onKeyDown={key}
       onFocus={() => active < 0 && items.length > 0 && show(Math.ceil(top / height))}
     >
-      <div style={{ height: items.length * height }} role="presentation">
+      {header && (
+        <div className="list-head" aria-hidden="true">
+          {header}
+        </div>
+      )}
+      <div className="rows" style={{ height: items.length * height }} role="presentation">
         {drawn.map((item, at) => {
           const index = first + at;
           const itemKey = keyOf(item);
@@ -127,4 +133,8 @@ export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, 
       </div>
     </div>
   );
+}
+
+function headHeight(list: HTMLElement): number {
+  return list.querySelector<HTMLElement>(".list-head")?.offsetHeight ?? 0;
 }

@@ -51,7 +51,16 @@ pub struct FeedEvent {
 impl StoreJournal {
     pub fn new(log: Arc<dyn Log>, metrics: Arc<Metrics>, spans: Option<Spans>, payload_bytes: usize) -> Self {
         let feed = broadcast::channel(FEED).0;
-        Self { log, metrics, spans, feed, recent: Recent::default(), payload_bytes, calls: CALLS.into(), audit: AUDIT.into() }
+        Self {
+            log,
+            metrics,
+            spans,
+            feed,
+            recent: Recent::default(),
+            payload_bytes,
+            calls: CALLS.into(),
+            audit: AUDIT.into(),
+        }
     }
 
     pub fn follow(&self) -> broadcast::Receiver<FeedEvent> {

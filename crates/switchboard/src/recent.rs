@@ -1,4 +1,4 @@
-//! The last minutes of calls, second by second: what the console draws.
+//! The last minutes of calls: what the console draws.
 //!
 //! `/metrics` has sums since the start, from which a collector makes curves. Somebody who has just opened the console has
 //! no collector, and wants to see the curve of the minutes before.
@@ -29,10 +29,10 @@ struct Second {
     durations: [u32; BUCKETS],
 }
 
-/// One second in which calls ended.
+/// Calls that ended in the same step of time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Point {
-    /// Seconds since 1970.
+    /// When it begins, in seconds since 1970.
     pub at_s: i64,
     pub calls: u32,
     /// Those of them that failed.
@@ -53,7 +53,7 @@ impl Recent {
             while seconds.front().is_some_and(|first| first.at_s <= at_s - SECONDS) {
                 seconds.pop_front();
             }
-            seconds.push_back(Second { at_s, calls: 0, errors: 0, durations: [0; BUCKETS] });
+            seconds.push_back(Second::at(at_s));
         }
         if let Some(second) = seconds.back_mut() {
             second.calls += 1;
@@ -62,26 +62,53 @@ impl Recent {
         }
     }
 
-    /// The seconds in which something ended, oldest first.
-    pub fn points(&self, now_ms: i64) -> Vec<Point> {
+    /// The steps of so many seconds in which something ended, oldest first, and all of them as one.
+    pub fn points(&self, now_ms: i64, step_s: i64) -> (Vec<Point>, Point) {
         let oldest = now_ms.div_euclid(1_000) - SECONDS;
         let seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = seconds.iter().filter(|second| second.at_s > oldest);
-        recent
-            .map(|second| Point {
-                at_s: second.at_s,
-                calls: second.calls,
-                errors: second.errors,
-                p50_us: second.quantile(50),
-                p95_us: second.quantile(95),
-            })
-            .collect()
+        let mut steps: Vec<Second> = Vec::new();
+        let mut all = Second::at(oldest);
+        for second in seconds.iter().filter(|second| second.at_s > oldest) {
+            let at_s = second.at_s - second.at_s.rem_euclid(step_s);
+            if steps.last().is_none_or(|step| step.at_s != at_s) {
+                steps.push(Second::at(at_s));
+            }
+            for sum in [steps.last_mut(), Some(&mut all)].into_iter().flatten() {
+                sum.add(second);
+            }
+        }
+        (steps.iter().map(Second::point).collect(), all.point())
     }
 }
 
 impl Second {
+    fn at(at_s: i64) -> Self {
+        Self { at_s, calls: 0, errors: 0, durations: [0; BUCKETS] }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.calls += more.calls;
+        self.errors += more.errors;
+        for (sum, count) in self.durations.iter_mut().zip(more.durations) {
+            *sum += count;
+        }
+    }
+
+    fn point(&self) -> Point {
+        Point {
+            at_s: self.at_s,
+            calls: self.calls,
+            errors: self.errors,
+            p50_us: self.quantile(50),
+            p95_us: self.quantile(95),
+        }
+    }
+
     fn quantile(&self, percent: u64) -> u64 {
         let rank = (u64::from(self.calls) * percent).div_ceil(100);
+        if rank == 0 {
+            return 0;
+        }
         let mut passed = 0;
         for (index, count) in self.durations.iter().enumerate() {
             passed += u64::from(*count);
@@ -135,13 +162,16 @@ mod tests {
         recent.ended(11_000, true, ms(1));
         // Set back: it is counted, and the order stays.
         recent.ended(9_000, true, ms(1));
-        let points = recent.points(11_900);
+        let (points, _) = recent.points(11_900, 1);
         let counts: Vec<_> = points.iter().map(|point| (point.at_s, point.calls, point.errors)).collect();
         assert_eq!(counts, [(10, 4, 1), (11, 2, 0)]);
         assert!(points[0].p50_us.abs_diff(1_000) < 150, "{points:?}");
         assert!(points[0].p95_us.abs_diff(100_000) < 15_000, "{points:?}");
-        assert_eq!(recent.points(310_000).len(), 1);
+        let (steps, all) = recent.points(11_900, 5);
+        assert_eq!((steps.len(), steps[0].at_s, steps[0].calls), (1, 10, 6));
+        assert_eq!((all.calls, all.errors, all.p50_us), (6, 1, steps[0].p50_us));
+        assert_eq!(recent.points(310_000, 1).0.len(), 1);
         recent.ended(400_000, true, ms(1));
-        assert_eq!(recent.points(400_000).len(), 1);
+        assert_eq!(recent.points(400_000, 1).0.len(), 1);
     }
 }

@@ -154,12 +154,7 @@ pub(crate) async fn sign_in(
         "sign-in link".to_owned()
     };
     let (record, token) = app.tokens.open_console_session(SESSION_MS).await?;
-    app.journal.audit(AuditEvent {
-        what: "console.signed_in",
-        who,
-        subject: record.id.clone(),
-        detail: String::new(),
-    });
+    app.journal.audit(AuditEvent { what: "console.signed_in", who, subject: record.id.clone(), detail: String::new() });
     let session = ConsoleSession { token, expires_ms: record.expires_ms.unwrap_or_default() };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(session)).into_response())
 }

@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::clock;
 use sa_core::store::Log as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
 use super::{App, Problem};
@@ -90,20 +90,34 @@ pub(crate) struct Stats {
     /// How many seconds back it looks.
     window_s: i64,
     running_calls: usize,
-    /// Seconds in which calls ended, oldest first; those without any are left out.
-    seconds: Vec<Point>,
+    /// How many seconds each of the steps has.
+    step_s: i64,
+    /// Steps in which calls ended, oldest first; those without any are left out.
+    steps: Vec<Point>,
+    /// All of them together.
+    all: Point,
 }
 
-/// The calls of the last five minutes, second by second.
-#[utoipa::path(get, path = "/v1/stats", tag = "health", responses((status = 200, body = Stats), (status = 403, body = Problem)))]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StatsQuery {
+    /// Seconds in a step, 60 at most; 1 when absent.
+    step: Option<i64>,
+}
+
+/// The calls of the last five minutes, step by step.
+#[utoipa::path(get, path = "/v1/stats", tag = "health", params(StatsQuery), responses((status = 200, body = Stats), (status = 403, body = Problem)))]
 pub(crate) async fn stats(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
+    query: Result<Query<StatsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Stats>, Problem> {
     operator_only(&identity)?;
-    let now_ms = clock::now_ms();
-    let seconds = app.journal.recent().points(now_ms);
-    Ok(Json(Stats { now_ms, window_s: recent::SECONDS, running_calls: app.router.running_count(), seconds }))
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let (now_ms, step_s) = (clock::now_ms(), query.step.unwrap_or(1).clamp(1, 60));
+    let (steps, all) = app.journal.recent().points(now_ms, step_s);
+    let running_calls = app.router.running_count();
+    Ok(Json(Stats { now_ms, window_s: recent::SECONDS, running_calls, step_s, steps, all }))
 }
 
 /// Numbers in the Prometheus text format.
