@@ -40,6 +40,20 @@ export async function browse(script) {
   try {
     await script(open);
     assert.deepEqual(offences, []);
+  } catch (error) {
+    const pages = browser.contexts().flatMap((context) => context.pages());
+    const shown = await Promise.all(
+      pages.map((page) =>
+        page
+          .locator("body")
+          .innerText({ timeout: 1_000 })
+          .catch(() => ""),
+      ),
+    );
+    if (process.env.CONSOLE_SHOT) await pages.at(-1)?.screenshot({ path: process.env.CONSOLE_SHOT });
+    throw new Error(
+      `${error.stack ?? error}\nOffences: ${offences.join("\n")}\nOn the pages:\n${shown.join("\n---\n")}`,
+    );
   } finally {
     await browser.close();
   }

@@ -80,7 +80,10 @@ await browse(async (open) => {
     method: "POST",
     body: { args: { title: "with a secret", secret: "hunter2" } },
   });
-  await rows.filter({ hasText: "forms_fill" }).first().click();
+  await page.waitForFunction(() =>
+    document.querySelector('.item[aria-posinset="1"]')?.textContent.includes("forms_fill"),
+  );
+  await page.locator('.item[aria-posinset="1"]').click();
   const detail = page.getByRole("article", { name: "Call" });
   await detail.getByRole("region", { name: "Arguments" }).getByText('"with a secret"').waitFor();
   assert.match(await detail.innerText(), /\*\*\*/);
@@ -101,7 +104,7 @@ await browse(async (open) => {
 
   // Filters.
   await page.getByRole("searchbox").fill("");
-  await page.getByLabel("Outcome").selectOption("error");
+  await page.getByRole("combobox", { name: "Outcome" }).selectOption("error");
   await page.waitForFunction(() =>
     [...document.querySelectorAll(".item")].every((found) => !/\bok\b/.test(found.textContent)),
   );

@@ -38,8 +38,8 @@ await browse(async (open) => {
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Tools", exact: true }).waitFor();
   await page.keyboard.press("/");
-  await page.keyboard.type("form");
-  await page.getByText("1 of", { exact: false }).waitFor();
+  await page.keyboard.type("fill");
+  await page.getByText(/^1 of/).waitFor();
   await tabTo(({ label }) => label === "Tools");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");

@@ -26,7 +26,7 @@ await browse(async (open) => {
         await menu.click();
         await fitsTheWindow(page, "the menu");
         await accessible(page, "the menu");
-        await page.getByRole("link", { name: "Overview" }).click();
+        await page.getByRole("link", { name: "Overview", exact: true }).click();
         assert.equal(await menu.getAttribute("aria-expanded"), "false");
       }
       await page.context().close();

@@ -7,12 +7,16 @@ import { createRoot } from "react-dom/client";
 import { App } from "./app";
 import { follow } from "./data/live";
 import { signInWithCode } from "./lib/api";
+import { readRoute } from "./lib/route";
 import { takeCode } from "./lib/session";
 import { applyTheme } from "./lib/theme";
 
 applyTheme();
 const code = takeCode();
-if (code) void signInWithCode(code);
+if (code) {
+  readRoute();
+  void signInWithCode(code);
+}
 follow();
 
 const root = document.getElementById("root");

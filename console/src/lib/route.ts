@@ -30,7 +30,10 @@ export function href(page: string, item?: string, query?: Record<string, string>
 
 const route = createStore(parseRoute(location.hash));
 
-addEventListener("hashchange", () => route.set(parseRoute(location.hash)));
+/** Reads the address again, for changes that the browser does not tell of. */
+export const readRoute = () => route.set(parseRoute(location.hash));
+
+addEventListener("hashchange", readRoute);
 
 export const useRoute = () => useStore(route);
 

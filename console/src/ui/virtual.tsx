@@ -22,7 +22,18 @@ const SPARE = 6;
  * A list of any length, of which only the rows in sight are drawn. New rows at the top do not move what somebody is reading; whoever
  * is at the top stays there.
  */
-export function VirtualList<T>({ label, items, keyOf, height, chosen, onChoose, render, onEnd, onRange, header }: Props<T>) {
+export function VirtualList<T>({
+  label,
+  items,
+  keyOf,
+  height,
+  chosen,
+  onChoose,
+  render,
+  onEnd,
+  onRange,
+  header,
+}: Props<T>) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
