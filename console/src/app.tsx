@@ -11,7 +11,9 @@ import { type Theme, theme } from "./lib/theme";
 import { CallsPage } from "./pages/calls";
 import { ChannelsPage } from "./pages/channels";
 import { NodesPage } from "./pages/nodes";
+import { ChatPage } from "./pages/chat";
 import { OverviewPage } from "./pages/overview";
+import { PluginsPage } from "./pages/plugins";
 import { SessionsPage } from "./pages/sessions";
 import { SignInPage } from "./pages/sign-in";
 import { ToolsPage } from "./pages/tools";
@@ -34,8 +36,10 @@ const PAGES: Page[] = [
   { id: "overview", title: "Overview", icon: "overview", show: () => <OverviewPage /> },
   { id: "tools", title: "Tools", icon: "tools", show: () => <ToolsPage />, full: true },
   { id: "calls", title: "Calls", icon: "calls", show: () => <CallsPage />, full: true },
+  { id: "chat", title: "Chat", icon: "chat", show: () => <ChatPage />, full: true },
   { id: "nodes", title: "Nodes", icon: "nodes", show: () => <NodesPage />, gap: true },
   { id: "upstream", title: "MCP servers", icon: "upstream", show: () => <UpstreamPage /> },
+  { id: "plugins", title: "Plugins", icon: "plugins", show: () => <PluginsPage /> },
   { id: "sessions", title: "Sessions", icon: "sessions", show: () => <SessionsPage />, full: true },
   { id: "channels", title: "Channels", icon: "channels", show: () => <ChannelsPage />, full: true },
 ];

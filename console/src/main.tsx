@@ -1,3 +1,4 @@
+import "../../packages/plugin-host/styles.css";
 import "./style/base.css";
 import "./style/frame.css";
 import "./style/parts.css";

@@ -21,6 +21,11 @@ test("links", () => {
   check("javascript:alert(1) data:text/html,x file:///etc/passwd");
   check("https://");
   check("");
+  expect(linked("see [the docs](https://example.com/a) and [x](javascript:alert(1))")).toEqual([
+    { text: "see " },
+    { text: "the docs", href: "https://example.com/a" },
+    { text: " and [x](javascript:alert(1))" },
+  ]);
 });
 
 test("long texts are cut between characters", () => {

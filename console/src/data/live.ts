@@ -3,6 +3,7 @@ import { signIn } from "../lib/session";
 import type { ServerEvent } from "../lib/sse";
 import { createStore } from "../lib/store";
 import { callList, loadCalls } from "./calls";
+import { plugins } from "./plugins";
 import { createResource } from "./resource";
 import type { AgentSession, AuditEvent, Call, Channel, Node, NodeEvent, Stats, Status, Tool, Upstream } from "./types";
 
@@ -55,7 +56,7 @@ async function listSessions(): Promise<AgentSession[] | null> {
   }
 }
 
-const everything = [status, stats, tools, nodes, upstreams, sessions, channels, audit];
+const everything = [plugins, status, stats, tools, nodes, upstreams, sessions, channels, audit];
 
 function hear({ event, data }: ServerEvent): void {
   switch (event) {
@@ -72,7 +73,7 @@ function hear({ event, data }: ServerEvent): void {
       nodeEvents.update((events) => [JSON.parse(data) as NodeEvent, ...events].slice(0, MAX_NODE_EVENTS));
       break;
     case "audit":
-      for (const changed of [audit, nodes, upstreams, status]) changed.refresh();
+      for (const changed of [audit, plugins, nodes, upstreams, status]) changed.refresh();
       break;
     case "session":
       sessions.refresh();

@@ -31,17 +31,21 @@ export interface Part {
   href?: string;
 }
 
+/** `[words](address)`, or an address by itself. */
+const LINK = /\[([^\][\n]{1,200})\]\((https?:\/\/[^\s()<>"'`]+)\)|https?:\/\/[^\s<>"'`]+/g;
+
 /** A text with its web addresses told apart, for descriptions. Nothing but http and https becomes a link. */
 export function linked(text: string): Part[] {
   const parts: Part[] = [];
   let done = 0;
-  for (const match of text.matchAll(/https?:\/\/[^\s<>"'`]+/g)) {
-    const found = match[0].replace(/[.,;:!?)\]}]+$/, "");
-    const href = webAddress(found);
+  for (const match of text.matchAll(LINK)) {
+    const bare = match[0].replace(/[.,;:!?)\]}]+$/, "");
+    const [shown, address, length] = match[2] ? [match[1] ?? "", match[2], match[0].length] : [bare, bare, bare.length];
+    const href = webAddress(address);
     if (href === undefined) continue;
     if (match.index > done) parts.push({ text: text.slice(done, match.index) });
-    parts.push({ text: found, href });
-    done = match.index + found.length;
+    parts.push({ text: shown, href });
+    done = match.index + length;
   }
   if (done < text.length) parts.push({ text: text.slice(done) });
   return parts;

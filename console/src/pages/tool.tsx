@@ -77,7 +77,8 @@ function Schemas({ tool }: { tool: Tool }) {
 
 type Mode = "form" | "json";
 
-function TryIt({ tool }: { tool: Tool }) {
+/** A form for a tool's arguments, and what becomes of the call. */
+export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Json) => void }) {
   const given = useGiven();
   const field = useMemo(() => fieldOf(tool.input_schema ?? { type: "object" }), [tool.input_schema]);
   const formless = field.kind !== "object" || (field.fields.length === 0 && field.open);
@@ -111,7 +112,11 @@ function TryIt({ tool }: { tool: Tool }) {
       requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
       return;
     }
-    cancel.current = run(tool.name, typed.value, setCurrent);
+    const args = typed.value;
+    cancel.current = run(tool.name, args, (now) => {
+      setCurrent(now);
+      onRun?.(now, args);
+    });
   };
   const running = current?.state === "running";
   return (
