@@ -72,7 +72,10 @@ await browse(async (open) => {
   await visit(page, "tools/demo_countdown");
   await page.getByLabel("from").fill("100");
   await page.getByRole("button", { name: "Call", exact: true }).click();
-  await page.getByRole("log").getByText(/^100\n99\n/).waitFor();
+  await page
+    .getByRole("log")
+    .getByText(/^100\n99\n/)
+    .waitFor();
   await page.getByText(/^\d+ to go/).waitFor();
   assert.ok(Number(await page.getByRole("progressbar").getAttribute("aria-valuenow")) > 0);
   await page.getByRole("button", { name: "Cancel" }).click();

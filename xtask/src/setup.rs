@@ -44,6 +44,7 @@ pub(crate) fn for_tests() -> Result<()> {
     workspace_packages()?;
     npm_packages("xtask/mcp", "mcp-peers")?;
     npm_packages("xtask/upstream", "upstream-servers")?;
+    npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_sdk()
 }
 
@@ -70,7 +71,7 @@ fn install(place: &Path) -> Result<()> {
 }
 
 /// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
-/// the reference server. They go into the target directory, once for each set of versions.
+/// the reference server, SDKs for plugin pages. They go into the target directory, once for each set of versions.
 fn npm_packages(source: &str, place: &str) -> Result<()> {
     let (source, place) = (root().join(source), target().join(place));
     let wanted = fs::read_to_string(source.join("package-lock.json"))?;

@@ -37,7 +37,8 @@ export const plugins = createResource(async (): Promise<Plugin[] | null> => {
 }, 10_000);
 
 /** The name under which a function is offered to a model, whoever runs it. */
-export const exposedName = (plugin: Plugin, { name, tool }: PluginFunction) => tool ?? `${plugin.identifier}__${name}`.replace(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
+export const exposedName = (plugin: Plugin, { name, tool }: PluginFunction) =>
+  tool ?? `${plugin.identifier}__${name}`.replace(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
 
 /** The plugin and the function behind a tool's name. */
 export function pluginOf(all: readonly Plugin[], tool: string): { plugin: Plugin; called: PluginFunction } | undefined {
@@ -59,4 +60,5 @@ export interface Settings {
 const path = (id: string) => `/v1/plugins/${segment(id)}/settings`;
 
 export const readSettings = (id: string) => api<Settings>(path(id));
-export const writeSettings = (id: string, settings: Json) => api<Settings>(path(id), { method: "PUT", body: { settings } });
+export const writeSettings = (id: string, settings: Json) =>
+  api<Settings>(path(id), { method: "PUT", body: { settings } });

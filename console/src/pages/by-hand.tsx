@@ -16,7 +16,12 @@ export function NoModel() {
     <Panel title="No model is configured">
       <div className="stack">
         <p>Name any OpenAI-compatible server in the configuration file, and start the gateway with it:</p>
-        <Command label="Copy the lines" text={'[models.local]\nbase_url = "http://127.0.0.1:11434/v1"\nmodel = "qwen3"\n\n[models.gpt]\nbase_url = "https://api.openai.com/v1"\napi_key = "env:OPENAI_API_KEY"\nmodel = "gpt-5.1"'} />
+        <Command
+          label="Copy the lines"
+          text={
+            '[models.local]\nbase_url = "http://127.0.0.1:11434/v1"\nmodel = "qwen3"\n\n[models.gpt]\nbase_url = "https://api.openai.com/v1"\napi_key = "env:OPENAI_API_KEY"\nmodel = "gpt-5.1"'
+          }
+        />
         <Command text="switchboard up --config switchboard.toml" />
       </div>
     </Panel>
@@ -68,7 +73,12 @@ function Entered({ entry: { name, tool, plugin, called } }: { entry: Entry }) {
   const [shown, setShown] = useState<{ args: string; content: string; id: string }>();
   const description = tool?.description ?? called?.description;
   const done = (run: Run, args: Json) => {
-    if (run.state === "done") setShown({ args: JSON.stringify(args), content: typeof run.result === "string" ? run.result : JSON.stringify(run.result), id: run.callId ?? crypto.randomUUID() });
+    if (run.state === "done")
+      setShown({
+        args: JSON.stringify(args),
+        content: typeof run.result === "string" ? run.result : JSON.stringify(run.result),
+        id: run.callId ?? crypto.randomUUID(),
+      });
   };
   return (
     <div className="stack">
@@ -78,7 +88,9 @@ function Entered({ entry: { name, tool, plugin, called } }: { entry: Entry }) {
         </p>
       )}
       {tool && <TryIt tool={tool} onRun={done} />}
-      {!tool && called && <PageForm called={called} onShow={(args) => setShown({ args, content: "", id: crypto.randomUUID() })} />}
+      {!tool && called && (
+        <PageForm called={called} onShow={(args) => setShown({ args, content: "", id: crypto.randomUUID() })} />
+      )}
       {shown && plugin && called && isShown(plugin) && (
         <PluginView
           plugin={plugin}
@@ -86,7 +98,9 @@ function Entered({ entry: { name, tool, plugin, called } }: { entry: Entry }) {
           apiName={called.name}
           args={shown.args}
           content={shown.content}
-          onContent={(content) => setShown({ ...shown, content: typeof content === "string" ? content : JSON.stringify(content) })}
+          onContent={(content) =>
+            setShown({ ...shown, content: typeof content === "string" ? content : JSON.stringify(content) })
+          }
         />
       )}
       {shown?.content && !tool && (

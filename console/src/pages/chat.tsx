@@ -38,7 +38,12 @@ export function ChatPage() {
             <label htmlFor="model" className="soft">
               Model
             </label>
-            <select id="model" className="input chooser" value={model} onChange={(event) => setChosen(event.target.value)}>
+            <select
+              id="model"
+              className="input chooser"
+              value={model}
+              onChange={(event) => setChosen(event.target.value)}
+            >
               {known.map((name) => (
                 <option key={name}>{name}</option>
               ))}
@@ -86,7 +91,14 @@ function useConversation(model: string | undefined, installed: Plugin[]) {
     () =>
       installed
         .filter((plugin) => plugin.enabled && plugin.ui)
-        .flatMap((plugin) => plugin.api.filter(({ tool }) => !tool).map((each) => ({ type: "function", function: { name: exposedName(plugin, each), description: each.description, parameters: each.parameters } }))),
+        .flatMap((plugin) =>
+          plugin.api
+            .filter(({ tool }) => !tool)
+            .map((each) => ({
+              type: "function",
+              function: { name: exposedName(plugin, each), description: each.description, parameters: each.parameters },
+            })),
+        ),
     [installed],
   );
   const answer = async () => {
@@ -96,7 +108,13 @@ function useConversation(model: string | undefined, installed: Plugin[]) {
     const stop = new AbortController();
     abort.current = stop;
     try {
-      const body = { model, messages, stream: true, switchboard: { events: true }, ...(own.length > 0 ? { tools: own } : {}) };
+      const body = {
+        model,
+        messages,
+        stream: true,
+        switchboard: { events: true },
+        ...(own.length > 0 ? { tools: own } : {}),
+      };
       await stream("/v1/chat/completions", { method: "POST", body, signal: stop.signal }, (event) => {
         turn = heard(turn, event);
         replace(turn);
@@ -104,7 +122,10 @@ function useConversation(model: string | undefined, installed: Plugin[]) {
       turn = { ...turn, state: "done" };
     } catch (error) {
       const problem = Problem.of(error);
-      turn = problem.kind === "cancelled" ? { ...turn, state: "stopped" } : { ...turn, state: "done", problem: problem.message };
+      turn =
+        problem.kind === "cancelled"
+          ? { ...turn, state: "stopped" }
+          : { ...turn, state: "done", problem: problem.message };
     }
     replace(turn);
   };
@@ -116,10 +137,12 @@ function useConversation(model: string | undefined, installed: Plugin[]) {
       void answer();
     },
     goOn: () => void answer(),
-    say: (text: string) => set([...current.current, { id: crypto.randomUUID(), role: "assistant", text, uses: [], state: "done" }]),
+    say: (text: string) =>
+      set([...current.current, { id: crypto.randomUUID(), role: "assistant", text, uses: [], state: "done" }]),
     fill(turnId: string, useId: string, result: string) {
       const turn = current.current.find((each) => each.id === turnId);
-      if (turn?.role === "assistant") replace({ ...turn, uses: turn.uses.map((use) => (use.id === useId ? { ...use, result } : use)) });
+      if (turn?.role === "assistant")
+        replace({ ...turn, uses: turn.uses.map((use) => (use.id === useId ? { ...use, result } : use)) });
     },
     stop: () => abort.current?.abort(),
     clear() {
@@ -158,13 +181,18 @@ function Conversation({ chat, installed, model }: { chat: Chat; installed: Plugi
         <ol>
           {chat.turns.length === 0 && (
             <li className="soft">
-              Ask {visibleLine(model)} something. It can use every tool that you see under <a href={href("tools")}>Tools</a>, and you see what it does with them.
+              Ask {visibleLine(model)} something. It can use every tool that you see under{" "}
+              <a href={href("tools")}>Tools</a>, and you see what it does with them.
             </li>
           )}
           {chat.turns.map((turn) => (
             <li key={turn.id} className={`turn ${turn.role}`}>
               <span className="by">{turn.role === "user" ? "You" : visibleLine(model)}</span>
-              {turn.role === "user" ? <p className="said">{visible(turn.text)}</p> : <Answer turn={turn} chat={chat} installed={installed} />}
+              {turn.role === "user" ? (
+                <p className="said">{visible(turn.text)}</p>
+              ) : (
+                <Answer turn={turn} chat={chat} installed={installed} />
+              )}
             </li>
           ))}
         </ol>
@@ -204,7 +232,9 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
         <UseView key={use.id} use={use} turnId={turn.id} chat={chat} installed={installed} />
       ))}
       {turn.text !== "" && <Markdown text={turn.text} />}
-      {turn.state === "running" && turn.text === "" && turn.uses.every((use) => use.state !== "running") && <span className="soft">Thinking…</span>}
+      {turn.state === "running" && turn.text === "" && turn.uses.every((use) => use.state !== "running") && (
+        <span className="soft">Thinking…</span>
+      )}
       {turn.state === "stopped" && <span className="soft">Stopped.</span>}
       {turn.note && <span className="soft">{visible(turn.note)}</span>}
       {turn.problem && <ProblemNote problem={new Problem(0, "failed", turn.problem)} />}
@@ -223,7 +253,9 @@ function UseView({ use, turnId, chat, installed }: { use: Use; turnId: string; c
           <State mood={mood[use.state]}>
             <code>{visibleLine(use.name)}</code>
           </State>
-          <span className="soft clip grow">{use.state === "running" ? visibleLine(use.progress ?? "running") : use.ours ? "shown below" : use.state}</span>
+          <span className="soft clip grow">
+            {use.state === "running" ? visibleLine(use.progress ?? "running") : use.ours ? "shown below" : use.state}
+          </span>
           <span className="soft num">{use.durationMs === undefined ? "" : duration(use.durationMs * 1_000)}</span>
         </summary>
         <div className="stack tight">
@@ -239,7 +271,9 @@ function UseView({ use, turnId, chat, installed }: { use: Use; turnId: string; c
           apiName={found.called.name}
           args={use.args}
           content={use.result ?? ""}
-          onContent={(content) => chat.fill(turnId, use.id, typeof content === "string" ? content : JSON.stringify(content))}
+          onContent={(content) =>
+            chat.fill(turnId, use.id, typeof content === "string" ? content : JSON.stringify(content))
+          }
           onTrigger={chat.goOn}
           onSay={chat.say}
         />

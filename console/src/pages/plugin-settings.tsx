@@ -21,7 +21,10 @@ export function PluginSettings({ plugin }: { plugin: Plugin }) {
   useEffect(() => {
     readSettings(id).then(
       ({ settings, problem: why }) => {
-        setDraft({ ...(emptyDraft(field) as object), ...(settings ? (draftOf(field, settings as Json) as object) : {}) });
+        setDraft({
+          ...(emptyDraft(field) as object),
+          ...(settings ? (draftOf(field, settings as Json) as object) : {}),
+        });
         setLacking(why);
       },
       (error) => setProblem(Problem.of(error)),

@@ -5,7 +5,7 @@ import { api, Problem, segment } from "../lib/api";
 import { moment, plural } from "../lib/format";
 import { href } from "../lib/route";
 import { visible, visibleLine } from "../lib/text";
-import { Command, Empty, Head, Panel, Prose, ProblemNote, State, Sure } from "../ui/parts";
+import { Command, Empty, Head, Panel, ProblemNote, Prose, State, Sure } from "../ui/parts";
 import { PluginSettings } from "./plugin-settings";
 
 export function PluginsPage() {
@@ -18,7 +18,10 @@ export function PluginsPage() {
         {data === null && <Empty title="This gateway has no plugins" />}
         {data?.length === 0 && (
           <Empty title="No plugins yet">
-            <p>A plugin is an HTTP server with a manifest. Each of its functions is a tool here. Add one below, or by typing:</p>
+            <p>
+              A plugin is an HTTP server with a manifest. Each of its functions is a tool here. Add one below, or by
+              typing:
+            </p>
             <Command text="switchboard plugin add https://example.com/manifest.json" />
           </Empty>
         )}
@@ -35,14 +38,23 @@ export function PluginsPage() {
 
 function PluginCard({ plugin }: { plugin: Plugin }) {
   const [problem, setProblem] = useState<Problem>();
-  const act = (action: string, method: "POST" | "DELETE" = "POST") => () => {
-    setProblem(undefined);
-    const path = `/v1/plugins/${segment(plugin.identifier)}${action && `/${action}`}`;
-    api(path, { method }).then(plugins.refresh, (error) => setProblem(Problem.of(error)));
-  };
+  const act =
+    (action: string, method: "POST" | "DELETE" = "POST") =>
+    () => {
+      setProblem(undefined);
+      const path = `/v1/plugins/${segment(plugin.identifier)}${action && `/${action}`}`;
+      api(path, { method }).then(plugins.refresh, (error) => setProblem(Problem.of(error)));
+    };
   const title = visibleLine(plugin.meta.title ?? plugin.identifier);
   return (
-    <Panel title={title} more={<State mood={plugin.last_error ? "bad" : plugin.enabled ? "good" : "off"}>{plugin.last_error ? "trouble" : plugin.enabled ? "on" : "off"}</State>}>
+    <Panel
+      title={title}
+      more={
+        <State mood={plugin.last_error ? "bad" : plugin.enabled ? "good" : "off"}>
+          {plugin.last_error ? "trouble" : plugin.enabled ? "on" : "off"}
+        </State>
+      }
+    >
       <div className="stack">
         {plugin.meta.description && (
           <p className="break">
@@ -152,7 +164,10 @@ function Add() {
     setBusy(true);
     setProblem(undefined);
     try {
-      const added = await api<{ failed: { identifier: string; error: string }[] }>("/v1/plugins", { method: "POST", body: { url: url.trim() } });
+      const added = await api<{ failed: { identifier: string; error: string }[] }>("/v1/plugins", {
+        method: "POST",
+        body: { url: url.trim() },
+      });
       setFailed(added.failed);
       setUrl("");
       plugins.refresh();
@@ -166,7 +181,18 @@ function Add() {
       <form className="stack narrow-form" onSubmit={submit}>
         <div className="field">
           <label htmlFor="manifest">Address of its manifest</label>
-          <input id="manifest" className="input code" type="url" required autoComplete="off" spellCheck={false} value={url} placeholder="https://example.com/manifest.json" aria-describedby="manifest-hint" onChange={(event) => setUrl(event.target.value)} />
+          <input
+            id="manifest"
+            className="input code"
+            type="url"
+            required
+            autoComplete="off"
+            spellCheck={false}
+            value={url}
+            placeholder="https://example.com/manifest.json"
+            aria-describedby="manifest-hint"
+            onChange={(event) => setUrl(event.target.value)}
+          />
           <span className="hint" id="manifest-hint">
             Or of an index of plugins, or of an OpenAPI document.
           </span>

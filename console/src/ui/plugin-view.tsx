@@ -1,4 +1,4 @@
-import { mountPlugin, type PluginView as Mounted, webStorageStore } from "@switchboard/plugin-host";
+import { type PluginView as Mounted, mountPlugin, webStorageStore } from "@switchboard/plugin-host";
 import { useEffect, useRef, useState } from "react";
 import { type Plugin, readSettings, writeSettings } from "../data/plugins";
 import type { Json } from "../lib/schema";

@@ -29,9 +29,10 @@ use crate::tokens::{Identity, Refused};
 struct Files;
 
 /// The page's own files and requests to this gateway; images also from what tools answer. No frames around it, and no text that
-/// becomes code.
+/// becomes code. Inside it are the pages of plugins, in frames that the page confines: which there are, operators decide when they accept
+/// a plugin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      connect-src 'self'; frame-src http: https:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 const NOT_BUILT: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\

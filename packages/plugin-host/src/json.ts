@@ -1,0 +1,60 @@
+/** What can be written as JSON. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+/** Why a value is refused at the door. */
+export type JsonFault = "not-json" | "too-large" | "too-deep";
+
+/**
+ * Measures a value that came through `postMessage` before anything else looks at it.
+ *
+ * Such a value may be cyclic, or hold maps, dates and buffers, so it cannot simply be written as JSON to see how long it gets. The walk
+ * ends as soon as a limit is reached, whatever the size of the value.
+ */
+export function jsonFault(value: unknown, limits: { maxBytes: number; maxDepth: number }): JsonFault | undefined {
+  let left = limits.maxBytes;
+  const walk = (item: unknown, depth: number): JsonFault | undefined => {
+    left -= 1;
+    if (left < 0) return "too-large";
+    if (item === null || item === undefined || typeof item === "boolean") return undefined;
+    if (typeof item === "number") return Number.isFinite(item) ? undefined : "not-json";
+    if (typeof item === "string") {
+      left -= item.length;
+      return left < 0 ? "too-large" : undefined;
+    }
+    if (typeof item !== "object") return "not-json";
+    if (depth === 0) return "too-deep";
+    if (Array.isArray(item)) {
+      // A sparse array's length costs the sender nothing; it is charged here before it is walked.
+      if (item.length > left) return "too-large";
+      for (const member of item) {
+        const fault = walk(member, depth - 1);
+        if (fault) return fault;
+      }
+      return undefined;
+    }
+    if (!isRecord(item)) return "not-json";
+    for (const key of Object.keys(item)) {
+      left -= key.length;
+      const fault = walk(item[key], depth - 1);
+      if (fault) return fault;
+    }
+    return undefined;
+  };
+  return walk(value, limits.maxDepth);
+}
+
+/** True for objects that are neither arrays nor of a class of their own. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return Object.prototype.toString.call(value) === "[object Object]";
+}
+
+/** A message's text as a plugin expects it: parsed when it is JSON, as it is when not. */
+export function parsedContent(content: unknown): unknown {
+  if (typeof content !== "string") return content;
+  try {
+    return JSON.parse(content) as unknown;
+  } catch {
+    return content;
+  }
+}

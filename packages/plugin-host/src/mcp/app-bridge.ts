@@ -1,0 +1,276 @@
+import { isRecord } from "../json.js";
+import { Bucket, type Limits } from "../limits.js";
+
+export const PROTOCOL_VERSION = "2026-01-26";
+
+/** A tool of the app's own server. Apps may call those whose visibility includes them, which is the default. */
+export interface AppTool {
+  name: string;
+  [member: string]: unknown;
+}
+
+/** What the host does for an app. What is left out is refused, and not offered in the first place. */
+export interface AppActions {
+  /** Calls a tool of the app's server. The signal fires when the app cancels or is taken down. */
+  callTool?(name: string, args: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
+  readResource?(uri: string): Promise<unknown>;
+  /** Only web addresses get here. Hosts ask the user. */
+  openLink?(url: string): Promise<void> | void;
+  /** A message of the user's, written by the app. */
+  sendMessage?(content: unknown[]): Promise<void> | void;
+  /** What the model should know in future turns; each one replaces the one before. */
+  updateModelContext?(context: {
+    content?: unknown[];
+    structuredContent?: Record<string, unknown>;
+  }): Promise<void> | void;
+  log?(level: string, data: unknown): void;
+  /** The app asks to be taken down. */
+  close?(): void;
+}
+
+export interface BridgeOptions {
+  /** The tools of the app's server. */
+  tools: readonly AppTool[];
+  actions: AppActions;
+  hostInfo: { name: string; version: string };
+  /** Theme, locale, styles and so on, as the protocol names them. */
+  hostContext: Record<string, unknown>;
+  sandbox: Record<string, unknown>;
+  limits: Limits;
+  now?: () => number;
+  send(message: object): void;
+  onInitialized(): void;
+  onSize(size: { width: number | undefined; height: number | undefined }): void;
+  onProblem(problem: string): void;
+}
+
+type Id = string | number;
+
+class RpcError extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const refused = (message: string): RpcError => new RpcError(-32000, message);
+const invalid = (message: string): RpcError => new RpcError(-32602, message);
+
+/** Speaks MCP Apps with one app. It knows no frames: whoever makes it sees to it that only the right app is heard. */
+export class AppBridge {
+  readonly #actions: Bucket;
+  readonly #running = new Map<Id, AbortController>();
+  readonly #asked = new Map<Id, () => void>();
+  #nextId = 1;
+  #initialized = false;
+  /** Nothing may be sent before the app has said that it is initialized. */
+  #held: { method: string; params: object }[] = [];
+  #context: Record<string, unknown>;
+
+  constructor(private readonly options: BridgeOptions) {
+    const { actionsPerMinute } = options.limits;
+    this.#actions = new Bucket(actionsPerMinute, actionsPerMinute / 60, options.now);
+    this.#context = options.hostContext;
+  }
+
+  /** Tells the app something, at once or when it is ready for it. */
+  notify(method: string, params: object): void {
+    if (this.#initialized) this.options.send({ jsonrpc: "2.0", method, params });
+    else this.#held.push({ method, params });
+  }
+
+  setContext(changes: Record<string, unknown>): void {
+    this.#context = { ...this.#context, ...changes };
+    if (this.#initialized) this.notify("ui/notifications/host-context-changed", changes);
+  }
+
+  /** Asks the app to save what it has. Ends when it has answered, or after `patienceMs`. */
+  teardown(reason: string, patienceMs: number): Promise<void> {
+    if (!this.#initialized) return Promise.resolve();
+    const id = `host-${this.#nextId++}`;
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, patienceMs);
+      this.#asked.set(id, () => {
+        clearTimeout(timer);
+        resolve();
+      });
+      this.options.send({ jsonrpc: "2.0", id, method: "ui/resource-teardown", params: { reason } });
+    });
+  }
+
+  /** Cancels whatever the app has running. */
+  close(): void {
+    for (const controller of this.#running.values()) controller.abort();
+    this.#running.clear();
+  }
+
+  receive(data: unknown): void {
+    if (!isRecord(data) || data.jsonrpc !== "2.0") {
+      this.options.onProblem("a message is not JSON-RPC 2.0");
+      return;
+    }
+    const id = typeof data.id === "string" || typeof data.id === "number" ? data.id : undefined;
+    if (typeof data.method !== "string") {
+      // An answer to the only thing that a host asks.
+      if (id !== undefined) this.#asked.get(id)?.();
+      return;
+    }
+    const params = isRecord(data.params) ? data.params : {};
+    if (id === undefined) this.#hear(data.method, params);
+    else void this.#answer(id, data.method, params);
+  }
+
+  #hear(method: string, params: Record<string, unknown>): void {
+    const size = (value: unknown) =>
+      typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
+    switch (method) {
+      case "ui/notifications/initialized": {
+        if (this.#initialized) return;
+        this.#initialized = true;
+        this.options.onInitialized();
+        const held = this.#held;
+        this.#held = [];
+        for (const { method: first, params: content } of held) this.notify(first, content);
+        return;
+      }
+      case "ui/notifications/size-changed":
+        this.options.onSize({ width: size(params.width), height: size(params.height) });
+        return;
+      case "ui/notifications/request-teardown":
+        this.options.actions.close?.();
+        return;
+      case "notifications/message":
+        this.options.actions.log?.(typeof params.level === "string" ? params.level : "info", params.data);
+        return;
+      case "notifications/cancelled":
+        this.#running.get(params.requestId as Id)?.abort();
+        return;
+    }
+  }
+
+  async #answer(id: Id, method: string, params: Record<string, unknown>): Promise<void> {
+    if (this.#running.has(id)) return this.#send(id, { error: { code: -32600, message: `the id ${id} is in use` } });
+    if (this.#running.size >= this.options.limits.maxWaiting) {
+      return this.#send(id, { error: { code: -32000, message: "too many requests at once; wait for some to end" } });
+    }
+    const controller = new AbortController();
+    this.#running.set(id, controller);
+    try {
+      const result = await this.#perform(method, params, controller.signal);
+      // Who cancelled a request wants no answer to it.
+      if (!controller.signal.aborted) this.#send(id, { result });
+    } catch (error) {
+      const code = error instanceof RpcError ? error.code : -32603;
+      const message = error instanceof Error ? error.message : String(error);
+      this.options.onProblem(`"${method}" failed: ${message}`);
+      if (!controller.signal.aborted) this.#send(id, { error: { code, message } });
+    } finally {
+      this.#running.delete(id);
+    }
+  }
+
+  async #perform(method: string, params: Record<string, unknown>, signal: AbortSignal): Promise<unknown> {
+    const { actions } = this.options;
+    switch (method) {
+      case "ui/initialize":
+        return this.#initialize();
+      case "ping":
+        return {};
+      case "tools/call":
+        return this.#callTool(params, signal);
+      case "resources/read":
+        if (!actions.readResource) break;
+        if (typeof params.uri !== "string") throw invalid('"uri" has to be a string');
+        return actions.readResource(params.uri);
+      case "ui/open-link":
+        if (!actions.openLink) break;
+        this.#countAction();
+        await actions.openLink(webAddress(params.url));
+        return {};
+      case "ui/message": {
+        if (!actions.sendMessage) break;
+        if (params.role !== "user") throw invalid('"role" has to be "user"');
+        this.#countAction();
+        await actions.sendMessage(blocks(params.content));
+        return {};
+      }
+      case "ui/update-model-context": {
+        if (!actions.updateModelContext) break;
+        const { content, structuredContent } = params;
+        await actions.updateModelContext({
+          ...(content === undefined ? {} : { content: blocks(content) }),
+          ...(isRecord(structuredContent) ? { structuredContent } : {}),
+        });
+        return {};
+      }
+      case "ui/request-display-mode":
+        return { mode: this.#context.displayMode ?? "inline" };
+    }
+    throw new RpcError(-32601, `this host has no "${method}"`);
+  }
+
+  #initialize(): object {
+    const { actions, hostInfo, sandbox } = this.options;
+    return {
+      protocolVersion: PROTOCOL_VERSION,
+      hostInfo,
+      hostCapabilities: {
+        sandbox,
+        ...(actions.callTool ? { serverTools: {} } : {}),
+        ...(actions.readResource ? { serverResources: {} } : {}),
+        ...(actions.openLink ? { openLinks: {} } : {}),
+        ...(actions.log ? { logging: {} } : {}),
+        ...(actions.sendMessage ? { message: { text: {} } } : {}),
+        ...(actions.updateModelContext ? { updateModelContext: { text: {}, structuredContent: {} } } : {}),
+      },
+      hostContext: this.#context,
+    };
+  }
+
+  async #callTool(params: Record<string, unknown>, signal: AbortSignal): Promise<unknown> {
+    const { actions, tools } = this.options;
+    if (!actions.callTool) throw refused("this host lets apps call no tools");
+    const tool = tools.find(({ name }) => name === params.name);
+    if (!tool || !isForApps(tool))
+      throw refused(`"${String(params.name)}" is no tool of this app's server, or not one for apps`);
+    if (params.arguments !== undefined && !isRecord(params.arguments)) throw invalid('"arguments" has to be an object');
+    return actions.callTool(tool.name, params.arguments ?? {}, signal);
+  }
+
+  #countAction(): void {
+    if (!this.#actions.take())
+      throw refused(`more than ${this.options.limits.actionsPerMinute} of these a minute are not let through`);
+  }
+
+  #send(id: Id, answer: object): void {
+    this.options.send({ jsonrpc: "2.0", id, ...answer });
+  }
+}
+
+function isForApps(tool: AppTool): boolean {
+  const ui = isRecord(tool._meta) ? tool._meta.ui : undefined;
+  const visibility = isRecord(ui) ? ui.visibility : undefined;
+  return !Array.isArray(visibility) || visibility.includes("app");
+}
+
+function webAddress(value: unknown): string {
+  let url: URL;
+  try {
+    url = new URL(String(value));
+  } catch {
+    throw invalid(`"${String(value)}" is not a URL`);
+  }
+  if (url.protocol !== "https:" && url.protocol !== "http:")
+    throw refused("only https: and http: addresses are opened");
+  return url.href;
+}
+
+/** The published form is a list; the specification's examples have a single block. */
+function blocks(content: unknown): unknown[] {
+  const list = Array.isArray(content) ? content : [content];
+  if (!list.every((block) => isRecord(block) && typeof block.type === "string"))
+    throw invalid('"content" has to be content blocks');
+  return list;
+}

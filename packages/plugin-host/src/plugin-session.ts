@@ -1,0 +1,268 @@
+import { jsonFault, parsedContent } from "./json.js";
+import { Bucket, type Limits } from "./limits.js";
+import type { HostChannel, Incoming, PluginMessage, Prefix } from "./plugin-protocol.js";
+import { mergeSettings, secretPaths, splitSecrets } from "./secrets.js";
+import type { StateStore } from "./store.js";
+
+/** The parts of a plugin's manifest that its page is shown by. */
+export interface PluginManifest {
+  identifier: string;
+  type?: "default" | "markdown" | "standalone";
+  ui?: { url: string; height?: number; width?: number; mode?: "iframe" | "module" };
+  /** JSON Schema of the settings; `format: password` marks secrets. */
+  settings?: unknown;
+  meta?: { title?: string; description?: string; avatar?: string; tags?: string[] };
+}
+
+/** The call whose result a page shows. */
+export interface PluginCall {
+  /** The message that the call belongs to. State is kept by it. */
+  messageId: string;
+  apiName: string;
+  /** As the model wrote them, or as an object. */
+  arguments?: string | Record<string, unknown>;
+}
+
+export interface SettingsSource {
+  read(): Promise<Record<string, unknown>> | Record<string, unknown>;
+  /** Gets the settings that changed, each as a whole. */
+  write(changes: Record<string, unknown>): Promise<void> | void;
+}
+
+/** A page wants to see or change settings that are marked as secret. */
+export interface SecretsRequest {
+  identifier: string;
+  /** Where the page comes from, to show to the user. */
+  origin: string;
+  purpose: "read" | "write";
+  /** Names of the settings, such as `apiKey` or `account.token`. */
+  fields: string[];
+}
+
+/** What a page can cause outside of its frame. What is left out is refused. */
+export interface PluginActions {
+  /** The page changed its message's content, which is JSON of any kind. */
+  setMessage?(content: unknown): Promise<void> | void;
+  triggerAi?(messageId: string): Promise<void> | void;
+  createAssistantMessage?(content: string): Promise<void> | void;
+}
+
+export interface SessionOptions {
+  manifest: PluginManifest;
+  call: PluginCall;
+  /** The message's content: a plugin server's answer as text, or JSON. */
+  content?: unknown;
+  store: StateStore;
+  settings?: SettingsSource;
+  /** Asks the user. Without it, secrets reach no page. A yes lasts as long as the view. */
+  requestSecrets?(request: SecretsRequest): Promise<boolean> | boolean;
+  actions?: PluginActions;
+}
+
+interface SessionSurroundings {
+  origin: string;
+  limits: Limits;
+  now?: () => number;
+  send(message: object): void;
+  onProblem(problem: string): void;
+}
+
+/**
+ * Answers one page. It knows no frames: whoever makes it sees to it that only the right page is heard.
+ *
+ * Messages are worked off one after another, so that a page which writes and then reads, reads what it wrote.
+ */
+export class PluginSession {
+  readonly #secretPaths;
+  readonly #actions: Bucket;
+  #content: unknown;
+  #prefix: Prefix = "speraxos";
+  readonly #asked = new Map<SecretsRequest["purpose"], Promise<boolean>>();
+  #mayRead = false;
+  #line: Promise<void> = Promise.resolve();
+  #waiting = 0;
+
+  constructor(
+    private readonly options: SessionOptions,
+    private readonly around: SessionSurroundings,
+  ) {
+    this.#content = options.content;
+    this.#secretPaths = secretPaths(options.manifest.settings);
+    this.#actions = new Bucket(around.limits.actionsPerMinute, around.limits.actionsPerMinute / 60, around.now);
+  }
+
+  /** False when so much is waiting already that the message is dropped. */
+  receive(incoming: Incoming): boolean {
+    if (this.#waiting >= this.around.limits.maxWaiting) return false;
+    this.#waiting += 1;
+    this.#prefix = incoming.prefix;
+    this.#line = this.#line.then(async () => {
+      try {
+        await this.#handle(incoming);
+      } catch (error) {
+        this.around.onProblem(
+          `"${incoming.message.channel}" failed: ${error instanceof Error ? error.message : String(error)}`,
+        );
+      } finally {
+        this.#waiting -= 1;
+      }
+    });
+    return true;
+  }
+
+  /** New content of the message, which the page is told at once. */
+  setContent(content: unknown): void {
+    this.#content = content;
+    this.#sendContent(this.#prefix, undefined);
+  }
+
+  async #handle({ prefix, requestId, message }: Incoming): Promise<void> {
+    const { call, store, settings, actions } = this.options;
+    switch (message.channel) {
+      case "plugin-ready-for-render":
+      case "init-standalone-plugin":
+        return this.#sendStart(prefix, requestId);
+      case "fetch-plugin-message":
+        return this.#sendContent(prefix, requestId);
+      case "fill-plugin-content":
+        return this.#fill(message);
+      case "fetch-plugin-state": {
+        const state = await store.read(call.messageId);
+        const value = Object.hasOwn(state, message.key) ? state[message.key] : undefined;
+        return this.#send(prefix, "render-plugin-state", { key: message.key, value }, requestId);
+      }
+      case "update-plugin-state":
+        return this.#updateState(message.key, message.value);
+      case "fetch-plugin-settings":
+        return this.#sendSettings(prefix, requestId);
+      case "update-plugin-settings":
+        if (!settings) throw new Error("this host keeps no settings for the plugin");
+        return this.#updateSettings(message.value, settings);
+      case "trigger-ai-message":
+        return this.#act("triggerAi", actions?.triggerAi, message.id ?? call.messageId);
+      case "create-assistant-message":
+        return this.#act("createAssistantMessage", actions?.createAssistantMessage, message.content);
+    }
+  }
+
+  /** Both greetings go to both kinds of page: either may ask for the call's arguments, and either may watch its message. */
+  async #sendStart(prefix: Prefix, requestId: string | undefined): Promise<void> {
+    const { manifest, call, store } = this.options;
+    const written = call.arguments ?? "{}";
+    const payload = {
+      identifier: manifest.identifier,
+      apiName: call.apiName,
+      arguments: typeof written === "string" ? written : JSON.stringify(written),
+    };
+    const [settings, state] = [(await this.#readSettings()).visible, await store.read(call.messageId)];
+    const start = () =>
+      this.#send(prefix, "init-standalone-plugin", { payload, props: payload, settings, state }, requestId);
+    if (manifest.type === "standalone") start();
+    this.#sendContent(prefix, requestId);
+    if (manifest.type !== "standalone") start();
+  }
+
+  #sendContent(prefix: Prefix, requestId: string | undefined): void {
+    const props = { content: parsedContent(this.#content), name: this.options.call.apiName };
+    // Raw listeners of one family read `payload`, those of the other `props`.
+    this.#send(prefix, "render-plugin", { props, payload: props }, requestId);
+  }
+
+  async #fill(message: Extract<PluginMessage, { channel: "fill-plugin-content" }>): Promise<void> {
+    const { actions, call } = this.options;
+    if (!actions?.setMessage) throw new Error("this host does not let plugins change their message");
+    await actions.setMessage(message.content);
+    this.setContent(message.content);
+    if (message.triggerAiMessage) await this.#act("triggerAi", actions.triggerAi, call.messageId);
+  }
+
+  async #updateState(key: string, value: unknown): Promise<void> {
+    const { limits } = this.around;
+    const { call, store } = this.options;
+    const state = new Map(Object.entries(await store.read(call.messageId)));
+    state.set(key, value);
+    if (state.size > limits.maxStateKeys)
+      throw new Error(`more than ${limits.maxStateKeys} keys of state; remove some`);
+    const fault = jsonFault(Object.fromEntries(state), {
+      maxBytes: limits.maxStateBytes,
+      maxDepth: limits.maxDepth + 1,
+    });
+    if (fault) throw new Error(`the state would be ${fault}; it may hold ${limits.maxStateBytes} bytes in all`);
+    await store.write(call.messageId, key, value);
+  }
+
+  /**
+   * A page is answered at once, without the secrets. If there are any, the user is asked beside it, and a page that was granted them is
+   * told the settings again: waiting for the user first would keep the page from what it may see anyway.
+   */
+  async #sendSettings(prefix: Prefix, requestId: string | undefined): Promise<void> {
+    const { visible, withheld } = await this.#readSettings();
+    this.#send(prefix, "render-plugin-settings", { value: visible }, requestId);
+    if (withheld.length === 0) return;
+    // Who asks again while the user thinks waits for the same answer, and is told once.
+    const first = !this.#asked.has("read");
+    const granted = this.#ask("read", withheld);
+    if (!first) return;
+    void granted
+      .then(async (yes) => {
+        if (yes)
+          this.#send(prefix, "render-plugin-settings", { value: (await this.#readSettings()).visible }, undefined);
+      })
+      .catch((error: unknown) => this.around.onProblem(`reading the granted settings failed: ${String(error)}`));
+  }
+
+  async #updateSettings(changes: Record<string, unknown>, settings: SettingsSource): Promise<void> {
+    const { open, secret, fields } = splitSecrets(changes, this.#secretPaths);
+    const write = async (part: Record<string, unknown>): Promise<void> => {
+      const merged = mergeSettings(await settings.read(), part);
+      await settings.write(Object.fromEntries(Object.keys(part).map((key) => [key, merged[key]])));
+    };
+    if (Object.keys(open).length > 0) await write(open);
+    if (fields.length === 0) return;
+    void this.#ask("write", fields)
+      .then((granted) => (granted ? write(secret) : undefined))
+      .catch((error: unknown) => this.around.onProblem(`writing secret settings failed: ${String(error)}`));
+  }
+
+  async #readSettings(): Promise<{ visible: Record<string, unknown>; withheld: string[] }> {
+    const all = (await this.options.settings?.read()) ?? {};
+    const { open, fields } = splitSecrets(all, this.#secretPaths);
+    return this.#mayRead ? { visible: all, withheld: [] } : { visible: open, withheld: fields };
+  }
+
+  /** The user is asked once for each purpose. A no is not asked again in this view. */
+  #ask(purpose: SecretsRequest["purpose"], fields: string[]): Promise<boolean> {
+    const { requestSecrets, manifest } = this.options;
+    const request = { identifier: manifest.identifier, origin: this.around.origin, purpose, fields };
+    const before = this.#asked.get(purpose);
+    if (before) return before;
+    const answer = Promise.resolve()
+      .then(() => requestSecrets?.(request) ?? false)
+      .then((granted) => {
+        if (purpose === "read") this.#mayRead = granted === true;
+        return granted === true;
+      })
+      .catch((error: unknown) => {
+        this.around.onProblem(`asking for secret settings failed: ${String(error)}`);
+        return false;
+      });
+    this.#asked.set(purpose, answer);
+    return answer;
+  }
+
+  async #act(
+    name: keyof PluginActions,
+    action: ((text: string) => Promise<void> | void) | undefined,
+    argument: string,
+  ): Promise<void> {
+    if (!action) throw new Error(`this host has no ${name} for plugins`);
+    if (!this.#actions.take()) {
+      throw new Error(`more than ${this.around.limits.actionsPerMinute} of these a minute are not let through`);
+    }
+    await action.call(this.options.actions, argument);
+  }
+
+  #send(prefix: Prefix, channel: HostChannel, body: object, requestId: string | undefined): void {
+    this.around.send({ type: `${prefix}:${channel}`, ...body, ...(requestId === undefined ? {} : { requestId }) });
+  }
+}

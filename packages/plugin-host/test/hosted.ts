@@ -1,0 +1,86 @@
+import { expect, vi } from "vitest";
+import { memoryStore, mountPlugin, type PluginView, type PluginViewOptions } from "../src/index.js";
+
+export const PAGE = "https://plugin.example/page";
+
+const POLL = { interval: 1 };
+
+/** A mounted plugin, and the test in the place of its page. */
+export class Hosted {
+  readonly container = document.body.appendChild(document.createElement("div"));
+  readonly problems: string[] = [];
+  readonly states: string[] = [];
+  readonly actions = {
+    setMessage: vi.fn<(content: unknown) => void>(),
+    triggerAi: vi.fn<(id: string) => void>(),
+    createAssistantMessage: vi.fn<(text: string) => void>(),
+  };
+  readonly answers: { message: Record<string, unknown>; origin: string }[] = [];
+  readonly view: PluginView;
+  now = 0;
+
+  constructor(options: Partial<PluginViewOptions> = {}) {
+    this.view = mountPlugin(this.container, {
+      manifest: { identifier: "weather", type: "standalone", ui: { url: PAGE } },
+      call: { messageId: "m-1", apiName: "forecast", arguments: '{"city":"Oslo"}' },
+      content: '{"temperature":7}',
+      store: memoryStore(),
+      actions: this.actions,
+      now: () => this.now,
+      onProblem: (problem) => this.problems.push(problem),
+      onStatus: ({ state }) => this.states.push(state),
+      ...options,
+    });
+  }
+
+  get frame(): HTMLIFrameElement {
+    const frame = this.container.querySelector("iframe");
+    if (!frame) throw new Error("there is no frame");
+    return frame;
+  }
+
+  /** The window of the page in the frame. The environment loads nothing into frames, so it is a stand-in that notes what it is sent. */
+  get page(): object {
+    const frame = this.frame;
+    if (!frame.contentWindow) {
+      const postMessage = (message: unknown, origin: string) => {
+        this.answers.push({ message: structuredClone(message) as Record<string, unknown>, origin });
+      };
+      Object.defineProperty(frame, "contentWindow", { value: { postMessage } });
+    }
+    return frame.contentWindow as object;
+  }
+
+  /** Says something as the page, or as whoever the test names. */
+  say(data: unknown, source: unknown = this.page, origin = "https://plugin.example"): void {
+    const event = new MessageEvent("message", { data, origin });
+    Object.defineProperty(event, "source", { value: source });
+    window.dispatchEvent(event);
+  }
+
+  /** Says something and waits until an answer on the channel is there. */
+  async ask(data: Record<string, unknown>, channel: string): Promise<Record<string, unknown>> {
+    const before = this.answers.length;
+    this.say(data);
+    return vi.waitFor(() => {
+      const found = this.answers.slice(before).find(({ message }) => message.type === channel);
+      expect(found, `an answer on ${channel}`).toBeDefined();
+      return found?.message as Record<string, unknown>;
+    }, POLL);
+  }
+
+  /** Waits until everything that was said before has been worked off. */
+  async settle(): Promise<void> {
+    const id = Math.random().toString();
+    const before = this.answers.length;
+    this.say({ type: "speraxos:fetch-plugin-state", key: "settle", requestId: id });
+    await vi.waitFor(
+      () => expect(this.answers.slice(before).some(({ message }) => message.requestId === id)).toBe(true),
+      POLL,
+    );
+    this.answers.splice(
+      this.answers.findIndex(({ message }) => message.requestId === id),
+      1,
+    );
+  }
+}

@@ -1,0 +1,17 @@
+/** For a plugin's page: the client, and hooks for those who use React. */
+
+import type { PluginHooks } from "./hook-types.js";
+import { createHooks } from "./hooks.js";
+import { lazyReact } from "./lazy-react.js";
+import { speraxOS } from "./speraxos.js";
+
+export { CHANNELS, type ChannelName, type ChannelPrefix, channelsOf, PluginChannel } from "./channels.js";
+export type { PluginHooks, Setter, WatchedMessage } from "./hook-types.js";
+export { type ClientOptions, DEFAULT_TIMEOUT_MS, PluginHostError } from "./mailbox.js";
+export { createPluginClient, type PluginClient, type PluginPayload, type SperaxOS, speraxOS } from "./speraxos.js";
+
+const hooks = createHooks(lazyReact, speraxOS);
+export const useWatchPluginMessage: PluginHooks["useWatchPluginMessage"] = hooks.useWatchPluginMessage;
+export const useOnStandalonePluginInit: PluginHooks["useOnStandalonePluginInit"] = hooks.useOnStandalonePluginInit;
+export const usePluginState: PluginHooks["usePluginState"] = hooks.usePluginState;
+export const usePluginSettings: PluginHooks["usePluginSettings"] = hooks.usePluginSettings;

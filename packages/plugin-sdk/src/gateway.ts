@@ -1,0 +1,133 @@
+import { createErrorResponse, PluginErrorType } from "./error.js";
+import { PLUGIN_SETTINGS_HEADERS } from "./settings.js";
+
+export interface GatewayOptions {
+  /** Where Switchboard is. By default the environment's `SWITCHBOARD_URL`, else this machine. */
+  url?: string;
+  /** A token of Switchboard's. By default the environment's `SWITCHBOARD_TOKEN`. Whoever reaches this handler acts with it. */
+  token?: string;
+  timeoutMs?: number;
+  /** The largest request that is passed on. */
+  maxBytes?: number;
+  /** Pages that may call this handler; `*` for any. */
+  allowOrigin?: string;
+  /** For runtimes that bring their own. */
+  fetch?: typeof fetch;
+}
+
+/** Node's request, as far as it is needed; some platforms have read and parsed its body already. */
+export interface NodeRequest extends AsyncIterable<Uint8Array> {
+  method?: string | undefined;
+  headers: Readonly<Record<string, string | string[] | undefined>>;
+  body?: unknown;
+}
+
+export interface NodeResponse {
+  statusCode: number;
+  setHeader(name: string, value: string): unknown;
+  end(body: Uint8Array): unknown;
+}
+
+const DEFAULT_URL = "http://127.0.0.1:3210";
+
+/**
+ * A handler for web runtimes that passes plugin calls on to a Switchboard.
+ *
+ * Only what the gateway needs goes on: the body, its type, and the user's settings. Cookies and credentials of the request stay here.
+ */
+export function createSperaxChatPluginGateway(options: GatewayOptions = {}): (request: Request) => Promise<Response> {
+  return async (request) => {
+    const origin = options.allowOrigin ?? "*";
+    if (request.method === "OPTIONS") return new Response(null, { status: 204, headers: corsHeaders(origin) });
+    const response = await forward(request, options);
+    const headers = new Headers(corsHeaders(origin));
+    const type = response.headers.get("content-type");
+    if (type !== null) headers.set("content-type", type);
+    return new Response(response.body, { status: response.status, headers });
+  };
+}
+
+/** The same for Node.js: `(request, response)`. */
+export function createGatewayOnNodeRuntime(
+  options: GatewayOptions = {},
+): (request: NodeRequest, response: NodeResponse) => Promise<void> {
+  const handle = createSperaxChatPluginGateway(options);
+  return async (incoming, outgoing) => {
+    const headers = new Headers();
+    for (const [name, value] of Object.entries(incoming.headers))
+      if (typeof value === "string") headers.set(name, value);
+    const method = incoming.method ?? "GET";
+    const body = method === "GET" || method === "HEAD" ? null : await readBody(incoming, maxBytes(options));
+    const answer =
+      body === undefined
+        ? tooLarge(options)
+        : await handle(new Request("http://gateway.invalid/", { method, headers, body }));
+    outgoing.statusCode = answer.status;
+    answer.headers.forEach((value, name) => void outgoing.setHeader(name, value));
+    outgoing.end(new Uint8Array(await answer.arrayBuffer()));
+  };
+}
+
+async function forward(request: Request, options: GatewayOptions): Promise<Response> {
+  if (request.method !== "POST") {
+    return createErrorResponse(PluginErrorType.MethodNotAllowed, { message: "Plugin calls are sent with POST." });
+  }
+  const body = await request.arrayBuffer();
+  if (body.byteLength > maxBytes(options)) return tooLarge(options);
+  const address = new URL("/api/gateway", options.url ?? environment("SWITCHBOARD_URL") ?? DEFAULT_URL);
+  const headers = new Headers({ "content-type": "application/json" });
+  const token = options.token ?? environment("SWITCHBOARD_TOKEN");
+  if (token) headers.set("authorization", `Bearer ${token}`);
+  for (const name of PLUGIN_SETTINGS_HEADERS) {
+    const settings = request.headers.get(name);
+    if (settings !== null) headers.set(name, settings);
+  }
+  const timeoutMs = options.timeoutMs ?? 65_000;
+  const signal = AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]);
+  try {
+    // Redirects are not followed: the token is for this address alone.
+    return await (options.fetch ?? fetch)(address, { method: "POST", headers, body, signal, redirect: "error" });
+  } catch (error) {
+    const why =
+      error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error);
+    const message = `Switchboard at ${address.origin} did not answer: ${why}. Is it running, and is SWITCHBOARD_URL right?`;
+    return createErrorResponse(PluginErrorType.PluginGatewayError, { message });
+  }
+}
+
+function corsHeaders(origin: string): Record<string, string> {
+  return {
+    "access-control-allow-origin": origin,
+    "access-control-allow-methods": "POST, OPTIONS",
+    "access-control-allow-headers": ["Content-Type", ...PLUGIN_SETTINGS_HEADERS].join(", "),
+    ...(origin === "*" ? {} : { vary: "origin" }),
+  };
+}
+
+function maxBytes(options: GatewayOptions): number {
+  return options.maxBytes ?? 1_048_576;
+}
+
+function tooLarge(options: GatewayOptions): Response {
+  return createErrorResponse(413, { message: `The request is larger than ${maxBytes(options)} bytes.` });
+}
+
+/** `undefined` if there is more of it than `limit`. */
+async function readBody(incoming: NodeRequest, limit: number): Promise<string | Blob | undefined> {
+  if (incoming.body !== undefined)
+    return typeof incoming.body === "string" ? incoming.body : JSON.stringify(incoming.body);
+  const parts: BlobPart[] = [];
+  let length = 0;
+  for await (const part of incoming) {
+    length += part.byteLength;
+    if (length > limit) return undefined;
+    parts.push(new Uint8Array(part));
+  }
+  return new Blob(parts);
+}
+
+/** Edge runtimes have no `process`. */
+function environment(name: string): string | undefined {
+  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
+  return process?.env?.[name];
+}

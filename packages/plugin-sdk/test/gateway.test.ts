@@ -1,0 +1,117 @@
+// The gateway handlers pass on what a plugin call needs, and nothing that belongs to whoever sent it.
+// @vitest-environment node
+
+import { createServer, type IncomingHttpHeaders, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { createGatewayOnNodeRuntime, createSperaxChatPluginGateway } from "../src/gateway.js";
+
+interface Seen {
+  method: string | undefined;
+  url: string | undefined;
+  headers: IncomingHttpHeaders;
+  body: string;
+}
+
+let servers: Server[];
+let seen: Seen[];
+let url: string;
+
+async function listen(server: Server): Promise<string> {
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+beforeEach(async () => {
+  [servers, seen] = [[], []];
+  url = await listen(
+    createServer(async (request, response) => {
+      let body = "";
+      for await (const part of request) body += part;
+      seen.push({ method: request.method, url: request.url, headers: request.headers, body });
+      response
+        .writeHead(422, { "content-type": "application/json", "set-cookie": "a=b" })
+        .end('{"errorType":"PluginApiParamsError"}');
+    }),
+  );
+});
+
+afterEach(() => Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve)))));
+
+const BODY = '{"identifier":"w","apiName":"weather"}';
+const SENT = {
+  authorization: "Bearer the caller's",
+  cookie: "session=secret",
+  "content-type": "application/json",
+  "sperax-plugin-settings": '{"apiKey":"k"}',
+};
+
+function expectForwarded(): void {
+  expect(seen).toHaveLength(1);
+  const [{ method, url: path, headers, body }] = seen as [Seen];
+  expect({ method, path, body }).toEqual({ method: "POST", path: "/api/gateway", body: BODY });
+  expect(headers.authorization).toBe("Bearer ours");
+  expect(headers.cookie).toBeUndefined();
+  expect(headers["sperax-plugin-settings"]).toBe('{"apiKey":"k"}');
+}
+
+test("a web request is passed on and its answer passed back", async () => {
+  const handler = createSperaxChatPluginGateway({ url, token: "ours" });
+  const response = await handler(
+    new Request("http://app.example/api/gateway", { method: "POST", headers: SENT, body: BODY }),
+  );
+  expectForwarded();
+  expect(response.status).toBe(422);
+  expect(response.headers.get("set-cookie")).toBeNull();
+  expect(response.headers.get("access-control-allow-origin")).toBe("*");
+  expect(await response.json()).toEqual({ errorType: "PluginApiParamsError" });
+});
+
+test.each([false, true])("a Node request is, too (body parsed already: %s)", async (parsed) => {
+  const handler = createGatewayOnNodeRuntime({ url, token: "ours" });
+  const address = await listen(
+    createServer((request, response) => {
+      void handler(parsed ? Object.assign(request, { body: JSON.parse(BODY) as unknown }) : request, response);
+    }),
+  );
+  const response = await fetch(address, { method: "POST", headers: SENT, body: BODY });
+  expectForwarded();
+  expect(response.status).toBe(422);
+  expect(await response.json()).toEqual({ errorType: "PluginApiParamsError" });
+});
+
+test("a page is told what it may send", async () => {
+  const handler = createSperaxChatPluginGateway({ url, allowOrigin: "https://chat.example" });
+  const response = await handler(new Request("http://app.example/", { method: "OPTIONS" }));
+  expect(response.status).toBe(204);
+  expect(response.headers.get("access-control-allow-origin")).toBe("https://chat.example");
+  expect(response.headers.get("access-control-allow-headers")).toContain("SperaxOS-Plugin-Settings");
+});
+
+test("only POST goes through", async () => {
+  const response = await createSperaxChatPluginGateway({ url })(new Request("http://app.example/"));
+  expect(response.status).toBe(405);
+  expect(seen).toEqual([]);
+});
+
+test("what is too large stays here", async () => {
+  const handler = createGatewayOnNodeRuntime({ url, maxBytes: 10 });
+  const address = await listen(createServer((request, response) => void handler(request, response)));
+  for (const response of [
+    await createSperaxChatPluginGateway({ url, maxBytes: 10 })(
+      new Request("http://app.example/", { method: "POST", body: BODY }),
+    ),
+    await fetch(address, { method: "POST", body: BODY }),
+  ]) {
+    expect(response.status).toBe(413);
+  }
+  expect(seen).toEqual([]);
+});
+
+test("a gateway that is not there is a gateway error", async () => {
+  const handler = createSperaxChatPluginGateway({ url: "http://127.0.0.1:1" });
+  const response = await handler(new Request("http://app.example/", { method: "POST", body: BODY }));
+  expect(response.status).toBe(502);
+  expect(await response.json()).toMatchObject({ errorType: "PluginGatewayError" });
+});
