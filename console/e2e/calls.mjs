@@ -94,10 +94,8 @@ await browse(async (open) => {
   assert.equal(await page.getByLabel("title").inputValue(), "with a secret");
 
   // Replay.
-  await visit(page, "calls");
-  await ask("/v1/tools/forms_fill/call", { method: "POST", body: { args: { title: "again" } } });
-  await page.getByRole("searchbox").fill("forms_fill");
-  await rows.first().click();
+  const again = await ask("/v1/tools/forms_fill/call", { method: "POST", body: { args: { title: "again" } } });
+  await visit(page, `calls/${again.call_id}`);
   await detail.getByRole("region", { name: "Arguments" }).getByText('"again"').waitFor();
   await detail.getByRole("button", { name: "Replay" }).click();
   await detail.getByText("Done").waitFor();
