@@ -1,42 +1,40 @@
 // Pictures of each page, light and dark, for the documentation:
-//   cargo build --package switchboard && node console/e2e/screenshots.mjs [target/debug/switchboard] [docs/screenshots]
-import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+//   cargo build --package switchboard && node console/e2e/screenshots.mjs [target/debug/switchboard] [docs/screenshots] [PAGE]
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { createInterface } from "node:readline";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { serveModel } from "./model.mjs";
+import { endAll, start } from "./programs.mjs";
 
 const program = resolve(process.argv[2] ?? "target/debug/switchboard");
 const out = resolve(process.argv[3] ?? "docs/screenshots");
 mkdirSync(out, { recursive: true });
 const home = mkdtempSync(join(tmpdir(), "console-"));
-const started = [];
 /** One page alone, while it is worked on. */
 const only = process.argv[4];
-
-/** Starts a program and waits for a line of its output. */
-function start(args, wanted) {
-  const child = spawn(program, args, {
-    stdio: ["ignore", "pipe", "ignore"],
-    env: { ...process.env, RUST_LOG: "error" },
-  });
-  started.push(child);
-  return new Promise((found, failed) => {
-    child.on("exit", () => failed(new Error(`${args.join(" ")} ended early`)));
-    createInterface({ input: child.stdout }).on("line", (line) => wanted(line) && found(line));
-  });
-}
+const examples = join(dirname(fileURLToPath(import.meta.url)), "../../examples");
+const model = await serveModel();
 
 try {
-  const data = ["--data-dir", join(home, "data")];
-  const line = await start(["up", "--listen", "127.0.0.1:0", ...data], (text) => text.startsWith("listening on "));
-  const url = line.slice("listening on ".length);
+  const serve = (name) => start(process.execPath, [join(examples, name, "server.mjs"), "0"], "listening on ");
+  const [checklist, clock] = [await serve("checklist"), await serve("world-clock")];
+  const config = join(home, "switchboard.toml");
+  writeFileSync(
+    config,
+    `[models.demo]\nbase_url = "${model.url}"\n\n[plugins]\nallow_private = ["${new URL(checklist).host}", "${new URL(clock).host}"]\n`,
+  );
+  const url = await start(
+    program,
+    ["up", "--listen", "127.0.0.1:0", "--data-dir", join(home, "data"), "--config", config],
+    "listening on ",
+  );
   const operator = readFileSync(join(home, "data/operator.token"), "utf8").trim();
   process.env.CONSOLE_TEST = JSON.stringify({ url, operator });
   const { ask, browse, signedIn, visit } = await import("./browser.mjs");
 
   mkdirSync(join(home, "project"));
-  const node = spawn(
+  void start(
     program,
     [
       "node",
@@ -47,9 +45,10 @@ try {
       "--gateway",
       `${url.replace("http", "ws")}/v1/nodes/ws`,
     ],
-    { stdio: "ignore" },
-  );
-  started.push(node);
+    "never",
+  ).catch(() => {});
+  for (const manifest of [checklist, clock])
+    await ask("/v1/plugins", { method: "POST", body: { url: `${manifest}/manifest.json` } });
   const call = (tool, args) => ask(`/v1/tools/${tool}/call`, { method: "POST", body: { args } });
   for (let tries = 0; tries < 100 && !(await ask("/v1/nodes")).nodes.some(({ id }) => id === "laptop"); tries++)
     await new Promise((again) => setTimeout(again, 100));
@@ -130,6 +129,23 @@ try {
         await page.locator(".item").first().click();
       });
     if (want("channels")) await shoot(open, "channels", (page) => visit(page, "channels/releases"));
+    if (want("plugins"))
+      await shoot(open, "plugins", async (page) => {
+        await visit(page, "plugins");
+        await page.getByText("Settings").first().click();
+      });
+    if (want("chat"))
+      await shoot(open, "chat", async (page) => {
+        await visit(page, "chat");
+        const say = async (text) => {
+          await page.getByLabel("Message", { exact: true }).fill(text);
+          await page.keyboard.press("Enter");
+        };
+        await say("Can you echo something for me?");
+        await page.locator("strong", { hasText: "all" }).waitFor();
+        await say("Make a checklist for my trip");
+        await page.frameLocator("iframe").getByLabel("Passport").check();
+      });
     if (want("narrow")) {
       const narrow = { viewport: { width: 320, height: 640 } };
       await shoot(open, "narrow-overview", async () => {}, narrow);
@@ -138,6 +154,7 @@ try {
     }
   });
 } finally {
-  for (const child of started.reverse()) child.kill();
+  model.close();
+  await endAll();
   rmSync(home, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
 }

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { callList, outcomeOf } from "../data/calls";
 import { audit, channels, nodes, sessions, stats, status, tools, upstreams } from "../data/live";
+import { plugins } from "../data/plugins";
 import { useResource } from "../data/resource";
 import { filled } from "../data/stats";
 import type { Call } from "../data/types";
@@ -128,6 +129,7 @@ function Tile({
 function Connected() {
   const node = useResource(nodes).data;
   const servers = useResource(upstreams).data;
+  const installed = useResource(plugins).data;
   const work = useResource(sessions).data;
   const rooms = useResource(channels).data;
   const offered = useResource(tools).data;
@@ -165,6 +167,22 @@ function Connected() {
             {servers?.length === 0 && <span className="soft">none</span>}
           </span>
         </li>
+        {installed && (
+          <li>
+            <a className="plain" href={href("plugins")}>
+              Plugins
+            </a>
+            <span className="row">
+              {installed.slice(0, 8).map(({ identifier, enabled, last_error, held_back }) => (
+                <State key={identifier} mood={last_error ? "bad" : held_back ? "busy" : enabled ? "good" : "off"}>
+                  <Line text={identifier} /> {held_back && <span className="soft">has changed</span>}
+                </State>
+              ))}
+              {more(8, installed.length, "plugins")}
+              {installed.length === 0 && <span className="soft">none</span>}
+            </span>
+          </li>
+        )}
         <li>
           <a className="plain" href={href("sessions")}>
             Sessions
