@@ -50,6 +50,13 @@ export async function browse(script) {
           .catch(() => ""),
       ),
     );
+    for (const frame of pages.flatMap((page) => page.frames().slice(1)))
+      shown.push(
+        `${frame.url()}: ${await frame
+          .locator("body")
+          .innerText({ timeout: 1_000 })
+          .catch(() => "")}`,
+      );
     if (process.env.CONSOLE_SHOT) await pages.at(-1)?.screenshot({ path: process.env.CONSOLE_SHOT });
     throw new Error(
       `${error.stack ?? error}\nOffences: ${offences.join("\n")}\nOn the pages:\n${shown.join("\n---\n")}`,

@@ -229,7 +229,7 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
   return (
     <>
       {turn.uses.map((use) => (
-        <UseView key={use.id} use={use} turnId={turn.id} chat={chat} installed={installed} />
+        <UseView key={use.id} use={use} turn={turn} chat={chat} installed={installed} />
       ))}
       {turn.text !== "" && <Markdown text={turn.text} />}
       {turn.state === "running" && turn.text === "" && turn.uses.every((use) => use.state !== "running") && (
@@ -243,8 +243,10 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
 }
 
 /** What the model did with a tool, and what a plugin shows of it. */
-function UseView({ use, turnId, chat, installed }: { use: Use; turnId: string; chat: Chat; installed: Plugin[] }) {
+function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn; chat: Chat; installed: Plugin[] }) {
   const found = pluginOf(installed, use.name);
+  // The arguments of a page's function are whole once the answer is.
+  const whole = use.state === "done" && (!use.ours || turn.state !== "running");
   const mood = { running: "busy", done: "good", failed: "bad" } as const;
   return (
     <>
@@ -264,15 +266,15 @@ function UseView({ use, turnId, chat, installed }: { use: Use; turnId: string; c
           {use.callId && <a href={href("calls", use.callId)}>in the calls</a>}
         </div>
       </details>
-      {found && isShown(found.plugin) && use.state === "done" && (
+      {found && isShown(found.plugin) && whole && (
         <PluginView
           plugin={found.plugin}
-          messageId={`${turnId}:${use.id}`}
+          messageId={`${turn.id}:${use.id}`}
           apiName={found.called.name}
           args={use.args}
           content={use.result ?? ""}
           onContent={(content) =>
-            chat.fill(turnId, use.id, typeof content === "string" ? content : JSON.stringify(content))
+            chat.fill(turn.id, use.id, typeof content === "string" ? content : JSON.stringify(content))
           }
           onTrigger={chat.goOn}
           onSay={chat.say}

@@ -48,6 +48,7 @@ export function Chart({
       >
         <line className="base" x1="0" x2={WIDTH} y1={HEIGHT} y2={HEIGHT} vectorEffect="non-scaling-stroke" />
         {series.map(({ values, kind }) => {
+          if (values.length === 0) return null;
           const path = values
             .map((value, index) => `${index === 0 ? "M" : "L"}${x(index).toFixed(2)} ${y(value).toFixed(2)}`)
             .join("");

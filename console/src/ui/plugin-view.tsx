@@ -25,9 +25,12 @@ export function PluginView(props: Props) {
   const mounted = useRef<Mounted>(undefined);
   const latest = useRef(props);
   latest.current = props;
+  // A list of plugins that was asked for again has new objects with the same content, which are no reason to load a page anew.
+  const shown = JSON.stringify([plugin.identifier, plugin.type, plugin.ui, plugin.settings]);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    if (!place.current) return;
+    if (!place.current || !shown) return;
+    const { plugin } = latest.current;
     const id = plugin.identifier;
     mounted.current = mountPlugin(place.current, {
       manifest: plugin,
@@ -51,7 +54,7 @@ export function PluginView(props: Props) {
       onProblem: setProblem,
     });
     return () => mounted.current?.destroy();
-  }, [plugin, messageId, apiName, args]);
+  }, [shown, messageId, apiName, args]);
   useEffect(() => mounted.current?.setContent(content), [content]);
   return (
     <div className="stack tight">
