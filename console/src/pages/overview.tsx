@@ -26,12 +26,12 @@ export function OverviewPage() {
         )}
       </Head>
       <div className="stack">
+        <Tiles />
         {empty && (
           <Panel title="Nothing is connected yet">
             <NextSteps />
           </Panel>
         )}
-        <Tiles />
         <div className="columns">
           <div className="stack">
             <Connected />
@@ -167,19 +167,19 @@ function Connected() {
             {servers?.length === 0 && <span className="soft">none</span>}
           </span>
         </li>
-        {installed && (
+        {installed !== null && (
           <li>
             <a className="plain" href={href("plugins")}>
               Plugins
             </a>
             <span className="row">
-              {installed.slice(0, 8).map(({ identifier, enabled, last_error, held_back }) => (
+              {installed?.slice(0, 8).map(({ identifier, enabled, last_error, held_back }) => (
                 <State key={identifier} mood={last_error ? "bad" : held_back ? "busy" : enabled ? "good" : "off"}>
                   <Line text={identifier} /> {held_back && <span className="soft">has changed</span>}
                 </State>
               ))}
-              {more(8, installed.length, "plugins")}
-              {installed.length === 0 && <span className="soft">none</span>}
+              {installed && more(8, installed.length, "plugins")}
+              {installed?.length === 0 && <span className="soft">none</span>}
             </span>
           </li>
         )}
@@ -236,7 +236,7 @@ function LatestCalls() {
   const { calls, loaded } = useStore(callList.store);
   return (
     <Panel title="Latest calls" more={<a href={href("calls")}>All</a>}>
-      <ul className="lines">
+      <ul className="lines room-14">
         {calls.slice(0, 14).map((call) => (
           <li key={call.id}>
             <span className="soft num">{clock(call.at_ms)}</span>
@@ -263,7 +263,7 @@ function Happened() {
   const { data } = useResource(audit);
   return (
     <Panel title="What happened">
-      <ul className="lines">
+      <ul className="lines room-6">
         {data?.slice(0, 6).map((event) => (
           <li key={`${event.at_ms} ${event.what} ${event.subject}`}>
             <span className="soft num">{moment(event.at_ms)}</span>
