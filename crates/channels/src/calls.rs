@@ -64,6 +64,15 @@ impl Calls {
         Ok(())
     }
 
+    /// Whether this participant has made the call before, as far as that is remembered. For one that has ended, the log
+    /// knows who it was.
+    pub(crate) fn was_made(&self, id: &str, caller: &str) -> bool {
+        match self.running.get(id) {
+            Some(call) => *call.caller == *caller,
+            None => self.ended.iter().any(|ended| ended == id),
+        }
+    }
+
     /// Whether a result may come from this participant. A last one ends the call.
     pub(crate) fn result(&mut self, id: &str, sender: &str, last: bool) -> Standing {
         let standing = self.standing(id, |call| *call.provider == *sender);
@@ -129,6 +138,11 @@ impl Running {
         Item::new(self.body(fields, &[]), self.persist)
     }
 
+    /// Makes a tool's last result one that is stored once, whatever is thought of the call after a restart.
+    pub(crate) fn last(&self, item: Item) -> Item {
+        Item { key: self.persist.then(|| format!("end:{}:{}", self.caller, self.id).into()), ..item }
+    }
+
     pub(crate) fn body(&self, fields: &str, attachments: &[sa_protocol::channel::AttachmentMeta]) -> String {
         let mut payload = String::from("{\"callId\":");
         push_string(&mut payload, &self.id);
@@ -159,6 +173,7 @@ mod tests {
         let mut calls = Calls::default();
         calls.begin(call("1")).unwrap();
         assert!(calls.begin(call("1")).is_err());
+        assert!(calls.was_made("1", "ann") && !calls.was_made("1", "eve") && !calls.was_made("2", "ann"));
         assert_eq!(calls.result("1", "eve", true), Standing::Foreign);
         assert_eq!(calls.result("1", "bob", false), Standing::Right);
         assert_eq!(calls.result("1", "bob", true), Standing::Right);

@@ -166,20 +166,60 @@ impl Channel {
         };
         let Some(permit) = self.place().await else { return Err(Refusal::new("store-error", "the channel is closed")) };
 
+        let mut item = Item { attached, from, permit: Some(permit), ..Item::new(String::new(), draft.persist) };
+        item.key = key.filter(|_| draft.persist).map(Into::into);
+        // A stored call of a tool waits for the log: only that knows whether it was made before.
+        let (tool_call, stored) = match &subject {
+            Subject::Call(call) if call.provider_id == GATEWAY && draft.persist => {
+                let (tell, stored) = oneshot::channel();
+                item.answer = Some(tell);
+                (Some(call), Some((stored, answer)))
+            }
+            Subject::Call(call) if call.provider_id == GATEWAY => (Some(call), None),
+            _ => {
+                item.answer = answer;
+                (None, None)
+            }
+        };
+        self.enter(name, &draft, &subject, &described, item)?;
+        let Some(call) = tool_call else { return Ok(()) };
+        let Some((stored, answer)) = stored else {
+            self.run_tool(sender, call, false);
+            return Ok(());
+        };
+        let Ok(stored) = stored.await else { return Ok(()) };
+        match &stored {
+            Ok(appended) if appended.duplicate => self.tool_called_again(sender, call),
+            Ok(_) => self.run_tool(sender, call, true),
+            Err(_) => {}
+        }
+        if let Some(answer) = answer {
+            let _ = answer.send(stored);
+        }
+        Ok(())
+    }
+
+    /// Gives a message its place, if its sender may say it now.
+    fn enter(
+        &self,
+        name: &Arc<str>,
+        draft: &Draft<'_>,
+        subject: &Subject<'_>,
+        described: &[AttachmentMeta],
+        mut item: Item,
+    ) -> Result<(), Refusal> {
         let mut state = self.state();
         let metadata = state.roster.get(name).map_or_else(|| "{}".into(), |presence| Arc::clone(&presence.metadata));
-        let body = encode_body(&Envelope {
+        item.body = encode_body(&Envelope {
             kind: &draft.kind,
             payload: draft.payload,
             sender: name,
             at_ms: clock::now_ms(),
             sender_metadata: &metadata,
-            attachments: &described,
+            attachments: described,
         });
-        let mut item = Item { attached, from, answer, permit: Some(permit), ..Item::new(body, draft.persist) };
-        item.key = key.filter(|_| draft.persist).map(Into::into);
         let mut after = None;
-        match &subject {
+        match subject {
             Subject::Message(id) => {
                 state.authors.begin(id, name, !draft.persist);
                 item.message_id = Some(id.clone());
@@ -207,6 +247,8 @@ impl Channel {
                 match lacking {
                     Some((code, message)) => after = Some(running.failure(code, &message)),
                     None if call.provider_id == GATEWAY => {}
+                    // Sent again, because the answer to the first was lost: the log has it, and answers.
+                    None if draft.persist && state.calls.was_made(&call.call_id, name) => {}
                     None => state.calls.begin(running).map_err(|why| Refusal::new("conflict", why))?,
                 }
             }
@@ -220,7 +262,7 @@ impl Channel {
                     Standing::Ended => return Err(Refusal::new("conflict", "this call has ended already")),
                     Standing::Unknown => {
                         let provider = state.roster.get(name).and_then(|presence| presence.offer.as_ref());
-                        let parts = parts(&described, &draft.bytes);
+                        let parts = parts(described, &draft.bytes);
                         let delivered = provider.is_some_and(|offer| result.deliver(offer.provider(), parts));
                         if !delivered {
                             return Err(Refusal::new("not-allowed", "there is no such call for this participant"));
@@ -248,12 +290,6 @@ impl Channel {
         self.enqueue(item);
         if let Some(after) = after {
             self.enqueue(after);
-        }
-        drop(state);
-        if let Subject::Call(call) = &subject
-            && call.provider_id == GATEWAY
-        {
-            self.run_tool(sender, call, draft.persist);
         }
         Ok(())
     }

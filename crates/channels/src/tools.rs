@@ -52,15 +52,34 @@ impl Channel {
             }
             match finished.outcome {
                 Ok(output) => channel.answer(&call, output).await,
-                Err(error) => channel.enqueue(call.failure(code(error.kind), &error.message)),
+                Err(error) => channel.enqueue(call.last(call.failure(code(error.kind), &error.message))),
             }
         });
+    }
+
+    /// The same call came a second time. A tool is not run twice; whoever waits for a first run that nobody knows of any
+    /// more, because the gateway was restarted since, is told so.
+    pub(crate) fn tool_called_again(&self, sender: &Sender, call: &MethodCall<'_>) {
+        let caller = &sender.principal.name;
+        if self.state().calls.was_made(&call.call_id, caller) {
+            return;
+        }
+        let call = Running {
+            id: call.call_id.clone(),
+            caller: Arc::clone(caller),
+            provider: GATEWAY.into(),
+            persist: true,
+            since: Instant::now(),
+            routed: Some(CallId::new()),
+        };
+        let why = "the gateway was restarted in the middle of the call, which may have been executed or not";
+        self.enqueue(call.last(call.failure("execution-error", why)));
     }
 
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
         let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
         if output.attachments.is_empty() {
-            return self.enqueue(call.said(&fields));
+            return self.enqueue(call.last(call.said(&fields)));
         }
         let described = output.attachments.iter().map(|attachment| AttachmentMeta {
             id: None,
@@ -79,9 +98,10 @@ impl Channel {
         };
         match self.attach(&draft).await {
             Ok((attached, described)) => {
-                self.enqueue(Item { attached, ..Item::new(call.body(&fields, &described), call.persist) });
+                let item = Item { attached, ..Item::new(call.body(&fields, &described), call.persist) };
+                self.enqueue(call.last(item));
             }
-            Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
+            Err(refusal) => self.enqueue(call.last(call.failure("execution-error", &refusal.message))),
         }
     }
 }

@@ -22,7 +22,8 @@ let failures: string[];
 beforeAll(async () => {
   [host, plugins, strangers] = [await hostSite(), await new Site().open(), await new Site().open()];
   const [author, published, appScript, evil, climber] = await Promise.all([
-    bundle(at("../../plugin-sdk/test/author/page.tsx")),
+    // In the form that leaves the least time between the SDK's start and the first render.
+    bundle(at("../../plugin-sdk/test/author/page.tsx"), "iife"),
     bundle(at("pages/published.tsx")),
     bundle(at("pages/app.ts")),
     readFile(at("pages/evil.html"), "utf8"),
@@ -32,7 +33,7 @@ beforeAll(async () => {
   const policy = `default-src 'none'; script-src 'self'; style-src 'self'; frame-src 'self' ${plugins.origin}`;
   host.pages.set("/strict", { body: host.pages.get("/")?.body ?? "", headers: { "content-security-policy": policy } });
   host.pages.set("/sandbox.html", { body: sandboxPage, headers: sandboxPageHeaders as Record<string, string> });
-  plugins.pages.set("/author", { body: scripted(author) });
+  plugins.pages.set("/author", { body: scripted(author, "", "text/javascript") });
   plugins.pages.set("/published", { body: scripted(published) });
   plugins.pages.set("/redirected", { body: "", status: 302, headers: { location: `${strangers.origin}/evil` } });
   plugins.pages.set("/data", { body: "{}", headers: { "access-control-allow-origin": "*" } });

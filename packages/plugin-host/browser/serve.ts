@@ -55,7 +55,7 @@ function peers(): string {
 }
 
 /** A page's script as one piece, with each package taken from where it was installed. */
-export async function bundle(entry: string): Promise<string> {
+export async function bundle(entry: string, format: "es" | "iife" = "es"): Promise<string> {
   const fromPeers = createRequire(join(peers(), "package.json"));
   const result = await build({
     configFile: false,
@@ -76,7 +76,7 @@ export async function bundle(entry: string): Promise<string> {
       write: false,
       minify: false,
       target: "esnext",
-      rolldownOptions: { input: entry, output: { format: "es", codeSplitting: false } },
+      rolldownOptions: { input: entry, output: { format, codeSplitting: false } },
     },
   });
   const [output] = Array.isArray(result) ? result : [result];
@@ -85,8 +85,8 @@ export async function bundle(entry: string): Promise<string> {
 }
 
 /** A page with a script in it. */
-export function scripted(code: string, attributes = ""): string {
-  return `<!doctype html><html${attributes}><meta charset="utf-8"><body><script type="module">${code.replaceAll("</script", "<\\/script")}</script></body></html>`;
+export function scripted(code: string, attributes = "", type = "module"): string {
+  return `<!doctype html><html${attributes}><meta charset="utf-8"><body><script type="${type}">${code.replaceAll("</script", "<\\/script")}</script></body></html>`;
 }
 
 /** A site with the host's page on it, and with what a test adds. */

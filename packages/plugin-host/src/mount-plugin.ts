@@ -143,7 +143,8 @@ class FramedPlugin implements PluginView {
 
   /**
    * A page that has its origin may navigate: what comes next has another one, and is not heard. Without an origin the next page looks
-   * just the same, so there must be none.
+   * just the same, so the frame is taken down as soon as it has loaded one. What it hears until then, the page before it could
+   * have handed on as well.
    */
   #watchNavigation(frame: HTMLIFrameElement): void {
     let loaded = false;

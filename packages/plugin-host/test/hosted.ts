@@ -7,7 +7,8 @@ const POLL = { interval: 1 };
 
 /** A mounted plugin, and the test in the place of its page. */
 export class Hosted {
-  readonly container = document.body.appendChild(document.createElement("div"));
+  /** Outside of the document, where frames stay empty: real pages are for the tests in a browser. */
+  readonly container = document.createElement("div");
   readonly problems: string[] = [];
   readonly states: string[] = [];
   readonly actions = {
@@ -39,7 +40,7 @@ export class Hosted {
     return frame;
   }
 
-  /** The window of the page in the frame. The environment loads nothing into frames, so it is a stand-in that notes what it is sent. */
+  /** The window of the page in the frame: a stand-in that notes what it is sent. */
   get page(): object {
     const frame = this.frame;
     if (!frame.contentWindow) {

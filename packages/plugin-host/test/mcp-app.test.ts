@@ -65,7 +65,8 @@ async function shake(): Promise<Record<string, unknown>> {
 }
 
 beforeEach(() => {
-  container = document.body.appendChild(document.createElement("div"));
+  // Outside of the document, where frames stay empty.
+  container = document.createElement("div");
   [sent, problems] = [[], []];
 });
 

@@ -115,7 +115,9 @@ async fn participants_call_each_other() {
         );
     }
     ann.say("method-call", call("c4", "worker", "search")).await;
-    assert_eq!(ann.say("method-call", call("c4", "worker", "search")).await["code"], "conflict");
+    let again = ann.say("method-call", call("c4", "worker", "search")).await;
+    assert_eq!((&again["duplicate"], &again["kind"]), (&json!(true), &json!("persisted")), "made once");
+    assert_eq!(eve.say("method-call", call("c4", "worker", "search")).await["code"], "conflict");
     let asked = worker.until(|frame| frame["payload"]["callId"] == "c4").await;
     assert_eq!(eve.say("method-result", result(&asked, json!("forged"))).await["code"], "not-allowed");
     assert_eq!(eve.say("method-cancel", json!({ "callId": "c4" })).await["code"], "not-allowed");
@@ -161,5 +163,44 @@ async fn a_participant_calls_a_tool_on_a_node() {
     let cancelled = ann.message("method-result").await;
     assert_eq!(cancelled["payload"]["content"]["code"], "cancelled");
     node.cancelled(&request).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
+    let mut gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    let token = Participant::token(&gateway, "ann").await;
+    let path = format!("/v1/channels/ws?token={token}&channel=room");
+    let mut ann = Participant::connect(&gateway, &path).await;
+    let call = json!({ "callId": "c1", "methodName": "demo.echo", "providerId": "switchboard", "args": {} });
+    let first = ann.say("method-call", call.clone()).await;
+    let request = node.request().await;
+    assert_eq!(ann.say("method-call", call.clone()).await["duplicate"], true);
+    node.answer(&request.id, json!("once")).await;
+    assert_eq!(ann.message("method-result").await["payload"]["content"], "once");
+
+    // One whose end the gateway did not live to see.
+    ann.say("method-call", json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" })).await;
+    node.request().await;
+    gateway.kill().await;
+    gateway = Setup::new().on(&gateway).spawn(crate::SWITCHBOARD).await;
+    let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    let mut ann = Participant::connect(&gateway, &path).await;
+    let again = ann.say("method-call", call).await;
+    assert_eq!((&again["duplicate"], &again["id"]), (&json!(true), &first["id"]));
+    ann.say("method-call", json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" })).await;
+    let failed = ann.message("method-result").await;
+    assert_eq!(failed["payload"]["callId"], "c2", "the other one has had its result");
+    assert_eq!(failed["payload"]["content"]["code"], "execution-error");
+    ann.say(
+        "method-call",
+        json!({ "callId": "c3", "methodName": "demo.echo", "providerId": "switchboard", "args": { "n": 3 } }),
+    )
+    .await;
+    let request = node.request().await;
+    assert_eq!(request.args, json!({ "n": 3 }), "and neither of the others");
+    node.answer(&request.id, json!(3)).await;
+    assert_eq!(ann.message("method-result").await["payload"]["content"], 3);
     gateway.stop().await;
 }

@@ -15,6 +15,7 @@ use crate::json::to_json;
 use crate::tokens::Identity;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
     /// Where the page begins: a former answer's `next_cursor`.

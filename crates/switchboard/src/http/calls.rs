@@ -30,6 +30,7 @@ const SCAN_PAGE: usize = 200;
 const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallsQuery {
     /// `running`, `ended` or both when absent.

@@ -216,6 +216,7 @@ pub(crate) async fn delete(
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
     /// Only messages with a lower id; the latest when absent.

@@ -160,6 +160,7 @@ pub(crate) async fn end(
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// Events after this one; 0 for all that are kept. Absent: from now on.

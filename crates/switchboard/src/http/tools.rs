@@ -32,6 +32,7 @@ const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Where the page begins: a former answer's `next_cursor`.

@@ -1,0 +1,159 @@
+//! A whole document, read once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use url::Url;
+
+use crate::collect::Reading;
+use crate::error::{DocumentError, DocumentErrorKind, Problem};
+use crate::operation::Operation;
+use crate::read::{self, Limits};
+use crate::refs::{Root, shown};
+use crate::security::{self, Scheme, Together};
+use crate::server::Variable;
+use crate::settings::{self, Settings};
+
+/// An OpenAPI document as callable operations. Cloning it is cheap: clones share everything.
+#[derive(Debug, Clone)]
+pub struct Document(Arc<Contents>);
+
+#[derive(Debug)]
+struct Contents {
+    title: String,
+    description: String,
+    version: String,
+    operations: Vec<Operation>,
+    by_name: HashMap<String, usize>,
+    problems: Vec<Problem>,
+}
+
+impl Document {
+    /// Reads JSON or YAML, OpenAPI 3.0, 3.1 or 3.2. `source` is where it came from: servers may be relative to it.
+    pub fn parse(bytes: &[u8], source: Option<&Url>) -> Result<Self, DocumentError> {
+        Self::parse_within(bytes, source, &Limits::default())
+    }
+
+    pub fn parse_within(bytes: &[u8], source: Option<&Url>, limits: &Limits) -> Result<Self, DocumentError> {
+        let value = read::read(bytes, limits)?;
+        Self::from_value(&value, source, limits)
+    }
+
+    /// For a document that stands inside another one. Its size and depth are what the outer one's reader allowed.
+    pub fn from_value(value: &Value, source: Option<&Url>, limits: &Limits) -> Result<Self, DocumentError> {
+        let old = check_version(value)?;
+        let root = Root(value);
+        let mut problems = Vec::new();
+        let schemes = security::schemes(root, &mut problems);
+        let mut reading = Reading::new(root, old, source, limits, &schemes, problems);
+        let operations = reading.operations()?;
+        let problems = reading.problems;
+        if operations.is_empty() {
+            let message = match problems.first() {
+                Some(problem) => format!("no operation can be called; {problem}"),
+                None => "the document has no operations; add some under \"paths\"".to_owned(),
+            };
+            return Err(DocumentError::new(DocumentErrorKind::Empty, "/paths", message));
+        }
+        let by_name = operations.iter().enumerate().map(|(index, operation)| (operation.name.clone(), index));
+        let info = |key: &str| match value.get("info").and_then(|info| info.get(key)) {
+            Some(Value::String(text)) => text.clone(),
+            Some(number @ Value::Number(_)) => number.to_string(),
+            _ => String::new(),
+        };
+        Ok(Self(Arc::new(Contents {
+            title: info("title"),
+            description: info("description"),
+            version: info("version"),
+            by_name: by_name.collect(),
+            operations,
+            problems,
+        })))
+    }
+
+    pub fn title(&self) -> &str {
+        &self.0.title
+    }
+
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// The version of the API, not of OpenAPI.
+    pub fn version(&self) -> &str {
+        &self.0.version
+    }
+
+    /// In the order of their paths.
+    pub fn operations(&self) -> &[Operation] {
+        &self.0.operations
+    }
+
+    /// The operation with a tool's name.
+    pub fn operation(&self, name: &str) -> Option<&Operation> {
+        self.0.by_name.get(name).map(|index| &self.0.operations[*index])
+    }
+
+    /// What is left out or not as its author meant it, for whoever looks after the document.
+    pub fn problems(&self) -> &[Problem] {
+        &self.0.problems
+    }
+
+    /// A JSON Schema for what has to be set to call the operations: the secrets of the security schemes, each named
+    /// after its scheme, and the variables of servers.
+    pub fn settings_schema(&self) -> Value {
+        let schemes = self.schemes();
+        let secured: Vec<_> = self.0.operations.iter().map(|operation| &operation.security).collect();
+        let secured: Vec<_> = secured.into_iter().filter(|security| !security.alternatives.is_empty()).collect();
+        let needed = |scheme: &Scheme| {
+            let within = |together: &Together| together.iter().any(|(other, _)| other.name == scheme.name);
+            secured.iter().all(|security| security.alternatives.iter().all(within))
+        };
+        let schemes = schemes.values().map(|scheme| (scheme.as_ref(), needed(scheme)));
+        settings::schema(schemes, self.variables().into_iter())
+    }
+
+    /// Settings out of an object that fits [`Self::settings_schema`].
+    pub fn settings(&self, values: &Value) -> Settings {
+        let schemes = self.schemes();
+        Settings::pick(schemes.values().map(AsRef::as_ref), self.variables().into_keys(), values)
+    }
+
+    /// The security schemes that some operation can use.
+    fn schemes(&self) -> BTreeMap<&str, &Arc<Scheme>> {
+        let schemes = self.0.operations.iter().flat_map(|operation| operation.security.schemes());
+        schemes.map(|scheme| (scheme.name.as_str(), scheme)).collect()
+    }
+
+    fn variables(&self) -> BTreeMap<&str, &Variable> {
+        let variables = self.0.operations.iter().flat_map(|operation| &operation.server.variables);
+        variables.map(|(name, variable)| (name.as_str(), variable)).collect()
+    }
+}
+
+/// Whether it is 3.0.
+fn check_version(value: &Value) -> Result<bool, DocumentError> {
+    let text = |key: &str| match value.get(key) {
+        Some(Value::String(text)) => Some(text.trim().to_owned()),
+        // In YAML, a version without quotes is a number.
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    if let Some(version) = text("swagger") {
+        let message = format!(
+            "this is Swagger {}; OpenAPI 3.0 or later is needed, and swagger2openapi or editor.swagger.io converts it",
+            shown(&version)
+        );
+        return Err(DocumentError::new(DocumentErrorKind::Version, "/swagger", message));
+    }
+    let Some(version) = text("openapi") else {
+        let message = "this is no OpenAPI document: it has no field \"openapi\" with a version such as \"3.1.0\"";
+        return Err(DocumentError::new(DocumentErrorKind::NotOpenApi, "", message));
+    };
+    if version.split('.').next() != Some("3") {
+        let message = format!("OpenAPI {} is not supported; 3.0, 3.1 and 3.2 are", shown(&version));
+        return Err(DocumentError::new(DocumentErrorKind::Version, "/openapi", message));
+    }
+    Ok(version == "3" || version == "3.0" || version.starts_with("3.0."))
+}

@@ -1,0 +1,108 @@
+//! Files in arguments, and `multipart/form-data`.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use percent_encoding::percent_decode_str;
+
+/// A file, as it came in an argument: base64, or a `data:` URL, which also says its type and may say its name
+/// (`data:image/png;name=cat.png;base64,…`).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) media: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+impl File {
+    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
+        const WRONG: &str = "has to be a file, as base64 or as a data: URL";
+        let head = text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("data:"));
+        if !head {
+            return Ok(Self { bytes: decode(text).ok_or(WRONG)?, media: None, name: None });
+        }
+        let (about, data) = text[5..].split_once(',').ok_or(WRONG)?;
+        let mut parts = about.split(';').map(str::trim);
+        let media = parts.next().filter(|media| media.contains('/')).map(str::to_owned);
+        let (mut base64, mut name, mut parameters) = (false, None, String::new());
+        for part in parts {
+            if part.eq_ignore_ascii_case("base64") {
+                base64 = true;
+            } else if let Some(value) = part.strip_prefix("name=").or_else(|| part.strip_prefix("filename=")) {
+                name = Some(percent_decode_str(value).decode_utf8_lossy().trim_matches('"').to_owned());
+            } else if !part.is_empty() {
+                parameters.push_str(&format!("; {part}"));
+            }
+        }
+        let media = media.map(|media| media + &parameters);
+        if media.as_deref().is_some_and(|media| media.chars().any(|c| c.is_control() || !c.is_ascii())) {
+            return Err(WRONG);
+        }
+        let bytes = if base64 { decode(data).ok_or(WRONG)? } else { percent_decode_str(data).collect() };
+        Ok(Self { bytes, media, name })
+    }
+}
+
+/// Base64 of either alphabet, with or without padding, and with the line breaks that some put into it.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const PLAIN: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
+    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::URL_SAFE, LENIENT);
+    let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    PLAIN.decode(&text).or_else(|_| URL_SAFE.decode(&text)).ok()
+}
+
+/// One part of a form.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) filename: Option<String>,
+    pub(crate) media: Option<String>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The form, and the content type that names its boundary. Files come last: some servers decide by the other fields
+/// what to do with them as they arrive.
+pub(crate) fn write(mut parts: Vec<Part>) -> (Vec<u8>, String) {
+    parts.sort_by_key(|part| part.filename.is_some());
+    let boundary = boundary(&parts);
+    let mut body = Vec::new();
+    for part in &parts {
+        body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
+        body.extend_from_slice(format!("Content-Disposition: form-data; name=\"{}\"", quoted(&part.name)).as_bytes());
+        if let Some(filename) = &part.filename {
+            body.extend_from_slice(format!("; filename=\"{}\"", quoted(filename)).as_bytes());
+        }
+        if let Some(media) = &part.media {
+            body.extend_from_slice(format!("\r\nContent-Type: {media}").as_bytes());
+        }
+        body.extend_from_slice(b"\r\n\r\n");
+        body.extend_from_slice(&part.bytes);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    (body, format!("multipart/form-data; boundary={boundary}"))
+}
+
+/// A boundary that occurs in no part, found in one pass over them, whatever is in them.
+fn boundary(parts: &[Part]) -> String {
+    const START: &[u8] = b"switchboard-form-";
+    const DIGITS: usize = 16;
+    let mut used = HashSet::new();
+    for part in parts {
+        for window in part.bytes.windows(START.len() + DIGITS).filter(|window| window.starts_with(START)) {
+            let digits = std::str::from_utf8(&window[START.len()..]).ok();
+            used.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
+        }
+    }
+    let free = (0..=used.len() as u64).find(|number| !used.contains(number)).unwrap_or_default();
+    format!("{}{free:016}", String::from_utf8_lossy(START))
+}
+
+/// As browsers do it.
+fn quoted(text: &str) -> String {
+    text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}

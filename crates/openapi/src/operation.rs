@@ -1,0 +1,226 @@
+//! One operation: a tool, and the request of each of its calls.
+
+use std::sync::Arc;
+
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value};
+use url::Url;
+
+use crate::body::{self, Body};
+use crate::error::{RequestError, RequestErrorKind};
+use crate::parameter::{Parameter, Place};
+use crate::request::{Draft, HttpRequest};
+use crate::security::{Kind, Requirement};
+use crate::server::Server;
+use crate::settings::Settings;
+use crate::token::TokenRequest;
+
+/// An operation of a [`crate::Document`], with everything computed that a call needs.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    pub(crate) name: String,
+    pub(crate) id: Option<String>,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) description: String,
+    pub(crate) deprecated: bool,
+    pub(crate) tags: Vec<String>,
+    pub(crate) input_schema: Box<str>,
+    pub(crate) pieces: Vec<Piece>,
+    /// What some documents write behind a `?` in the path.
+    pub(crate) fixed_query: Option<String>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) body: Option<Body>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) security: Requirement,
+}
+
+/// A path is made of these.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    /// Encoded.
+    Fixed(String),
+    /// The index of a parameter.
+    Variable(usize),
+}
+
+/// What the method says about an operation, for tools' annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hints {
+    pub read_only: bool,
+    pub idempotent: bool,
+    pub destructive: bool,
+}
+
+impl Operation {
+    /// Fits `^[a-zA-Z0-9_-]{1,64}$`, and is the only one of its name in the document.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The `operationId` as the document has it.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// In capitals.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// The path as the document has it, such as `/pets/{petId}`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Summary and description. Says so if the operation is deprecated.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    pub fn deprecated(&self) -> bool {
+        self.deprecated
+    }
+
+    pub fn tags(&self) -> &[String] {
+        &self.tags
+    }
+
+    /// A JSON Schema (2020-12) for the arguments, as text: parameters flat, the body as `_requestBody`.
+    pub fn input_schema(&self) -> &str {
+        &self.input_schema
+    }
+
+    pub fn hints(&self) -> Hints {
+        let method = self.method.as_str();
+        let read_only = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "QUERY");
+        Hints {
+            read_only,
+            idempotent: read_only || matches!(method, "PUT" | "DELETE"),
+            destructive: method == "DELETE",
+        }
+    }
+
+    /// Where requests go: the server, without the operation's path.
+    pub fn server(&self, settings: &Settings) -> Result<Url, RequestError> {
+        self.server.url(settings)
+    }
+
+    /// The tokens to fetch before [`Self::request`], with settings that have clients for OAuth2 but no tokens yet.
+    pub fn tokens(&self, settings: &Settings) -> Result<Vec<TokenRequest>, RequestError> {
+        let mut tokens = Vec::new();
+        for (scheme, scopes) in self.security.choose(settings)? {
+            let Kind::OAuth2 { client: Some(flow) } = &scheme.kind else { continue };
+            let Some((id, secret)) = settings.client_of(&scheme.name) else { continue };
+            if settings.token_of(&scheme.name).is_some() || settings.secret_of(&scheme.name).is_some() {
+                continue;
+            }
+            let base = self.server(settings)?;
+            let url = base.join(&flow.token_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+            let token_url = url.ok_or_else(|| {
+                let message = format!("the token URL of the security scheme \"{}\" is no web address", scheme.name);
+                RequestError::new(RequestErrorKind::Server, "", message)
+            })?;
+            tokens.push(TokenRequest {
+                scheme: scheme.name.clone(),
+                token_url,
+                scopes: scopes.clone(),
+                client_id: id.to_owned(),
+                client_secret: secret.expose_secret().into(),
+            });
+        }
+        Ok(tokens)
+    }
+
+    /// The request of a call. `arguments` is an object, or `null` for none, and was checked against the input schema;
+    /// what only the schema knows, such as a number's range, is not checked again.
+    pub fn request(&self, arguments: &Value, settings: &Settings) -> Result<HttpRequest, RequestError> {
+        let none = Map::new();
+        let arguments = match arguments {
+            Value::Object(arguments) => arguments,
+            Value::Null => &none,
+            _ => {
+                let message = "the arguments have to be an object";
+                return Err(RequestError::new(RequestErrorKind::InvalidArgument, "", message));
+            }
+        };
+        self.refuse_unknown(arguments)?;
+        let base = self.server.url(settings)?;
+        let mut draft = Draft::new(self.path_of(arguments)?);
+        draft.set_header("Accept", "application/json, text/*;q=0.9, */*;q=0.8".to_owned());
+        draft.query.extend(self.fixed_query.iter().map(|query| (String::new(), query.clone())));
+        for parameter in self.parameters.iter().filter(|parameter| parameter.place != Place::Path) {
+            if let Some(value) = value_of(parameter, arguments)? {
+                parameter.write(value, &mut draft)?;
+            }
+        }
+        if let Some(body) = &self.body {
+            match arguments.get(body::ARGUMENT).filter(|value| !value.is_null()) {
+                Some(value) => body.write(value, &mut draft)?,
+                None if body.required => return Err(missing(body::ARGUMENT)),
+                None => {}
+            }
+        }
+        self.security.apply(settings, &mut draft)?;
+        draft.finish(&self.method, &base)
+    }
+
+    fn path_of(&self, arguments: &Map<String, Value>) -> Result<String, RequestError> {
+        let mut path = String::new();
+        let mut places = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Fixed(text) => path.push_str(text),
+                Piece::Variable(index) => {
+                    let parameter = &self.parameters[*index];
+                    let value = value_of(parameter, arguments)?.ok_or_else(|| missing(&parameter.argument))?;
+                    places.push((path.len(), parameter));
+                    path.push_str(&parameter.in_path(value)?);
+                }
+            }
+        }
+        // A segment ".." goes up, also when its dots are encoded, so there is no way to send one as a value.
+        for (place, parameter) in places {
+            let start = path[..place].rfind('/').map_or(0, |slash| slash + 1);
+            let segment = path[start..].split('/').next().unwrap_or_default();
+            if matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..") {
+                return Err(RequestError::argument(&parameter.argument, "would lead to another path"));
+            }
+        }
+        Ok(path)
+    }
+
+    /// A misspelled argument would otherwise be lost without a word.
+    fn refuse_unknown(&self, arguments: &Map<String, Value>) -> Result<(), RequestError> {
+        let body = self.body.is_some().then_some(body::ARGUMENT);
+        let known = |name: &String| {
+            body == Some(name.as_str())
+                || self
+                    .parameters
+                    .iter()
+                    .any(|parameter| parameter.argument == *name || parameter.alias() == Some(name))
+        };
+        let Some(unknown) = arguments.keys().find(|name| !known(name)) else { return Ok(()) };
+        let names: Vec<_> = self.parameters.iter().map(|parameter| parameter.argument.as_str()).chain(body).collect();
+        let names =
+            if names.is_empty() { "it takes none".to_owned() } else { format!("it takes: {}", names.join(", ")) };
+        let unknown = crate::refs::shown(unknown);
+        let message = format!("the operation has no argument \"{unknown}\"; {names}");
+        Err(RequestError::new(RequestErrorKind::UnknownArgument, unknown, message))
+    }
+}
+
+/// An argument, by the name that the tool has for it, or else by the one that the document has.
+fn value_of<'a>(parameter: &Parameter, arguments: &'a Map<String, Value>) -> Result<Option<&'a Value>, RequestError> {
+    let value = arguments.get(&parameter.argument).or_else(|| arguments.get(parameter.alias()?));
+    let value = value.filter(|value| !value.is_null());
+    if value.is_none() && parameter.required {
+        return Err(missing(&parameter.argument));
+    }
+    Ok(value)
+}
+
+fn missing(argument: &str) -> RequestError {
+    let message = format!("the required argument \"{argument}\" is missing");
+    RequestError::new(RequestErrorKind::MissingArgument, argument, message)
+}

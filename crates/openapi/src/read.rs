@@ -1,0 +1,289 @@
+//! From bytes to a JSON value, within limits, whether they are JSON or YAML.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+use crate::error::{DocumentError, DocumentErrorKind};
+
+/// What a document may take. The defaults have room for the largest published ones (GitHub's is about 12 MB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub bytes: usize,
+    /// Objects and arrays inside each other.
+    pub depth: usize,
+    /// Values; an object counts as eight, for that is about what it takes in memory.
+    pub values: usize,
+    pub operations: usize,
+    /// The input schema of one operation, as text.
+    pub schema_bytes: usize,
+    /// All input schemas together.
+    pub total_schema_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 16 << 20,
+            depth: 96,
+            values: 2_000_000,
+            operations: 2_000,
+            schema_bytes: 128 << 10,
+            total_schema_bytes: 16 << 20,
+        }
+    }
+}
+
+pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError> {
+    if bytes.len() > limits.bytes {
+        let message = format!("the document has {} bytes, and at most {} are read", bytes.len(), limits.bytes);
+        return Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message));
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+        let mut error = DocumentError::new(DocumentErrorKind::Syntax, "", "the text is not UTF-8; save it as UTF-8");
+        error.place = Some((line, 1));
+        error
+    })?;
+    if text.trim_start().starts_with('{') {
+        return measured(limits, |meter| json(text, meter));
+    }
+    // The YAML reader takes up to 25 kB of stack for each level, more than the threads that serve requests have.
+    let stack = (limits.depth + 32) * (64 << 10);
+    std::thread::scope(|scope| {
+        let reader = || measured(limits, |meter| yaml(text, meter, limits));
+        let reader = std::thread::Builder::new().name("yaml".to_owned()).stack_size(stack).spawn_scoped(scope, reader);
+        let read = reader.ok().and_then(|reader| reader.join().ok());
+        read.unwrap_or_else(|| {
+            let message = "there is no thread to read YAML with; try again, or give the document as JSON";
+            Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message))
+        })
+    })
+}
+
+/// Reads within the limits, and says which of them was in the way.
+fn measured(
+    limits: &Limits,
+    read: impl FnOnce(&Meter) -> Result<Value, DocumentError>,
+) -> Result<Value, DocumentError> {
+    let meter = Meter { values: Cell::new(limits.values), breach: Cell::new(None), depth: limits.depth };
+    read(&meter).map_err(|mut error| {
+        if let Some(breach) = meter.breach.get() {
+            error.kind = DocumentErrorKind::TooLarge;
+            error.message = match breach {
+                Breach::Depth => format!("objects and lists are nested more than {} deep", limits.depth),
+                Breach::Values => format!("the document has more than {} values", limits.values),
+            };
+        }
+        error
+    })
+}
+
+fn json(text: &str, meter: &Meter) -> Result<Value, DocumentError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = Measured { meter, depth: 0 }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    read.map_err(|error| {
+        // The place has a field of its own, so that it is not said twice.
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        let message = format!("this is not valid JSON: {message}");
+        let mut located = DocumentError::new(DocumentErrorKind::Syntax, "", message);
+        located.place = (error.line() > 0).then(|| (error.line(), error.column()));
+        located
+    })
+}
+
+fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentError> {
+    use serde_saphyr::Error;
+    // People write a definition once and repeat it a few times; more than that is no document.
+    let repeated = (limits.values / 10).max(1_000);
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: limits.values.saturating_mul(3),
+            max_nodes: limits.values,
+            max_aliases: 10_000,
+            max_anchors: 10_000,
+            max_recorded_anchor_events: repeated,
+            // The parser looks ahead, and the meter has the better words.
+            max_depth: limits.depth + 8,
+            flow_nesting_limit: limits.depth + 1,
+            max_merge_keys: 1_000,
+            max_documents: 1,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: repeated },
+        // As in JSON: the last one counts.
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+        // OpenAPI asks for YAML 1.2, in which `no` is a word, and so is Norway.
+        strict_booleans: true,
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
+        with_snippet: false,
+    };
+    let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |reader| {
+        Measured { meter, depth: 0 }.deserialize(reader)
+    });
+    read.map_err(|error| {
+        let mut cause = error.without_snippet();
+        while let Error::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        let kind = match cause {
+            Error::Budget { .. }
+            | Error::AliasReplayLimitExceeded { .. }
+            | Error::AliasExpansionLimitExceeded { .. }
+            | Error::AliasReplayStackDepthExceeded { .. } => DocumentErrorKind::TooLarge,
+            // What the scanner says of brackets in brackets has no kind of its own.
+            Error::ExternalMessage { msg, .. } if msg == "recursion limit exceeded" => {
+                meter.breach.set(Some(Breach::Depth));
+                DocumentErrorKind::TooLarge
+            }
+            _ => DocumentErrorKind::Syntax,
+        };
+        let message = error.without_snippet().to_string();
+        let message = message.lines().next().unwrap_or_default().trim();
+        let mut located = DocumentError::new(kind, "", format!("this cannot be read as YAML: {message}"));
+        located.place = error.location().map(|location| (location.line() as usize, location.column() as usize));
+        located
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Breach {
+    Depth,
+    Values,
+}
+
+/// What is left of the limits while a document is read.
+struct Meter {
+    values: Cell<usize>,
+    breach: Cell<Option<Breach>>,
+    depth: usize,
+}
+
+impl Meter {
+    fn spend<E: serde::de::Error>(&self, values: usize) -> Result<(), E> {
+        match self.values.get().checked_sub(values) {
+            Some(left) => {
+                self.values.set(left);
+                Ok(())
+            }
+            None => Err(self.breach(Breach::Values)),
+        }
+    }
+
+    fn breach<E: serde::de::Error>(&self, breach: Breach) -> E {
+        self.breach.set(Some(breach));
+        E::custom("over the limit")
+    }
+}
+
+/// Builds a [`Value`] as `serde_json` would, but stops when there is too much of it: a kilobyte of `[{},{},…` takes a
+/// hundred kilobytes of memory.
+#[derive(Clone, Copy)]
+struct Measured<'a> {
+    meter: &'a Meter,
+    depth: usize,
+}
+
+impl Measured<'_> {
+    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+        if self.depth >= self.meter.depth {
+            return Err(self.meter.breach(Breach::Depth));
+        }
+        Ok(Self { meter: self.meter, depth: self.depth + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Measured<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        self.meter.spend(1)?;
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Measured<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::from(value as f64))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(Value::from(value as f64))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let seed = self.deeper()?;
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(seed)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let seed = self.deeper()?;
+        self.meter.spend(7)?;
+        let mut map = Map::new();
+        while let Some(Key(key)) = entries.next_key()? {
+            map.insert(key, entries.next_value_seed(seed)?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// A key, as text: in YAML, `200:` and `true:` are keys, too.
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        String::deserialize(reader)
+            .map(Self)
+            .map_err(|error| D::Error::custom(format!("a key has to be text: {error}")))
+    }
+}

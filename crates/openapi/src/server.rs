@@ -1,0 +1,189 @@
+//! Where a request goes: the server that stands nearest to the operation, with its variables filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use url::Url;
+
+use crate::encode::encode;
+use crate::error::{RequestError, RequestErrorKind};
+use crate::refs::shown;
+use crate::settings::{Settings, VARIABLE_PREFIX};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    template: String,
+    pub(crate) variables: BTreeMap<String, Variable>,
+    /// Where the document came from; relative servers are relative to it.
+    source: Option<Url>,
+    /// The answer where there is nothing to fill in, which is nearly always.
+    fixed: Option<Url>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Variable {
+    pub(crate) default: Option<String>,
+    pub(crate) values: Vec<String>,
+    pub(crate) description: Option<String>,
+}
+
+impl Server {
+    /// The first server of a `servers` list.
+    pub(crate) fn first(servers: &Value, source: Option<&Url>) -> Option<Self> {
+        servers.as_array()?.iter().find_map(|server| Self::new(server, source))
+    }
+
+    /// What holds where no server is named.
+    pub(crate) fn fallback(source: Option<&Url>) -> Self {
+        Self::new(&serde_json::json!({"url": "/"}), source).expect("it has an address")
+    }
+
+    fn new(server: &Value, source: Option<&Url>) -> Option<Self> {
+        let template = server.get("url")?.as_str()?.trim().to_owned();
+        let mut variables = BTreeMap::new();
+        for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+            let text = |value: &Value| match value {
+                Value::String(text) => Some(text.clone()),
+                Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+                _ => None,
+            };
+            let values = variable.get("enum").and_then(Value::as_array);
+            let values: Vec<_> = values.into_iter().flatten().filter_map(text).collect();
+            let description = variable.get("description").and_then(Value::as_str).map(str::to_owned);
+            let default = variable.get("default").and_then(text).or_else(|| values.first().cloned());
+            variables.insert(name.clone(), Variable { default, values, description });
+        }
+        let mut server = Self { template, variables, source: source.cloned(), fixed: None };
+        if !server.template.contains('{') {
+            server.fixed = server.url(&Settings::default()).ok();
+        }
+        Some(server)
+    }
+
+    /// The address, whose path is what all paths of the document begin with.
+    pub(crate) fn url(&self, settings: &Settings) -> Result<Url, RequestError> {
+        if let Some(url) = &self.fixed {
+            return Ok(url.clone());
+        }
+        let filled = self.fill(settings)?;
+        let wrong = |why: &str| {
+            let message = format!("the document's server \"{}\" {why}", shown(&self.template));
+            RequestError::new(RequestErrorKind::Server, "", message)
+        };
+        let parsed = match (Url::parse(&filled), &self.source) {
+            (Err(url::ParseError::RelativeUrlWithoutBase), Some(source)) => source.join(&filled),
+            (parsed, _) => parsed,
+        };
+        let mut url = parsed.map_err(|error| match error {
+            url::ParseError::RelativeUrlWithoutBase => {
+                wrong("is relative, and it is not known where the document came from; give it an absolute address")
+            }
+            error => wrong(&format!("is no address: {error}")),
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("is neither http nor https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong("contains a username or a password; use a security scheme"));
+        }
+        url.set_fragment(None);
+        Ok(url)
+    }
+
+    fn fill(&self, settings: &Settings) -> Result<String, RequestError> {
+        let mut filled = String::new();
+        let mut rest = self.template.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((name, after)) = after.split_once('}') else { break };
+            filled.push_str(before);
+            let variable = self.variables.get(name);
+            let value = match (settings.variable(name), variable.and_then(|variable| variable.default.as_deref())) {
+                (Some(set), _) => {
+                    let values = variable.map_or(&[][..], |variable| &variable.values);
+                    let written = &self.template[..self.template.len() - after.len() - name.len() - 2];
+                    checked(name, set, values, position(written, after))?
+                }
+                (None, Some(default)) => default.to_owned(),
+                (None, None) => {
+                    let setting = format!("{VARIABLE_PREFIX}{name}");
+                    let message = format!("the server needs the setting \"{setting}\", which has no default");
+                    return Err(RequestError::new(RequestErrorKind::MissingSetting, setting, message));
+                }
+            };
+            filled.push_str(&value);
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Scheme,
+    /// The whole host: the author leaves it to the user.
+    Host,
+    /// A part of a host whose end is written.
+    Label,
+    Port,
+    Path,
+    /// Where any other value would be another host.
+    Fixed,
+}
+
+/// Which part of the address a variable stands in, told by what the author wrote before and after it.
+fn position(before: &str, after: &str) -> Position {
+    let Some((_, authority)) = before.split_once("//") else {
+        return match before {
+            "" if after.starts_with("://") => Position::Scheme,
+            // Nothing was said of a host, so it is a path on the document's own server.
+            _ if before.starts_with('/') => Position::Path,
+            _ => Position::Fixed,
+        };
+    };
+    if authority.contains(['/', '?', '#']) {
+        return Position::Path;
+    }
+    let next = after.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.ends_with(':') && next.is_empty() {
+        Position::Port
+    } else if authority.is_empty() && (next.is_empty() || next.starts_with(':')) {
+        Position::Host
+    } else if next.rfind('.').is_some_and(|dot| dot + 1 < next.len() && !next[dot..].contains(['{', '}'])) {
+        Position::Label
+    } else {
+        Position::Fixed
+    }
+}
+
+/// A value that somebody has set: one that the author foresaw, or one that cannot leave its place.
+fn checked(name: &str, value: &str, values: &[String], position: Position) -> Result<String, RequestError> {
+    let setting = format!("{VARIABLE_PREFIX}{name}");
+    if !values.is_empty() {
+        if values.iter().any(|known| known == value) {
+            return Ok(value.to_owned());
+        }
+        let known = values.iter().take(20).map(|value| shown(value)).collect::<Vec<_>>().join(", ");
+        return Err(RequestError::setting(&setting, format_args!("has to be one of: {known}")));
+    }
+    let letters =
+        |extra: &str| !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
+    let (fits, expected) = match position {
+        Position::Scheme => (matches!(value, "http" | "https"), "has to be http or https"),
+        Position::Host => (letters(".-"), "has to be a host name"),
+        Position::Label => (letters("-"), "may only have letters, digits and dashes"),
+        Position::Port => (value.parse::<u16>().is_ok(), "has to be a port"),
+        Position::Path => (
+            !value.split('/').any(|segment| matches!(segment, "" | "." | "..")),
+            "has to be a path without a slash at its ends, and without \".\" or \"..\" in it",
+        ),
+        Position::Fixed => (false, "would change the host, and the document lists no values for it"),
+    };
+    if !fits {
+        return Err(RequestError::setting(&setting, expected));
+    }
+    if position == Position::Path {
+        return Ok(value.split('/').map(encode).collect::<Vec<_>>().join("/"));
+    }
+    Ok(value.to_owned())
+}

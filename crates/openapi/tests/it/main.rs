@@ -1,0 +1,12 @@
+//! What documents become, and what their calls send.
+
+mod arguments;
+mod bodies;
+mod documents;
+mod hostile;
+mod lifting;
+mod refs;
+mod security;
+mod servers;
+mod styles;
+mod support;
