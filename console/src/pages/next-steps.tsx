@@ -1,12 +1,10 @@
 import { status } from "../data/live";
-import { plugins } from "../data/plugins";
 import { useResource } from "../data/resource";
 import { Command } from "../ui/parts";
 
 /** What somebody types to connect something. Commands that work as they are, on this gateway. */
 export function NextSteps() {
   const dir = useResource(status).data?.data_dir;
-  const hasPlugins = useResource(plugins).data !== null;
   const url = location.origin;
   const program = dir ? `switchboard --data-dir ${dir}` : "switchboard";
   return (
@@ -21,13 +19,11 @@ export function NextSteps() {
         <p className="soft">Its tools are offered here, under its name.</p>
         <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem .`} />
       </div>
-      {hasPlugins && (
-        <div className="stack tight">
-          <h3>A plugin, or any HTTP API</h3>
-          <p className="soft">By the address of its manifest or its OpenAPI document.</p>
-          <Command text={`${program} plugin add https://example.com/manifest.json`} />
-        </div>
-      )}
+      <div className="stack tight">
+        <h3>A plugin, or any HTTP API</h3>
+        <p className="soft">By the address of its manifest or its OpenAPI document.</p>
+        <Command text={`${program} plugin add https://example.com/manifest.json`} />
+      </div>
       <div className="stack tight">
         <h3>An agent that calls the tools</h3>
         <p className="soft">Any MCP client; this one is Claude Code.</p>

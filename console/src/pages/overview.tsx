@@ -167,22 +167,20 @@ function Connected() {
             {servers?.length === 0 && <span className="soft">none</span>}
           </span>
         </li>
-        {installed !== null && (
-          <li>
-            <a className="plain" href={href("plugins")}>
-              Plugins
-            </a>
-            <span className="row">
-              {installed?.slice(0, 8).map(({ identifier, enabled, last_error, held_back }) => (
-                <State key={identifier} mood={last_error ? "bad" : held_back ? "busy" : enabled ? "good" : "off"}>
-                  <Line text={identifier} /> {held_back && <span className="soft">has changed</span>}
-                </State>
-              ))}
-              {installed && more(8, installed.length, "plugins")}
-              {installed?.length === 0 && <span className="soft">none</span>}
-            </span>
-          </li>
-        )}
+        <li>
+          <a className="plain" href={href("plugins")}>
+            Plugins
+          </a>
+          <span className="row">
+            {installed?.slice(0, 8).map(({ identifier, enabled, last_error, held_back }) => (
+              <State key={identifier} mood={last_error ? "bad" : held_back ? "busy" : enabled ? "good" : "off"}>
+                <Line text={identifier} /> {held_back && <span className="soft">has changed</span>}
+              </State>
+            ))}
+            {installed && more(8, installed.length, "plugins")}
+            {installed !== undefined && !installed?.length && <span className="soft">none</span>}
+          </span>
+        </li>
         <li>
           <a className="plain" href={href("sessions")}>
             Sessions
