@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 32] = [
+const COMMANDS: [&[&str]; 33] = [
     &[],
     &["up"],
     &["serve"],
@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 32] = [
     &["console"],
     &["tools"],
     &["call"],
+    &["chat"],
     &["nodes"],
     &["nodes", "probe"],
     &["node"],

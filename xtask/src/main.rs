@@ -131,7 +131,11 @@ fn prove() -> Result<()> {
         ("NEXTEST_PROFILE", "prove"),
     ];
     let packages = ["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"];
-    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))
+    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))?;
+    // A thousand clients of a channel, cut off at random for minutes.
+    let storm =
+        [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];
+    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))
 }
 
 /// Builds the console, when there is something to build it with. Without, the gateway has a page that says so.

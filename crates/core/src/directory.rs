@@ -45,6 +45,7 @@ const REMEMBERED: Remembered = Remembered { members: 1_024, bytes: 16 << 20 };
 pub struct Directory {
     index: RwLock<Index>,
     revision: watch::Sender<u64>,
+    documents: watch::Sender<u64>,
     notices: Notices,
     /// How long a provider that left keeps its names.
     memory: Duration,
@@ -115,7 +116,7 @@ pub struct MemberView {
 impl Directory {
     pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
         let revision = watch::Sender::new(0);
-        Arc::new(Self { index: RwLock::default(), revision, notices, memory })
+        Arc::new(Self { index: RwLock::default(), revision, documents: watch::Sender::new(0), notices, memory })
     }
 
     /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
@@ -166,6 +167,17 @@ impl Directory {
     /// Grows with every change of what there is.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
+    }
+
+    /// Says that a provider's documents are not what they were.
+    pub fn documents_changed(&self) {
+        self.documents.send_modify(|revision| *revision += 1);
+        self.notices.send(Notice { to: None, body: NoticeBody::DocumentsChanged });
+    }
+
+    /// Grows with every change of the documents that there are.
+    pub fn subscribe_documents(&self) -> watch::Receiver<u64> {
+        self.documents.subscribe()
     }
 
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though

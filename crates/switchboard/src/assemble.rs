@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
+use sa_chat::Chat;
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
 use sa_nodes::{NodeOptions, Nodes};
@@ -48,6 +49,7 @@ pub struct Gateway {
     pub channels: Arc<Channels>,
     /// What signs people in to the console.
     pub sign_in: SignInCodes,
+    pub chat: Arc<Chat>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -115,6 +117,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             .await?;
 
     // Surfaces are routes: see `http::routes`.
+    let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,
@@ -130,6 +133,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         sessions,
         channels,
         sign_in: SignInCodes::default(),
+        chat: Arc::new(chat),
         closing,
         housekeeping,
     };

@@ -3,6 +3,7 @@
 mod call;
 mod calls;
 mod channel;
+mod chat;
 mod client;
 mod config;
 mod console;
@@ -71,6 +72,8 @@ enum Command {
     Tools(lists::ToolsArgs),
     /// Call a tool.
     Call(call::CallArgs),
+    /// Talk to a model that uses the gateway's tools.
+    Chat(chat::ChatArgs),
     /// The nodes that are connected, or were a while ago.
     Nodes(skills::NodesArgs),
     /// Offer this machine's shell and files through a gateway.
@@ -175,6 +178,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::AgentKeeper { command } => std::process::exit(sa_relay::keeper::keep(&command)),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
+        Command::Chat(args) => block_on(chat::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
         Command::Upstream(command) => block_on(upstream::run(global, command)),
         Command::Channel(command) => block_on(channel::run(global, command)),

@@ -84,6 +84,9 @@ impl Config {
         for (name, spec) in &settings.upstream {
             spec.check(name).map_err(|error| wrong(&format!("upstream.{name}"), error))?;
         }
+        for (name, spec) in &settings.models {
+            spec.check(name).map_err(|error| wrong(&format!("models.{name}"), error))?;
+        }
         let sessions = &settings.sessions;
         if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
             let message = format!("there is no [sessions.agents.{}]", sessions.default_agent);

@@ -16,6 +16,8 @@ pub struct Settings {
     pub mcp: Mcp,
     /// By name; what each may hold is in `docs/upstream.md`.
     pub upstream: BTreeMap<String, sa_upstream::Spec>,
+    /// By name; what each may hold is in `docs/chat.md`.
+    pub models: BTreeMap<String, sa_chat::Spec>,
     pub sessions: Sessions,
     pub journal: Journal,
     pub policy: Policy,

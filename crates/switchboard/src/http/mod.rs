@@ -5,10 +5,12 @@ mod body;
 mod calls;
 mod calls_ws;
 mod channels;
+mod chat;
 mod console;
 mod eligibility;
 mod events;
 mod front;
+mod functions;
 mod health;
 mod invoke;
 mod mcp;
@@ -85,6 +87,11 @@ fn routes(gateway: App) -> Router {
         .route("/v1/sessions/{id}/events", get(sessions::events))
         .route("/v1/sessions/{id}/responses", post(sessions::respond))
         .route("/v1/skills", get(skills::list))
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/v1/models", get(chat::models))
+        .route("/v1/models/{name}", get(chat::model))
+        .route("/v1/functions", get(functions::list))
+        .route("/v1/functions/execute", post(functions::execute))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/v1/audit", get(audit::list))

@@ -17,6 +17,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::sessions::end, super::sessions::events,
         super::channels::upgrade, super::channels::list, super::channels::show, super::channels::delete, super::channels::history,
         super::channels::publish, super::channels::follow, super::channels::attachment,
+        super::chat::completions, super::chat::models, super::chat::model, super::functions::list, super::functions::execute,
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,
         super::console::sign_in, super::console::sign_out, super::console::link,
