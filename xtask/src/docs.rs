@@ -9,11 +9,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 44] = [
+const COMMANDS: [&[&str]; 45] = [
     &[],
     &["up"],
     &["serve"],
     &["status"],
+    &["console"],
     &["tools"],
     &["call"],
     &["chat"],

@@ -50,6 +50,10 @@ pub(crate) fn for_tests() -> Result<()> {
     python_package("openai==3.49.0", "openai-clients/venv")
 }
 
+pub(crate) fn has_npm() -> bool {
+    exists("npm") && exists("node")
+}
+
 /// What the TypeScript packages and the console are built and tested with, in the root's `node_modules`.
 pub(crate) fn workspace_packages() -> Result<()> {
     let wanted = fs::read_to_string(root().join("package-lock.json"))?;

@@ -27,6 +27,7 @@ use crate::config::{Config, millis};
 use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
+use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
 
@@ -49,6 +50,8 @@ pub struct Gateway {
     pub sessions: Option<Arc<Sessions>>,
     pub channels: Arc<Channels>,
     pub plugins: Arc<Plugins>,
+    /// What signs people in to the console.
+    pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
@@ -135,6 +138,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         sessions,
         channels,
         plugins,
+        sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
         closing,
         housekeeping,

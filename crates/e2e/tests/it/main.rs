@@ -26,6 +26,8 @@ mod cli_config;
 mod cli_doctor;
 mod cli_views;
 mod connections;
+mod console;
+mod console_sign_in;
 mod contract_call;
 mod contract_errors;
 mod contract_events;

@@ -6,6 +6,7 @@ mod channel;
 mod chat;
 mod client;
 mod config;
+mod console;
 mod doctor;
 mod lists;
 mod mcp;
@@ -66,6 +67,8 @@ enum Command {
     Serve(run::ServeArgs),
     /// What the running gateway is doing.
     Status,
+    /// A link that signs you in to the web console, once.
+    Console,
     /// The tools that can be called.
     Tools(lists::ToolsArgs),
     /// Call a tool.
@@ -164,6 +167,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => config::run(global, &command),
         Command::Doctor => block_on(doctor::run(global)),
         Command::Status => block_on(lists::status(global)),
+        Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
         Command::Nodes(args) => match args.command {
             None => block_on(lists::nodes(global)),

@@ -19,7 +19,11 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 6] = ["/healthz", "/readyz", "/", "/console", "/console/", CHANNELS];
+const OPEN: [&str; 7] = ["/healthz", "/readyz", "/", "/console", "/console/", SIGN_IN, CHANNELS];
+/// The page's files: what everybody can download with the program.
+const ASSETS: &str = "/console/assets/";
+/// Takes a code in place of a token: see [`super::console`].
+const SIGN_IN: &str = "/v1/console/sign-in";
 /// Browsers connect here, which can send a token in the query alone: see [`super::channels`]. So it is at `/`.
 const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
@@ -61,7 +65,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         return with_cors(Problem::bad_request("the request has more than one Authorization").into_response(), cors);
     }
     let mut identity = None;
-    if path != NODES && !OPEN.contains(&path) {
+    if path != NODES && !OPEN.contains(&path) && !path.starts_with(ASSETS) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => identity = Some(known),
             Err(refused) => {
