@@ -198,11 +198,6 @@ async fn what_happens_elsewhere_appears_by_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conversation_with_tools_and_a_plugins_page() {
-    let described = Cli::new(SWITCHBOARD).args(&["openapi"]).run().await.json();
-    if ["/v1/chat/completions", "/v1/plugins"].iter().any(|path| described["paths"][path].is_null()) {
-        // A gateway without models and plugins: the pages say so, and there is nobody to talk with.
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     browse("chat.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
 }
