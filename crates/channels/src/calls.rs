@@ -9,8 +9,8 @@ use sa_protocol::channel::{Envelope, encode_body};
 use sa_protocol::push_string;
 use tokio::time::Instant;
 
+use crate::CALL_MEMORY;
 use crate::pipeline::Item;
-use crate::{CALL_MEMORY, GATEWAY};
 
 /// The most calls that a channel has running.
 const MAX_RUNNING: usize = 10_000;
@@ -23,7 +23,8 @@ pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gatew
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
-    ended: VecDeque<String>,
+    /// With whether their messages were stored.
+    ended: VecDeque<(String, bool)>,
 }
 
 #[derive(Debug, Clone)]
@@ -51,7 +52,7 @@ pub(crate) enum Standing {
 impl Calls {
     /// Enters a call; an error says why not.
     pub(crate) fn begin(&mut self, call: Running) -> Result<(), &'static str> {
-        if self.running.contains_key(&call.id) || self.ended.contains(&call.id) {
+        if self.stored(&call.id).is_some() {
             return Err("a call with this callId was made before; use a new one for each call");
         }
         if self.running.len() >= MAX_RUNNING {
@@ -62,6 +63,17 @@ impl Calls {
         }
         self.running.insert(call.id.clone(), call);
         Ok(())
+    }
+
+    /// Whether the messages of this call are stored; `None` for one that is not known.
+    pub(crate) fn stored(&self, id: &str) -> Option<bool> {
+        let ended = || self.ended.iter().find(|(ended, _)| ended == id).map(|(_, persist)| *persist);
+        self.running.get(id).map(|call| call.persist).or_else(ended)
+    }
+
+    /// Notes under which id the router runs a call. `false` when it has ended meanwhile.
+    pub(crate) fn route(&mut self, id: &str, routed: CallId) -> bool {
+        self.running.get_mut(id).map(|call| call.routed = Some(routed)).is_some()
     }
 
     /// Whether a result may come from this participant. A last one ends the call.
@@ -81,7 +93,7 @@ impl Calls {
     /// The call is over. `None` when it was before.
     pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
         let call = self.running.remove(id)?;
-        self.ended.push_back(call.id.clone());
+        self.ended.push_back((call.id.clone(), call.persist));
         if self.ended.len() > REMEMBERED {
             self.ended.pop_front();
         }
@@ -107,21 +119,28 @@ impl Calls {
         match self.running.get(id) {
             Some(call) if right(call) => Standing::Right,
             Some(_) => Standing::Foreign,
-            None if self.ended.iter().any(|ended| ended == id) => Standing::Ended,
+            None if self.stored(id).is_some() => Standing::Ended,
             None => Standing::Unknown,
         }
     }
 }
 
 impl Running {
-    /// The result that ends the call in place of its provider, which did not or cannot.
+    /// The result that ends the call in place of its provider, which did not or cannot. If it is stored, then only where
+    /// the gateway has not stored an end of this call before.
     pub(crate) fn failure(&self, code: &str, message: &str) -> Item {
         let mut content = String::from("{\"error\":");
         push_string(&mut content, message);
         content.push_str(",\"code\":");
         push_string(&mut content, code);
         content.push('}');
-        self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"))
+        let said = self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"));
+        Item { key: self.end_key(), ..said }
+    }
+
+    /// Makes sure that the gateway stores one end of the call, whatever is sent again.
+    pub(crate) fn end_key(&self) -> Option<Arc<str>> {
+        self.persist.then(|| format!("end:{}", self.id).into())
     }
 
     /// A result with these fields, which the gateway writes for the provider.
@@ -137,7 +156,7 @@ impl Running {
         encode_body(&Envelope {
             kind: "method-result",
             payload: &payload,
-            sender: if self.routed.is_some() { GATEWAY } else { &self.provider },
+            sender: &self.provider,
             at_ms: clock::now_ms(),
             sender_metadata: GATEWAY_METADATA,
             attachments,

@@ -91,6 +91,9 @@ pub(crate) struct MethodCall<'a> {
     provider_id: String,
     #[serde(borrow)]
     pub(crate) args: Option<&'a RawValue>,
+    /// Whether the log has it, from before the gateway was restarted.
+    #[serde(skip)]
+    made_before: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -178,7 +181,7 @@ impl Channel {
         });
         let mut item = Item { attached, from, answer, permit: Some(permit), ..Item::new(body, draft.persist) };
         item.key = key.filter(|_| draft.persist).map(Into::into);
-        let mut after = None;
+        let (mut after, mut run) = (None, None);
         match &subject {
             Subject::Message(id) => {
                 state.authors.begin(id, name, !draft.persist);
@@ -205,9 +208,17 @@ impl Channel {
                     )),
                 };
                 match lacking {
+                    // Sent again: the log answers it, and nobody is asked twice.
+                    _ if draft.persist && state.calls.stored(&call.call_id) == Some(true) => {}
                     Some((code, message)) => after = Some(running.failure(code, &message)),
-                    None if call.provider_id == GATEWAY => {}
-                    None => state.calls.begin(running).map_err(|why| Refusal::new("conflict", why))?,
+                    None if call.made_before => {
+                        let message = "the gateway was restarted during the call, which may have had an effect";
+                        after = Some(running.failure("execution-error", message));
+                    }
+                    None => {
+                        state.calls.begin(running.clone()).map_err(|why| Refusal::new("conflict", why))?;
+                        run = (call.provider_id == GATEWAY).then_some((call, running));
+                    }
                 }
             }
             Subject::Result(result) => {
@@ -250,10 +261,8 @@ impl Channel {
             self.enqueue(after);
         }
         drop(state);
-        if let Subject::Call(call) = &subject
-            && call.provider_id == GATEWAY
-        {
-            self.run_tool(sender, call, draft.persist);
+        if let Some((asked, call)) = run {
+            self.run_tool(sender, asked, call);
         }
         Ok(())
     }
@@ -286,8 +295,8 @@ impl Channel {
         }
         attachments::check(&draft.attachments, draft.bytes.len(), self.hub.options.max_attachment_bytes)
             .map_err(Refusal::invalid)?;
-        let subject = Subject::read(kind, draft.payload)?;
-        match &subject {
+        let mut subject = Subject::read(kind, draft.payload)?;
+        match &mut subject {
             Subject::Update(id) => self.check_author(id, &sender.principal.name).await?,
             Subject::Message(id) => {
                 let verdict = self.state().authors.verdict(id, &sender.principal.name);
@@ -296,6 +305,11 @@ impl Channel {
                 }
             }
             Subject::Result(result) => self.remember_call(&result.call_id).await?,
+            // A tool must not run once more because its call is sent again after a restart.
+            Subject::Call(call) if draft.persist && call.provider_id == GATEWAY => {
+                let known = self.state().calls.stored(&call.call_id).is_some();
+                call.made_before = !known && self.made_before(&call.call_id, &sender.principal.name).await?;
+            }
             _ => {}
         }
         Ok(subject)
@@ -315,6 +329,16 @@ impl Channel {
             }
         };
         if foreign { Err(Refusal::new("not-allowed", "only its author may update a message")) } else { Ok(()) }
+    }
+
+    /// Whether the log has this call, which then must be the same participant's.
+    async fn made_before(&self, id: &str, sender: &str) -> Result<bool, Refusal> {
+        let found = self.hub.log.find(&self.stream, &format!("call:{id}")).await;
+        let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
+        match found.and_then(|entry| sender_of(&entry.body)) {
+            Some(author) if author != sender => Err(Refusal::new("conflict", "another participant has used this id")),
+            found => Ok(found.is_some()),
+        }
     }
 
     /// A call that was made before the gateway was restarted is known from the log.

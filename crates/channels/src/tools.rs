@@ -3,11 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use sa_core::call::{CallRequest, CancelReason, TraceContext};
-use sa_core::{CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
+use sa_core::{Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
 use sa_protocol::channel::AttachmentMeta;
-use tokio::time::Instant;
 
-use crate::GATEWAY;
 use crate::calls::Running;
 use crate::channel::Channel;
 use crate::methods::code;
@@ -15,12 +13,12 @@ use crate::pipeline::Item;
 use crate::publish::{Draft, MethodCall, Sender};
 
 impl Channel {
-    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
-    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
+    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider. The call has begun.
+    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, asked: &MethodCall<'_>, call: Running) {
         let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
         let request = CallRequest {
-            tool: call.method_name.clone(),
-            args: call.args.map_or_else(RawJson::empty_object, RawJson::from),
+            tool: asked.method_name.clone(),
+            args: asked.args.map_or_else(RawJson::empty_object, RawJson::from),
             view: View { principal: Arc::clone(&sender.principal), scopes },
             surface: "channel",
             session_key: None,
@@ -28,20 +26,10 @@ impl Channel {
             idempotency_key: None,
             trace: TraceContext::root(),
         };
-        let running = |id: CallId| Running {
-            id: call.call_id.clone(),
-            caller: Arc::clone(&sender.principal.name),
-            provider: GATEWAY.into(),
-            persist,
-            since: Instant::now(),
-            routed: Some(id),
-        };
-        let told = Told { channel: Arc::downgrade(self), call: running(CallId::new()) };
+        let told = Told { channel: Arc::downgrade(self), call: call.clone() };
         let routed = self.hub.router.start(request, Some(Arc::new(told)));
-        let call = running(routed.id());
-        if let Err(why) = self.state().calls.begin(call.clone()) {
-            self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
-            self.enqueue(call.failure("execution-error", why));
+        if !self.state().calls.route(&call.id, routed.id()) {
+            self.hub.router.cancel(routed.id(), CancelReason::Disconnected, |_| true);
         }
         let channel = Arc::clone(self);
         tokio::spawn(async move {
@@ -60,7 +48,7 @@ impl Channel {
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
         let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
         if output.attachments.is_empty() {
-            return self.enqueue(call.said(&fields));
+            return self.enqueue(Item { key: call.end_key(), ..call.said(&fields) });
         }
         let described = output.attachments.iter().map(|attachment| AttachmentMeta {
             id: None,
@@ -79,7 +67,8 @@ impl Channel {
         };
         match self.attach(&draft).await {
             Ok((attached, described)) => {
-                self.enqueue(Item { attached, ..Item::new(call.body(&fields, &described), call.persist) });
+                let (key, body) = (call.end_key(), call.body(&fields, &described));
+                self.enqueue(Item { attached, key, ..Item::new(body, call.persist) });
             }
             Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
         }
