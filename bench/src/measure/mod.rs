@@ -1,6 +1,7 @@
 //! What is measured.
 
 mod calls;
+mod channels;
 mod durable;
 mod machine;
 mod mcp;
@@ -39,10 +40,12 @@ pub(crate) enum Part {
     Start,
     Machine,
     Mcp,
+    Channels,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 6] = [Self::Calls, Self::Mcp, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Calls, Self::Mcp, Self::Channels, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -52,6 +55,7 @@ impl Part {
             Self::Start => start::measure(bench, report).await,
             Self::Machine => machine::measure(bench, report).await,
             Self::Mcp => mcp::measure(bench, report).await,
+            Self::Channels => channels::measure(bench, report).await,
         }
     }
 }

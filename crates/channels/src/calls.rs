@@ -24,7 +24,9 @@ pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gatew
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
     /// With whether their messages were stored.
-    ended: VecDeque<(String, bool)>,
+    ended: HashMap<String, bool>,
+    /// The oldest first.
+    ended_order: VecDeque<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,8 +69,7 @@ impl Calls {
 
     /// Whether the messages of this call are stored; `None` for one that is not known.
     pub(crate) fn stored(&self, id: &str) -> Option<bool> {
-        let ended = || self.ended.iter().find(|(ended, _)| ended == id).map(|(_, persist)| *persist);
-        self.running.get(id).map(|call| call.persist).or_else(ended)
+        self.running.get(id).map(|call| call.persist).or_else(|| self.ended.get(id).copied())
     }
 
     /// Notes under which id the router runs a call. `false` when it has ended meanwhile.
@@ -93,9 +94,11 @@ impl Calls {
     /// The call is over. `None` when it was before.
     pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
         let call = self.running.remove(id)?;
-        self.ended.push_back((call.id.clone(), call.persist));
-        if self.ended.len() > REMEMBERED {
-            self.ended.pop_front();
+        if self.ended.insert(call.id.clone(), call.persist).is_none() {
+            self.ended_order.push_back(call.id.clone());
+        }
+        if self.ended_order.len() > REMEMBERED {
+            self.ended_order.pop_front().map(|oldest| self.ended.remove(&oldest));
         }
         Some(call)
     }
