@@ -38,7 +38,7 @@ impl Who {
             }
             Self::Participants { tokens } => {
                 let (room, token) = (number / tokens.len(), &tokens[number % tokens.len()]);
-                (format!("/v1/channels/ws?token={token}&channel=room{room}&roster=snapshot"), None)
+                (format!("/v1/channels/ws?token={token}&channel=room{room}"), None)
             }
         }
     }

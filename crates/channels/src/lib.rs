@@ -17,6 +17,7 @@ mod methods;
 mod pipeline;
 mod presence;
 mod publish;
+mod remembered;
 mod session;
 mod tools;
 

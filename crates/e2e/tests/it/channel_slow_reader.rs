@@ -31,7 +31,7 @@ async fn read(mut reader: Participant, mut next: u64, batches: mpsc::UnboundedSe
         let Some(n) = number(&text, "\"n\":") else { continue };
         assert_eq!(n, next);
         next += 1;
-        if next % BATCH == 0 && batches.send(()).is_err() {
+        if next.is_multiple_of(BATCH) && batches.send(()).is_err() {
             return;
         }
     }
