@@ -5,6 +5,7 @@ pub(crate) mod channel;
 pub(crate) mod crowd;
 pub(crate) mod http;
 pub(crate) mod nats;
+pub(crate) mod stdio;
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ pub(crate) enum Target {
     Channel(channel::Target),
     Http(http::Target),
     Nats(nats::Target),
+    Stdio(stdio::Target),
 }
 
 impl Target {
@@ -34,6 +36,7 @@ impl Target {
             Self::Channel(target) => target.load(in_flight, length).await,
             Self::Http(target) => target.load(in_flight, length).await,
             Self::Nats(target) => target.load(in_flight, length).await,
+            Self::Stdio(target) => target.load(in_flight, length).await,
         }
     }
 }

@@ -2,11 +2,13 @@
 
 mod calls;
 mod channels;
+mod chat;
 mod durable;
 mod machine;
 mod mcp;
 mod memory;
 mod start;
+mod upstream;
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,11 +43,12 @@ pub(crate) enum Part {
     Machine,
     Mcp,
     Channels,
+    Chat,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Calls, Self::Mcp, Self::Channels, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Calls, Self::Mcp, Self::Chat, Self::Channels, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -56,6 +59,7 @@ impl Part {
             Self::Machine => machine::measure(bench, report).await,
             Self::Mcp => mcp::measure(bench, report).await,
             Self::Channels => channels::measure(bench, report).await,
+            Self::Chat => chat::measure(bench, report).await,
         }
     }
 }

@@ -9,8 +9,8 @@ use sa_protocol::channel::{Envelope, encode_body};
 use sa_protocol::push_string;
 use tokio::time::Instant;
 
-use crate::CALL_MEMORY;
 use crate::pipeline::Item;
+use crate::{CALL_MEMORY, GATEWAY};
 
 /// The most calls that a channel has running.
 const MAX_RUNNING: usize = 10_000;
@@ -20,13 +20,12 @@ const REMEMBERED: usize = 1_000;
 /// What the gateway says about itself where it speaks for somebody.
 pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gateway"}"#;
 
+pub(crate) const MADE_BEFORE: &str = "a call with this callId was made before; use a new one for each call";
+
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
-    /// With whether their messages were stored.
-    ended: HashMap<String, bool>,
-    /// The oldest first.
-    ended_order: VecDeque<String>,
+    ended: VecDeque<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,8 +53,8 @@ pub(crate) enum Standing {
 impl Calls {
     /// Enters a call; an error says why not.
     pub(crate) fn begin(&mut self, call: Running) -> Result<(), &'static str> {
-        if self.stored(&call.id).is_some() {
-            return Err("a call with this callId was made before; use a new one for each call");
+        if self.is_known(&call.id) {
+            return Err(MADE_BEFORE);
         }
         if self.running.len() >= MAX_RUNNING {
             self.running.retain(|_, call| call.since.elapsed() < CALL_MEMORY);
@@ -67,14 +66,18 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the messages of this call are stored; `None` for one that is not known.
-    pub(crate) fn stored(&self, id: &str) -> Option<bool> {
-        self.running.get(id).map(|call| call.persist).or_else(|| self.ended.get(id).copied())
+    /// Whether there is or was a call of this id, as far as that is remembered.
+    pub(crate) fn is_known(&self, id: &str) -> bool {
+        self.running.contains_key(id) || self.ended.iter().any(|ended| ended == id)
     }
 
-    /// Notes under which id the router runs a call. `false` when it has ended meanwhile.
-    pub(crate) fn route(&mut self, id: &str, routed: CallId) -> bool {
-        self.running.get_mut(id).map(|call| call.routed = Some(routed)).is_some()
+    /// Whether this participant has made the call before, as far as that is remembered. For one that has ended, the log
+    /// knows who it was.
+    pub(crate) fn was_made(&self, id: &str, caller: &str) -> bool {
+        match self.running.get(id) {
+            Some(call) => *call.caller == *caller,
+            None => self.ended.iter().any(|ended| ended == id),
+        }
     }
 
     /// Whether a result may come from this participant. A last one ends the call.
@@ -94,11 +97,9 @@ impl Calls {
     /// The call is over. `None` when it was before.
     pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
         let call = self.running.remove(id)?;
-        if self.ended.insert(call.id.clone(), call.persist).is_none() {
-            self.ended_order.push_back(call.id.clone());
-        }
-        if self.ended_order.len() > REMEMBERED {
-            self.ended_order.pop_front().map(|oldest| self.ended.remove(&oldest));
+        self.ended.push_back(call.id.clone());
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
         }
         Some(call)
     }
@@ -122,33 +123,31 @@ impl Calls {
         match self.running.get(id) {
             Some(call) if right(call) => Standing::Right,
             Some(_) => Standing::Foreign,
-            None if self.stored(id).is_some() => Standing::Ended,
+            None if self.ended.iter().any(|ended| ended == id) => Standing::Ended,
             None => Standing::Unknown,
         }
     }
 }
 
 impl Running {
-    /// The result that ends the call in place of its provider, which did not or cannot. If it is stored, then only where
-    /// the gateway has not stored an end of this call before.
+    /// The result that ends the call in place of its provider, which did not or cannot.
     pub(crate) fn failure(&self, code: &str, message: &str) -> Item {
         let mut content = String::from("{\"error\":");
         push_string(&mut content, message);
         content.push_str(",\"code\":");
         push_string(&mut content, code);
         content.push('}');
-        let said = self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"));
-        Item { key: self.end_key(), ..said }
-    }
-
-    /// Makes sure that the gateway stores one end of the call, whatever is sent again.
-    pub(crate) fn end_key(&self) -> Option<Arc<str>> {
-        self.persist.then(|| format!("end:{}", self.id).into())
+        self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"))
     }
 
     /// A result with these fields, which the gateway writes for the provider.
     pub(crate) fn said(&self, fields: &str) -> Item {
         Item::new(self.body(fields, &[]), self.persist)
+    }
+
+    /// Makes a tool's last result one that is stored once, whatever is thought of the call after a restart.
+    pub(crate) fn last(&self, item: Item) -> Item {
+        Item { key: self.persist.then(|| format!("end:{}:{}", self.caller, self.id).into()), ..item }
     }
 
     pub(crate) fn body(&self, fields: &str, attachments: &[sa_protocol::channel::AttachmentMeta]) -> String {
@@ -159,7 +158,7 @@ impl Running {
         encode_body(&Envelope {
             kind: "method-result",
             payload: &payload,
-            sender: &self.provider,
+            sender: if self.routed.is_some() { GATEWAY } else { &self.provider },
             at_ms: clock::now_ms(),
             sender_metadata: GATEWAY_METADATA,
             attachments,
@@ -181,6 +180,7 @@ mod tests {
         let mut calls = Calls::default();
         calls.begin(call("1")).unwrap();
         assert!(calls.begin(call("1")).is_err());
+        assert!(calls.was_made("1", "ann") && !calls.was_made("1", "eve") && !calls.was_made("2", "ann"));
         assert_eq!(calls.result("1", "eve", true), Standing::Foreign);
         assert_eq!(calls.result("1", "bob", false), Standing::Right);
         assert_eq!(calls.result("1", "bob", true), Standing::Right);

@@ -212,6 +212,12 @@ impl Channel {
             ));
         }
         let abandoned = state.calls.caller_left(participant);
+        for call in &abandoned {
+            // Its caller may come back, and looks for the end of what it asked for.
+            self.enqueue(
+                call.failure("cancelled", &format!("the participant \"{participant}\" left, who made the call")),
+            );
+        }
         drop(state);
         for id in abandoned.into_iter().filter_map(|call| call.routed) {
             self.hub.router.cancel(id, CancelReason::Disconnected, |_| true);

@@ -17,7 +17,6 @@ mod methods;
 mod pipeline;
 mod presence;
 mod publish;
-mod remembered;
 mod session;
 mod tools;
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::authors::Verdict;
-use crate::calls::{Running, Standing};
+use crate::calls::{MADE_BEFORE, Running, Standing};
 use crate::channel::{Channel, Member};
 use crate::history::sender_of;
 use crate::methods::{Metadata, MethodResult, Offer};
@@ -91,9 +91,6 @@ pub(crate) struct MethodCall<'a> {
     provider_id: String,
     #[serde(borrow)]
     pub(crate) args: Option<&'a RawValue>,
-    /// Whether the log has it, from before the gateway was restarted.
-    #[serde(skip)]
-    made_before: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -169,20 +166,60 @@ impl Channel {
         };
         let Some(permit) = self.place().await else { return Err(Refusal::new("store-error", "the channel is closed")) };
 
+        let mut item = Item { attached, from, permit: Some(permit), ..Item::new(String::new(), draft.persist) };
+        item.key = key.filter(|_| draft.persist).map(Into::into);
+        // A stored call of a tool waits for the log: only that knows whether it was made before.
+        let (tool_call, stored) = match &subject {
+            Subject::Call(call) if call.provider_id == GATEWAY && draft.persist => {
+                let (tell, stored) = oneshot::channel();
+                item.answer = Some(tell);
+                (Some(call), Some((stored, answer)))
+            }
+            Subject::Call(call) if call.provider_id == GATEWAY => (Some(call), None),
+            _ => {
+                item.answer = answer;
+                (None, None)
+            }
+        };
+        self.enter(name, &draft, &subject, &described, item)?;
+        let Some(call) = tool_call else { return Ok(()) };
+        let Some((stored, answer)) = stored else {
+            self.run_tool(sender, call, false);
+            return Ok(());
+        };
+        let Ok(stored) = stored.await else { return Ok(()) };
+        match &stored {
+            Ok(appended) if appended.duplicate => self.tool_called_again(sender, call),
+            Ok(_) => self.run_tool(sender, call, true),
+            Err(_) => {}
+        }
+        if let Some(answer) = answer {
+            let _ = answer.send(stored);
+        }
+        Ok(())
+    }
+
+    /// Gives a message its place, if its sender may say it now.
+    fn enter(
+        &self,
+        name: &Arc<str>,
+        draft: &Draft<'_>,
+        subject: &Subject<'_>,
+        described: &[AttachmentMeta],
+        mut item: Item,
+    ) -> Result<(), Refusal> {
         let mut state = self.state();
         let metadata = state.roster.get(name).map_or_else(|| "{}".into(), |presence| Arc::clone(&presence.metadata));
-        let body = encode_body(&Envelope {
+        item.body = encode_body(&Envelope {
             kind: &draft.kind,
             payload: draft.payload,
             sender: name,
             at_ms: clock::now_ms(),
             sender_metadata: &metadata,
-            attachments: &described,
+            attachments: described,
         });
-        let mut item = Item { attached, from, answer, permit: Some(permit), ..Item::new(body, draft.persist) };
-        item.key = key.filter(|_| draft.persist).map(Into::into);
-        let (mut after, mut run) = (None, None);
-        match &subject {
+        let mut after = None;
+        match subject {
             Subject::Message(id) => {
                 state.authors.begin(id, name, !draft.persist);
                 item.message_id = Some(id.clone());
@@ -208,17 +245,18 @@ impl Channel {
                     )),
                 };
                 match lacking {
-                    // Sent again: the log answers it, and nobody is asked twice.
-                    _ if draft.persist && state.calls.stored(&call.call_id) == Some(true) => {}
                     Some((code, message)) => after = Some(running.failure(code, &message)),
-                    None if call.made_before => {
-                        let message = "the gateway was restarted during the call, which may have had an effect";
-                        after = Some(running.failure("execution-error", message));
+                    // Only a stored one can be told from another by the log.
+                    None if call.provider_id == GATEWAY
+                        && state.calls.is_known(&call.call_id)
+                        && !(draft.persist && state.calls.was_made(&call.call_id, name)) =>
+                    {
+                        return Err(Refusal::new("conflict", MADE_BEFORE));
                     }
-                    None => {
-                        state.calls.begin(running.clone()).map_err(|why| Refusal::new("conflict", why))?;
-                        run = (call.provider_id == GATEWAY).then_some((call, running));
-                    }
+                    None if call.provider_id == GATEWAY => {}
+                    // Sent again, because the answer to the first was lost: the log has it, and answers.
+                    None if draft.persist && state.calls.was_made(&call.call_id, name) => {}
+                    None => state.calls.begin(running).map_err(|why| Refusal::new("conflict", why))?,
                 }
             }
             Subject::Result(result) => {
@@ -231,7 +269,7 @@ impl Channel {
                     Standing::Ended => return Err(Refusal::new("conflict", "this call has ended already")),
                     Standing::Unknown => {
                         let provider = state.roster.get(name).and_then(|presence| presence.offer.as_ref());
-                        let parts = parts(&described, &draft.bytes);
+                        let parts = parts(described, &draft.bytes);
                         let delivered = provider.is_some_and(|offer| result.deliver(offer.provider(), parts));
                         if !delivered {
                             return Err(Refusal::new("not-allowed", "there is no such call for this participant"));
@@ -259,10 +297,6 @@ impl Channel {
         self.enqueue(item);
         if let Some(after) = after {
             self.enqueue(after);
-        }
-        drop(state);
-        if let Some((asked, call)) = run {
-            self.run_tool(sender, asked, call);
         }
         Ok(())
     }
@@ -295,8 +329,8 @@ impl Channel {
         }
         attachments::check(&draft.attachments, draft.bytes.len(), self.hub.options.max_attachment_bytes)
             .map_err(Refusal::invalid)?;
-        let mut subject = Subject::read(kind, draft.payload)?;
-        match &mut subject {
+        let subject = Subject::read(kind, draft.payload)?;
+        match &subject {
             Subject::Update(id) => self.check_author(id, &sender.principal.name).await?,
             Subject::Message(id) => {
                 let verdict = self.state().authors.verdict(id, &sender.principal.name);
@@ -305,11 +339,6 @@ impl Channel {
                 }
             }
             Subject::Result(result) => self.remember_call(&result.call_id).await?,
-            // A tool must not run once more because its call is sent again after a restart.
-            Subject::Call(call) if draft.persist && call.provider_id == GATEWAY => {
-                let known = self.state().calls.stored(&call.call_id).is_some();
-                call.made_before = !known && self.made_before(&call.call_id, &sender.principal.name).await?;
-            }
             _ => {}
         }
         Ok(subject)
@@ -329,6 +358,39 @@ impl Channel {
             }
         };
         if foreign { Err(Refusal::new("not-allowed", "only its author may update a message")) } else { Ok(()) }
+    }
+
+    /// A call that was made before the gateway was restarted is known from the log.
+    async fn remember_call(&self, id: &str) -> Result<(), Refusal> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Stored {
+            sender_id: String,
+            payload: Asked,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Asked {
+            provider_id: String,
+        }
+        let known = {
+            let mut state = self.state();
+            state.calls.result(id, "", false) != Standing::Unknown
+                || state.offers().any(|link| link.caller(id).is_some())
+        };
+        if known {
+            return Ok(());
+        }
+        let found = self.hub.log.find(&self.stream, &format!("call:{id}")).await;
+        let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
+        if let Some(stored) = found.and_then(|entry| serde_json::from_slice::<Stored>(&entry.body).ok())
+            && stored.payload.provider_id != GATEWAY
+        {
+            let (caller, provider) = (stored.sender_id.into(), stored.payload.provider_id.into());
+            let call = Running { id: id.into(), caller, provider, persist: true, since: Instant::now(), routed: None };
+            let _ = self.state().calls.begin(call);
+        }
+        Ok(())
     }
 
     /// Puts the attachments on disk, before anybody hears of them.

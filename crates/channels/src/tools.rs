@@ -3,9 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use sa_core::call::{CallRequest, CancelReason, TraceContext};
-use sa_core::{Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
+use sa_core::{CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
 use sa_protocol::channel::AttachmentMeta;
+use tokio::time::Instant;
 
+use crate::GATEWAY;
 use crate::calls::Running;
 use crate::channel::Channel;
 use crate::methods::code;
@@ -13,12 +15,12 @@ use crate::pipeline::Item;
 use crate::publish::{Draft, MethodCall, Sender};
 
 impl Channel {
-    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider. The call has begun.
-    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, asked: &MethodCall<'_>, call: Running) {
+    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
+    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
         let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
         let request = CallRequest {
-            tool: asked.method_name.clone(),
-            args: asked.args.map_or_else(RawJson::empty_object, RawJson::from),
+            tool: call.method_name.clone(),
+            args: call.args.map_or_else(RawJson::empty_object, RawJson::from),
             view: View { principal: Arc::clone(&sender.principal), scopes },
             surface: "channel",
             session_key: None,
@@ -26,10 +28,21 @@ impl Channel {
             idempotency_key: None,
             trace: TraceContext::root(),
         };
-        let told = Told { channel: Arc::downgrade(self), call: call.clone() };
+        let running = |id: CallId| Running {
+            id: call.call_id.clone(),
+            caller: Arc::clone(&sender.principal.name),
+            provider: GATEWAY.into(),
+            persist,
+            since: Instant::now(),
+            routed: Some(id),
+        };
+        let told = Told { channel: Arc::downgrade(self), call: running(CallId::new()) };
         let routed = self.hub.router.start(request, Some(Arc::new(told)));
-        if !self.state().calls.route(&call.id, routed.id()) {
-            self.hub.router.cancel(routed.id(), CancelReason::Disconnected, |_| true);
+        let call = running(routed.id());
+        if let Err(why) = self.state().calls.begin(call.clone()) {
+            self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
+            self.enqueue(call.failure("execution-error", why));
+            return;
         }
         let channel = Arc::clone(self);
         tokio::spawn(async move {
@@ -40,15 +53,34 @@ impl Channel {
             }
             match finished.outcome {
                 Ok(output) => channel.answer(&call, output).await,
-                Err(error) => channel.enqueue(call.failure(code(error.kind), &error.message)),
+                Err(error) => channel.enqueue(call.last(call.failure(code(error.kind), &error.message))),
             }
         });
+    }
+
+    /// The same call came a second time. A tool is not run twice; whoever waits for a first run that nobody knows of any
+    /// more, because the gateway was restarted since, is told so.
+    pub(crate) fn tool_called_again(&self, sender: &Sender, call: &MethodCall<'_>) {
+        let caller = &sender.principal.name;
+        if self.state().calls.was_made(&call.call_id, caller) {
+            return;
+        }
+        let call = Running {
+            id: call.call_id.clone(),
+            caller: Arc::clone(caller),
+            provider: GATEWAY.into(),
+            persist: true,
+            since: Instant::now(),
+            routed: Some(CallId::new()),
+        };
+        let why = "the gateway was restarted in the middle of the call, which may have been executed or not";
+        self.enqueue(call.last(call.failure("execution-error", why)));
     }
 
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
         let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
         if output.attachments.is_empty() {
-            return self.enqueue(Item { key: call.end_key(), ..call.said(&fields) });
+            return self.enqueue(call.last(call.said(&fields)));
         }
         let described = output.attachments.iter().map(|attachment| AttachmentMeta {
             id: None,
@@ -67,10 +99,10 @@ impl Channel {
         };
         match self.attach(&draft).await {
             Ok((attached, described)) => {
-                let (key, body) = (call.end_key(), call.body(&fields, &described));
-                self.enqueue(Item { attached, key, ..Item::new(body, call.persist) });
+                let item = Item { attached, ..Item::new(call.body(&fields, &described), call.persist) };
+                self.enqueue(call.last(item));
             }
-            Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
+            Err(refusal) => self.enqueue(call.last(call.failure("execution-error", &refusal.message))),
         }
     }
 }
@@ -90,6 +122,8 @@ impl UpdateSink for Told {
                 format!(",\"progress\":{percent},\"complete\":false")
             }
             Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),
+            // A channel has no word for it.
+            Update::Log { .. } => return Ok(()),
         };
         // What cannot be kept up with is not waited for: the result still comes.
         if let Some(permit) = channel.place_now() {

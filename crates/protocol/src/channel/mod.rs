@@ -4,14 +4,18 @@
 //! the text they came as. A frame with attachments is binary: see [`binary`].
 
 pub mod binary;
+mod client;
 mod encode;
+mod server;
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use client::{encode_close, encode_get_messages_before, encode_publish, encode_update_metadata};
 pub use encode::{Envelope, Ready, encode_body, encode_error, encode_history, encode_message, encode_ready};
+pub use server::{Delivered, Delivery, ServerFrame, Welcome};
 
 /// Closed because the token is missing, unknown, or not for this channel. Final.
 pub const CLOSE_UNAUTHORIZED: u16 = 4001;

@@ -1,0 +1,104 @@
+//! Where the server is, and the token that must not be seen.
+
+use std::fmt;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use url::Url;
+
+use crate::{Error, Position};
+
+/// What RFC 3986 calls unreserved stays readable; all else is encoded, so that `+` and `&` survive.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Reads the server's address. `http` and `https` are taken for what was meant.
+pub(crate) fn parse(url: &str) -> Result<Url, Error> {
+    let invalid = |why: &str| Error::sent("the server's address", format!("it {why}; use ws://127.0.0.1:3210"));
+    let mut url = Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
+    let scheme = match url.scheme() {
+        "ws" | "http" => "ws",
+        "wss" | "https" => "wss",
+        other => return Err(invalid(&format!("has the scheme \"{other}\" instead of ws or wss"))),
+    };
+    url.set_scheme(scheme).map_err(|()| invalid("cannot be a WebSocket address"))?;
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(invalid("has no host"));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The address for one connection: which channel, and from where to go on.
+pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, from: Option<&Position>) -> Url {
+    let ours = |pair: &&str| {
+        let key = pair.split('=').next().unwrap_or_default();
+        !pair.is_empty() && !["token", "channel", "sinceId", "epoch", "roster"].contains(&key)
+    };
+    let mut parts: Vec<String> = url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
+    parts.push(format!("token={}", utf8_percent_encode(&token.0, QUERY)));
+    parts.push(format!("channel={}", utf8_percent_encode(channel, QUERY)));
+    if let Some(from) = from {
+        parts.push(format!("sinceId={}", from.last_id));
+        if let Some(epoch) = &from.epoch {
+            parts.push(format!("epoch={}", utf8_percent_encode(epoch, QUERY)));
+        }
+    }
+    // A server that does not know this one sends the roster in its own way.
+    parts.push("roster=snapshot".into());
+    let mut url = url.clone();
+    url.set_query(Some(&parts.join("&")));
+    url
+}
+
+/// The address as it may be shown: queries carry tokens, and user information carries passwords.
+pub(crate) fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+}
+
+/// The participant's token. It has no readable `Debug`.
+#[derive(Clone, Default)]
+pub(crate) struct Token(pub(crate) String);
+
+impl Token {
+    /// Takes the token out of a text that came from elsewhere and may quote it, and shortens the text.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let text = sa_protocol::escaped_prefix(text.trim(), 512).to_owned();
+        if self.0.is_empty() {
+            return text;
+        }
+        let encoded = utf8_percent_encode(&self.0, QUERY).to_string();
+        text.replace(&encoded, "[redacted]").replace(self.0.as_str(), "[redacted]")
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_says_where_to_go_on() {
+        let url = parse("http://gw:3210/?a=1&token=old").unwrap();
+        let token = Token("s&t".into());
+        let first = for_channel(&url, &token, "team/röom", None);
+        assert_eq!(first.as_str(), "ws://gw:3210/?a=1&token=s%26t&channel=team%2Fr%C3%B6om&roster=snapshot");
+        let from = Position { epoch: Some("e 1".into()), last_id: 7 };
+        let again = for_channel(&url, &token, "a", Some(&from));
+        assert_eq!(again.query().unwrap(), "a=1&token=s%26t&channel=a&sinceId=7&epoch=e%201&roster=snapshot");
+        assert_eq!(shown(&again), "ws://gw:3210/");
+        assert_eq!(token.redact("s&t or s%26t"), "[redacted] or [redacted]");
+        assert_eq!(format!("{token:?}"), "[redacted]");
+    }
+
+    #[test]
+    fn unusable_addresses() {
+        for url in ["", "gateway", "ftp://gw/ws", "ws://"] {
+            assert_eq!(parse(url).unwrap_err().code(), "validation-error", "{url:?}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Calling other participants' methods.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::payload::{MethodCallRequest, MethodCancel, MethodResult, Payload as _};
+use crate::queue::{Item, Queue, Reader};
+use crate::shared::{Draft, Shared};
+use crate::{Attachment, Error};
+
+/// How long a call waits if nobody says how long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a provider has to answer a cancel, with what it has, before the call ends without an answer.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// How to call a method.
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    signal: Option<CancellationToken>,
+    timeout: Option<Duration>,
+    schema: Option<Value>,
+}
+
+impl CallOptions {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancels the call when this token is cancelled.
+    #[must_use]
+    pub fn signal(mut self, signal: CancellationToken) -> Self {
+        self.signal = Some(signal);
+        self
+    }
+
+    /// How long to wait for the result. Unless told, what the method advertises; unless it does, 60 seconds since the
+    /// provider last said something.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Checks the arguments against this JSON Schema before they are sent.
+    #[must_use]
+    pub fn validate_args(mut self, schema: Value) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+
+    pub(crate) fn check(&self, args: &Value) -> Result<(), Error> {
+        let Some(schema) = &self.schema else { return Ok(()) };
+        let validator = jsonschema::validator_for(schema)
+            .map_err(|error| Error::sent("the arguments", format!("their schema cannot be used: {error}")))?;
+        crate::method::check_against(&validator, args)
+            .map_err(|mistakes| Error::sent("the arguments", mistakes.join("; ")))
+    }
+}
+
+/// A call that was made. Dropping it cancels the call.
+#[must_use = "dropping a call cancels it"]
+pub struct MethodCall {
+    state: Arc<CallState>,
+    cancel: CancellationToken,
+    _cancel_on_drop: DropGuard,
+}
+
+/// How a call ended well.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MethodValue {
+    pub content: Value,
+    pub content_type: Option<String>,
+    pub attachments: Vec<Attachment>,
+}
+
+/// A part of a result.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MethodChunk {
+    pub content: Option<Value>,
+    pub content_type: Option<String>,
+    /// Per cent.
+    pub progress: Option<f64>,
+    pub attachments: Vec<Attachment>,
+    /// So many parts came before this one while nobody read them that there was no room for them.
+    pub missed: u64,
+}
+
+impl MethodCall {
+    /// The call's id, as its provider sees it.
+    pub fn id(&self) -> &str {
+        &self.state.id
+    }
+
+    /// Waits for the end. It can be asked for again.
+    pub async fn result(&self) -> Result<MethodValue, Error> {
+        self.state.outcome().await
+    }
+
+    /// What the method says before its result. It ends with the call; how that went says [`result`](Self::result).
+    pub fn stream(&self) -> MethodChunks {
+        MethodChunks { reader: Reader::of(Arc::clone(&self.state.chunks)) }
+    }
+
+    /// Asks the provider to stop. The call then ends with what the provider has, if it answers with that soon, else with
+    /// [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Whether it has ended.
+    pub fn is_complete(&self) -> bool {
+        self.state.ended.borrow().is_some()
+    }
+
+    /// Whether it has ended badly.
+    pub fn is_error(&self) -> bool {
+        matches!(&*self.state.ended.borrow(), Some(Err(_)))
+    }
+
+    /// How far the method says it has come, in per cent.
+    pub fn progress(&self) -> Option<f64> {
+        *self.state.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stream that [`MethodCall::stream`] gives. Several of one call share the parts among them.
+pub struct MethodChunks {
+    reader: Reader<MethodChunk>,
+}
+
+impl Stream for MethodChunks {
+    type Item = MethodChunk;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<MethodChunk>> {
+        Pin::new(&mut self.reader).poll_next(cx)
+    }
+}
+
+impl Item for MethodChunk {
+    fn weight(&self) -> usize {
+        let content = self.content.as_ref().map_or(0, |content| content.to_string().len());
+        256 + content + self.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+    }
+
+    fn lagged(missed: u64) -> Self {
+        Self { missed, ..Self::default() }
+    }
+}
+
+/// A call, as the connection sees it.
+pub(crate) struct CallState {
+    id: String,
+    provider: String,
+    chunks: Arc<Queue<MethodChunk>>,
+    progress: Mutex<Option<f64>>,
+    ended: watch::Sender<Option<Result<MethodValue, Error>>>,
+    /// The provider has said something.
+    heard: Notify,
+}
+
+impl CallState {
+    async fn outcome(&self) -> Result<MethodValue, Error> {
+        let mut ended = self.ended.subscribe();
+        let outcome = ended.wait_for(Option::is_some).await;
+        // The sender lives in `self`, so that it cannot be gone.
+        outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or_else(|| Err(Error::closed()))
+    }
+
+    /// Ends the call, if it has not ended.
+    fn end(&self, outcome: Result<MethodValue, Error>) {
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some(outcome);
+            }
+            first
+        });
+        self.chunks.end();
+    }
+}
+
+/// The calls that wait for their end.
+#[derive(Default)]
+pub(crate) struct Calls(Mutex<HashMap<String, Arc<CallState>>>);
+
+impl Calls {
+    /// A result. It counts only from the provider that was asked.
+    pub(crate) fn result(&self, sender: &str, result: MethodResult, attachments: Vec<Attachment>) {
+        let call = {
+            let mut calls = self.lock();
+            let Some(call) = calls.get(&result.call_id).filter(|call| call.provider == sender).cloned() else {
+                return;
+            };
+            if result.complete || result.is_error {
+                calls.remove(&result.call_id);
+            }
+            call
+        };
+        if let Some(progress) = result.progress {
+            *call.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+        }
+        call.heard.notify_one();
+        let MethodResult { content, content_type, .. } = result;
+        if result.is_error {
+            call.end(Err(failure(content.as_ref())));
+        } else if result.complete {
+            call.end(Ok(MethodValue { content: content.unwrap_or_default(), content_type, attachments }));
+        } else {
+            let progress = result.progress;
+            call.chunks.push(&MethodChunk { content, content_type, progress, attachments, missed: 0 });
+        }
+    }
+
+    /// A participant has left, and its server does not say so to those who called it.
+    pub(crate) fn provider_left(&self, provider: &str) {
+        self.end_where(
+            |call| call.provider == provider,
+            &Error::ProviderOffline(format!("the participant \"{provider}\" left in the middle of the call")),
+        );
+    }
+
+    pub(crate) fn end_all(&self, error: &Error) {
+        self.end_where(|_| true, error);
+    }
+
+    fn end_where(&self, which: impl Fn(&CallState) -> bool, error: &Error) {
+        let ended: Vec<_> = self.lock().extract_if(|_, call| which(call)).collect();
+        for (_, call) in ended {
+            call.end(Err(error.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CallState>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an error result says.
+fn failure(content: Option<&Value>) -> Error {
+    let text = |key| content.and_then(|content| content.get(key)).and_then(Value::as_str);
+    let message = text("error").or_else(|| content.and_then(Value::as_str)).unwrap_or("the method failed");
+    Error::from_code(text("code").unwrap_or_default(), message)
+}
+
+/// Makes a call.
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    provider: &str,
+    method: &str,
+    args: Value,
+    options: CallOptions,
+) -> MethodCall {
+    let (call, state, cancel) = new_call(shared, provider);
+    let id = state.id.clone();
+    let request =
+        MethodCallRequest { call_id: id.clone(), method_name: method.into(), provider_id: provider.into(), args };
+    let checked = options
+        .check(&request.args)
+        .and_then(|()| shared.find_method(provider, method))
+        .and_then(|advertised| Ok((advertised, request.write()?)));
+    let (advertised, payload) = match checked {
+        Ok(checked) => checked,
+        Err(error) => {
+            state.end(Err(error));
+            return call;
+        }
+    };
+    let wait = match options.timeout.or(advertised) {
+        Some(timeout) => Wait::Total(timeout),
+        None => Wait::Silence(TIMEOUT),
+    };
+    shared.calls.lock().insert(id, Arc::clone(&state));
+    tokio::spawn(see_through(Arc::clone(shared), state, payload, wait, cancel, options.signal));
+    call
+}
+
+/// A call that could not even be made.
+pub(crate) fn failed(shared: &Arc<Shared>, error: Error) -> MethodCall {
+    let (call, state, _) = new_call(shared, "");
+    state.end(Err(error));
+    call
+}
+
+fn new_call(shared: &Arc<Shared>, provider: &str) -> (MethodCall, Arc<CallState>, CancellationToken) {
+    let state = Arc::new(CallState {
+        id: uuid::Uuid::new_v4().to_string(),
+        provider: provider.into(),
+        chunks: Arc::new(Queue::new(shared.config.buffer, |_| true)),
+        progress: Mutex::new(None),
+        ended: watch::Sender::new(None),
+        heard: Notify::new(),
+    });
+    let cancel = CancellationToken::new();
+    let guard = cancel.clone().drop_guard();
+    let call = MethodCall { state: Arc::clone(&state), cancel: cancel.clone(), _cancel_on_drop: guard };
+    (call, state, cancel)
+}
+
+#[derive(Clone, Copy)]
+enum Wait {
+    Total(Duration),
+    Silence(Duration),
+}
+
+/// Sends the call and stays with it until it ends, in whatever way.
+async fn see_through(
+    shared: Arc<Shared>,
+    call: Arc<CallState>,
+    payload: String,
+    wait: Wait,
+    cancel: CancellationToken,
+    signal: Option<CancellationToken>,
+) {
+    let draft = Draft { subject: Some(call.id.clone()), ..Draft::new(MethodCallRequest::KIND, payload, true) };
+    let publish = std::pin::pin!(shared.publish(draft));
+    let refused = async {
+        match publish.await {
+            Ok(_) => std::future::pending().await,
+            Err(error) => error,
+        }
+    };
+    let patience = async {
+        match wait {
+            Wait::Total(time) => tokio::time::sleep(time).await,
+            Wait::Silence(time) => while tokio::time::timeout(time, call.heard.notified()).await.is_ok() {},
+        }
+        let (Wait::Total(time) | Wait::Silence(time)) = wait;
+        Error::Timeout(format!(
+            "\"{}\" gave no result within {time:?}; allow more time, or see what it does",
+            call.provider
+        ))
+    };
+    let cancelled = async {
+        match &signal {
+            Some(signal) => tokio::select! { () = signal.cancelled() => {}, () = cancel.cancelled() => {} },
+            None => cancel.cancelled().await,
+        }
+        tell_provider(&shared, &call.id);
+        tokio::time::sleep(CANCEL_GRACE).await;
+        Error::Cancelled("the call was cancelled".into())
+    };
+    let error = tokio::select! {
+        biased;
+        _ = call.outcome() => return,
+        () = shared.ended.cancelled() => shared.why_ended(),
+        error = refused => error,
+        error = cancelled => error,
+        error = patience => {
+            tell_provider(&shared, &call.id);
+            error
+        }
+    };
+    shared.calls.lock().remove(&call.id);
+    call.end(Err(error));
+}
+
+/// Tells the provider that nobody waits any more.
+fn tell_provider(shared: &Arc<Shared>, call: &str) {
+    let shared = Arc::clone(shared);
+    let Ok(payload) = (MethodCancel { call_id: call.into() }).write() else { return };
+    tokio::spawn(async move {
+        // One that has ended meanwhile needs no cancel.
+        let _ = shared.publish(Draft::new(MethodCancel::KIND, payload, true)).await;
+    });
+}
+
+impl fmt::Debug for MethodCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MethodCall")
+            .field("id", &self.state.id)
+            .field("complete", &self.is_complete())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MethodChunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MethodChunks").finish_non_exhaustive()
+    }
+}

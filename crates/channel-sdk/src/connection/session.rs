@@ -1,0 +1,400 @@
+//! One connection, from what was missed to its end.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt as _, StreamExt as _};
+use sa_protocol::channel::{
+    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, Delivered, Delivery, ServerFrame, Welcome, binary, encode_close,
+    encode_update_metadata,
+};
+use sa_protocol::close;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use super::Actor;
+use super::open::Socket;
+use crate::Error;
+use crate::pubsub::{HistoryPage, RawMessage};
+use crate::receive::{Phase, Receiver};
+use crate::shared::{Identity, Position};
+
+/// How long a server may take to answer what this participant says about itself. One that does not answer is used all
+/// the same.
+const METADATA_PATIENCE: Duration = Duration::from_secs(5);
+/// The WebSocket protocol's code for a message that is too large.
+const TOO_LARGE: u16 = 1009;
+/// How long a farewell may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// As asked.
+    Closed,
+    /// Connecting again would not help.
+    Final(Error),
+    /// It is to be made again at once, from another place.
+    Again,
+    Lost {
+        error: Error,
+        was_connected: bool,
+        at_once: bool,
+    },
+}
+
+pub(crate) struct Session<'a> {
+    actor: &'a mut Actor,
+    out: UnboundedSender<Message>,
+    frames: Option<UnboundedReceiver<Message>>,
+    receiver: Receiver,
+    /// Everything that was missed has come.
+    ready: bool,
+    recovered: Option<bool>,
+    /// What the answer to the participant's metadata refers to, and until when it is waited for.
+    metadata: Option<(i64, Instant)>,
+    /// Whether it was sent.
+    introduced: bool,
+    connected: bool,
+    /// The presences that were told before `ready`.
+    presences: HashSet<u64>,
+    heard: Instant,
+    asked: bool,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(actor: &'a mut Actor) -> Self {
+        let (out, frames) = unbounded_channel();
+        let phase = if actor.first.is_some() { Phase::Initial } else { Phase::Gap };
+        actor.shared.roster().begin();
+        Self {
+            receiver: Receiver::new(&actor.shared, phase),
+            actor,
+            out,
+            frames: Some(frames),
+            ready: false,
+            recovered: None,
+            metadata: None,
+            introduced: false,
+            connected: false,
+            presences: HashSet::new(),
+            heard: Instant::now(),
+            asked: false,
+        }
+    }
+
+    pub(crate) async fn run(mut self, socket: Socket) -> End {
+        let Some(frames) = self.frames.take() else { return End::Closed };
+        let (sink, stream) = socket.split();
+        // Side by side: a large message on its way out must not keep what comes in waiting.
+        tokio::select! {
+            end = self.read(stream) => end,
+            error = write(sink, frames) => self.lost(&error),
+        }
+    }
+
+    async fn read(&mut self, mut stream: futures_util::stream::SplitStream<Socket>) -> End {
+        let closed = self.actor.shared.closed.clone();
+        let mut heartbeat = tokio::time::interval(self.actor.shared.config.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut farewell = None;
+        loop {
+            let may_send = self.ready && farewell.is_none() && self.actor.outbox.has_room();
+            let retry = self.actor.outbox.next_retry().filter(|_| may_send);
+            let metadata = self.metadata.map(|(_, until)| until);
+            let end = tokio::select! {
+                frame = stream.next() => match frame {
+                    Some(Ok(message)) => {
+                        self.heard = Instant::now();
+                        self.take(message)
+                    }
+                    _ if farewell.is_some() => Some(End::Closed),
+                    // It would come again on every connection.
+                    Some(Err(tungstenite::Error::Capacity(error))) => Some(End::Final(Error::received(
+                        "a message",
+                        format!("it is too large ({error}); connect with a larger max_message_bytes"),
+                    ))),
+                    Some(Err(error)) => Some(self.lost(&error.to_string())),
+                    None => Some(self.lost("the server ended it without a word")),
+                },
+                command = self.actor.commands.recv(), if may_send => {
+                    let idempotent = self.actor.is_idempotent();
+                    let frame = command.and_then(|command| self.actor.outbox.take(command, idempotent));
+                    frame.and_then(|frame| self.send(frame))
+                }
+                () = until(retry), if retry.is_some() => {
+                    let idempotent = self.actor.is_idempotent();
+                    let due = self.actor.outbox.due(idempotent);
+                    due.into_iter().find_map(|frame| self.send(frame))
+                }
+                () = until(metadata), if metadata.is_some() => {
+                    self.accepted();
+                    None
+                }
+                _ = heartbeat.tick() => self.beat(),
+                () = closed.cancelled(), if farewell.is_none() => {
+                    farewell = Some(Instant::now() + FAREWELL);
+                    let _ = self.send(Message::text(encode_close()));
+                    self.send(Message::Close(None))
+                }
+                () = until(farewell), if farewell.is_some() => Some(End::Closed),
+            };
+            if let Some(end) = end {
+                return if farewell.is_some() { End::Closed } else { end };
+            }
+        }
+    }
+
+    /// Asks for a sign of life, or finds that there was none for too long.
+    fn beat(&mut self) -> Option<End> {
+        let patience = self.actor.shared.config.heartbeat * 3;
+        if self.asked && self.heard.elapsed() > patience {
+            return Some(self.lost("the server has been silent for too long"));
+        }
+        self.asked = true;
+        self.send(Message::Ping(Bytes::new()))
+    }
+
+    fn take(&mut self, message: Message) -> Option<End> {
+        match message {
+            Message::Text(text) => self.frame(&text, &Bytes::new()),
+            Message::Binary(frame) => match binary::split(&frame) {
+                Ok((json, at)) => self.frame(json, &frame.slice(at..)),
+                Err(why) => self.complain(why),
+            },
+            Message::Close(frame) => Some(self.closed(frame)),
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => None,
+        }
+    }
+
+    fn frame(&mut self, text: &str, bytes: &Bytes) -> Option<End> {
+        match ServerFrame::decode(text) {
+            Ok(ServerFrame::Message(message)) => self.message(message, bytes),
+            Ok(ServerFrame::Ready(welcome)) => self.welcome(&welcome),
+            Ok(ServerFrame::Refusal { error, code, reference }) => self.refused(&error, code.as_deref(), reference),
+            Ok(ServerFrame::History { messages, more, reference }) => {
+                let page = messages.into_iter().map(RawMessage::without_bytes).collect();
+                let reference = reference.unwrap_or_default();
+                self.actor.outbox.page(reference, Ok(HistoryPage { messages: page, more }));
+                None
+            }
+            Ok(ServerFrame::Unknown) => None,
+            Err(why) => self.complain(&why),
+        }
+    }
+
+    fn message(&mut self, message: Delivered<'_>, bytes: &Bytes) -> Option<End> {
+        if let Some(reference) = message.reference {
+            if self.metadata.is_some_and(|(own, _)| own == reference) {
+                self.actor.shared.identity().participant = message.sender.clone().into_owned();
+                self.accepted();
+            } else if let Some(metadata) = self.actor.outbox.acknowledged(reference, message.id) {
+                *self.actor.shared.metadata() = metadata;
+            }
+        }
+        if message.duplicate || !self.is_news(&message) {
+            return None;
+        }
+        let raw = match RawMessage::new(message, bytes) {
+            Ok(raw) => raw,
+            Err(why) => return self.complain(&why),
+        };
+        if !self.ready && raw.sender_id == self.receiver.own_id() {
+            // Its answer was lost, but not itself.
+            if let Some(subject) = raw.subject() {
+                self.actor.outbox.replayed(&raw.kind, &subject, raw.id);
+            }
+        }
+        let awaits_arrival = self.ready && self.metadata.is_some() && !self.introduced;
+        if awaits_arrival && raw.kind == "presence" && raw.sender_id == self.receiver.own_id() {
+            self.arrived(&raw);
+        }
+        self.receiver.take(raw);
+        None
+    }
+
+    /// Whether a message is new, and if so, how far that brings this reader.
+    fn is_news(&mut self, message: &Delivered<'_>) -> bool {
+        let Some(id) = message.id else { return true };
+        let last = self.actor.position.as_ref().map(|position| position.last_id);
+        if !self.ready && message.kind == "presence" && message.delivery == Delivery::Replay {
+            // Some servers tell the roster by presences of old, which say nothing about what else was read. Those count
+            // for the roster, however often they come.
+            let news = last.is_none_or(|last| id > last) && self.presences.insert(id);
+            if !news {
+                self.receiver.tell_presence(message);
+            }
+            return news;
+        }
+        if last.is_some_and(|last| id <= last) {
+            return false;
+        }
+        self.moved_to(id);
+        true
+    }
+
+    fn moved_to(&mut self, id: u64) {
+        let position = self.actor.position.get_or_insert_default();
+        position.last_id = position.last_id.max(id);
+        let position = position.clone();
+        self.actor.shared.identity().position = Some(position);
+    }
+
+    fn welcome(&mut self, welcome: &Welcome<'_>) -> Option<End> {
+        let (epoch, shared) = (welcome.epoch.as_deref(), self.actor.shared.clone());
+        let known = self.actor.position.as_ref().and_then(|position| position.epoch.as_deref());
+        if let (Some(known), Some(epoch)) = (known, epoch)
+            && known != epoch
+        {
+            // Another history under the same name: all of it is news.
+            self.actor.position = Some(Position { epoch: Some(epoch.into()), last_id: 0 });
+            self.actor.other_history = true;
+            return Some(End::Again);
+        }
+        let resumed = self.actor.position.is_some();
+        {
+            let mut identity = shared.identity();
+            let Identity { participant, extensions, .. } = &mut *identity;
+            if let Some(own) = &welcome.participant {
+                participant.clear();
+                participant.push_str(own);
+            }
+            *extensions = welcome.extensions.iter().map(|extension| extension.clone().into_owned()).collect();
+        }
+        if let Some(last) = welcome.last_id.or_else(|| self.presences.iter().max().copied().filter(|_| resumed)) {
+            self.moved_to(last);
+        }
+        if let (Some(position), Some(epoch)) = (&mut self.actor.position, epoch) {
+            position.epoch = Some(epoch.into());
+            shared.identity().position = Some(position.clone());
+        }
+        self.recovered = welcome.recovered;
+        self.ready = true;
+        self.receiver.ready(welcome.roster);
+        let reference = self.actor.outbox.next_reference();
+        self.metadata = Some((reference, Instant::now() + METADATA_PATIENCE));
+        // A participant with several connections has said it already. Its own arrival, which comes next, confirms that.
+        let known = shared.roster().now().get(self.receiver.own_id()).map(|own| own.metadata.clone());
+        if welcome.roster.is_none() || known.as_ref() != Some(&*shared.metadata()) {
+            self.introduce();
+        }
+        let idempotent = self.actor.is_idempotent();
+        let again = self.actor.outbox.all(idempotent);
+        again.into_iter().find_map(|frame| self.send(frame))
+    }
+
+    /// Says who this participant is.
+    fn introduce(&mut self) {
+        let Some((reference, _)) = self.metadata else { return };
+        self.introduced = true;
+        let metadata = Value::Object(self.actor.shared.metadata().clone()).to_string();
+        // A connection that cannot be written to is found out by its writer.
+        let _ = self.send(Message::text(encode_update_metadata(&metadata, Some(reference))));
+    }
+
+    /// The server has seen this participant come.
+    fn arrived(&mut self, raw: &RawMessage) {
+        #[derive(serde::Deserialize)]
+        struct Arrival {
+            metadata: Option<serde_json::Map<String, Value>>,
+        }
+        let told = serde_json::from_str::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
+        if told.unwrap_or_default() == *self.actor.shared.metadata() {
+            self.accepted();
+        } else {
+            self.introduce();
+        }
+    }
+
+    /// The channel knows who this is.
+    fn accepted(&mut self) {
+        self.metadata = None;
+        if !self.connected {
+            self.connected = true;
+            self.actor.connected(self.recovered);
+        }
+    }
+
+    fn refused(&mut self, error: &str, code: Option<&str>, reference: Option<i64>) -> Option<End> {
+        let error = self.actor.shared.config.token.redact(error);
+        if let Some((own, _)) = self.metadata
+            && reference == Some(own)
+        {
+            let error = Error::refused(code, &error);
+            // Somebody else may have the handle for a while; what cannot be read stays unreadable.
+            return Some(match code {
+                Some("handle-conflict" | "rate-limited") => End::Lost { error, was_connected: false, at_once: false },
+                _ => End::Final(error),
+            });
+        }
+        if !reference.is_some_and(|reference| self.actor.outbox.refused(reference, code, &error)) {
+            self.actor.shared.report(&Error::refused(code, &error));
+        }
+        None
+    }
+
+    fn closed(&mut self, frame: Option<CloseFrame>) -> End {
+        let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+        let reason = self.actor.shared.config.token.redact(&reason);
+        let what = format!("the server closed the connection (code {code}): {reason}");
+        if code == TOO_LARGE {
+            self.actor.outbox.too_large();
+        }
+        match code {
+            CLOSE_UNAUTHORIZED => End::Final(Error::Connection(format!("{what}; check the token and its channels"))),
+            CLOSE_CHANNEL_REQUIRED => End::Final(Error::Connection(what)),
+            code => End::Lost {
+                error: Error::Connection(what),
+                was_connected: self.connected,
+                at_once: matches!(code, close::TOO_SLOW | TOO_LARGE) && self.connected,
+            },
+        }
+    }
+
+    fn lost(&self, why: &str) -> End {
+        let why = self.actor.shared.config.token.redact(why);
+        let error = Error::Connection(format!("the connection was lost: {why}"));
+        End::Lost { error, was_connected: self.connected, at_once: false }
+    }
+
+    /// A frame that cannot be used is reported and ignored.
+    fn complain(&self, why: &str) -> Option<End> {
+        self.actor.shared.report(&Error::received("a frame of the server's", why));
+        None
+    }
+
+    /// Hands a frame to the writer.
+    fn send(&self, frame: Message) -> Option<End> {
+        self.out.send(frame).is_err().then(|| self.lost("nothing can be written to it"))
+    }
+}
+
+/// Writes what is handed over, until that fails.
+async fn write(mut sink: SplitSink<Socket, Message>, mut frames: UnboundedReceiver<Message>) -> String {
+    while let Some(frame) = frames.recv().await {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            if let Err(error) = sink.feed(frame).await {
+                return error.to_string();
+            }
+            next = frames.try_recv().ok();
+        }
+        if let Err(error) = sink.flush().await {
+            return error.to_string();
+        }
+    }
+    // The reader, which hands over the frames, ends first.
+    std::future::pending().await
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,78 @@
+//! What participants say about themselves.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A method, as its participant advertises it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdvertisedMethod {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// JSON Schema.
+    #[serde(default = "any_object")]
+    pub parameters: Value,
+    /// JSON Schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<Value>,
+    #[serde(default)]
+    pub streaming: bool,
+    /// How long its callers should wait, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+}
+
+fn any_object() -> Value {
+    serde_json::json!({ "type": "object" })
+}
+
+/// Somebody in the channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Participant {
+    pub id: String,
+    /// Everything that it says about itself.
+    pub metadata: Map<String, Value>,
+}
+
+impl Participant {
+    /// Its name for people; its id where it has none.
+    pub fn name(&self) -> &str {
+        self.text("name").unwrap_or(&self.id)
+    }
+
+    /// What others may write in a message's `at`.
+    pub fn handle(&self) -> Option<&str> {
+        self.text("handle")
+    }
+
+    /// What it is, such as `agent` or `worker`.
+    pub fn kind(&self) -> Option<&str> {
+        self.text("type")
+    }
+
+    /// The methods it offers. What is not a method's description is left out.
+    pub fn methods(&self) -> Vec<AdvertisedMethod> {
+        let methods = self.metadata.get("methods").and_then(Value::as_array);
+        methods.into_iter().flatten().filter_map(|method| AdvertisedMethod::deserialize(method).ok()).collect()
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).and_then(Value::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_about_themselves_is_taken_as_it_comes() {
+        let said = r#"{"name":"Worker","methods":[{"name":"a"},7,{"name":"b","timeout":5,"streaming":true}]}"#;
+        let worker = Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() };
+        assert_eq!((worker.name(), worker.handle()), ("Worker", None));
+        let methods = worker.methods();
+        assert_eq!(methods.iter().map(|method| method.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((methods[1].timeout, methods[0].streaming), (Some(5), false));
+        assert_eq!(Participant { id: "x".into(), metadata: Map::new() }.name(), "x");
+    }
+}

@@ -1,0 +1,238 @@
+//! The payloads of the protocol's messages, checked on their way out and in.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+
+/// The longest id.
+const MAX_ID: usize = 128;
+
+/// `message`: something that somebody says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewMessage {
+    /// Chosen by its author, unique in the channel.
+    pub id: String,
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The id of the message that this one answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// Whom it is for: ids or handles. Nobody in particular where it is empty.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<String>,
+    /// Whether it is known to be all there. Only said of messages that were collected from the channel's history.
+    #[serde(skip)]
+    pub complete: bool,
+    /// What its author said went wrong with it. Only said of messages that were collected from the channel's history.
+    #[serde(skip)]
+    pub error: Option<String>,
+}
+
+/// `update-message`: more of a message. Its content goes to the end of what was there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateMessage {
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Whether this was the last of it.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub complete: bool,
+}
+
+/// `error`: a message will not be completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageError {
+    pub id: String,
+    pub error: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// `method-call`: somebody asks a participant to run a method.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MethodCallRequest {
+    pub call_id: String,
+    pub method_name: String,
+    pub provider_id: String,
+    #[serde(default)]
+    pub args: Value,
+}
+
+/// `method-result`: what the method has to say, the last time with `complete`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MethodResult {
+    pub call_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub complete: bool,
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// Per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+}
+
+/// `method-cancel`: the caller does not want the result any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MethodCancel {
+    pub call_id: String,
+}
+
+/// `execution-pause`: work on a message is to stop, or to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutionPause {
+    pub message_id: String,
+    pub status: PauseStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PauseStatus {
+    Paused,
+    Resumed,
+    Cancelled,
+}
+
+/// A payload of the protocol.
+pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
+    const KIND: &'static str;
+
+    fn check(&self) -> Result<(), String>;
+
+    /// The JSON of a payload that may be sent.
+    fn write(&self) -> Result<String, Error> {
+        let what = format!("the {}", Self::KIND);
+        self.check().map_err(|why| Error::sent(&what, why))?;
+        serde_json::to_string(self).map_err(|error| Error::sent(&what, error.to_string()))
+    }
+
+    /// A payload that came from somebody.
+    fn read(json: &str, sender: &str) -> Result<Self, Error> {
+        let what = format!("a {} of \"{}\"", Self::KIND, sender.escape_debug());
+        let read: Self = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+        read.check().map_err(|why| Error::received(&what, why))?;
+        Ok(read)
+    }
+}
+
+fn id(name: &str, id: &str) -> Result<(), String> {
+    let usable = (1..=MAX_ID).contains(&id.len());
+    if usable { Ok(()) } else { Err(format!("{name} has {} bytes, and 1 to {MAX_ID} are allowed", id.len())) }
+}
+
+impl Payload for NewMessage {
+    const KIND: &'static str = "message";
+
+    fn check(&self) -> Result<(), String> {
+        id("id", &self.id)?;
+        self.reply_to.as_deref().map_or(Ok(()), |reply_to| id("replyTo", reply_to))
+    }
+}
+
+impl Payload for UpdateMessage {
+    const KIND: &'static str = "update-message";
+
+    fn check(&self) -> Result<(), String> {
+        id("id", &self.id)
+    }
+}
+
+impl Payload for MessageError {
+    const KIND: &'static str = "error";
+
+    fn check(&self) -> Result<(), String> {
+        id("id", &self.id)
+    }
+}
+
+impl Payload for MethodCallRequest {
+    const KIND: &'static str = "method-call";
+
+    fn check(&self) -> Result<(), String> {
+        id("callId", &self.call_id)?;
+        id("methodName", &self.method_name)?;
+        id("providerId", &self.provider_id)
+    }
+}
+
+impl Payload for MethodResult {
+    const KIND: &'static str = "method-result";
+
+    fn check(&self) -> Result<(), String> {
+        id("callId", &self.call_id)?;
+        match self.progress {
+            Some(progress) if !(0.0..=100.0).contains(&progress) => {
+                Err(format!("progress is {progress}, and it is a percentage from 0 to 100"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Payload for MethodCancel {
+    const KIND: &'static str = "method-cancel";
+
+    fn check(&self) -> Result<(), String> {
+        id("callId", &self.call_id)
+    }
+}
+
+impl Payload for ExecutionPause {
+    const KIND: &'static str = "execution-pause";
+
+    fn check(&self) -> Result<(), String> {
+        id("messageId", &self.message_id)
+    }
+}
+
+/// Peers write `null` for what they leave out.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_are_as_the_protocol_has_them() {
+        let message = NewMessage::read(r#"{"id":"m","content":"hi","at":null,"replyTo":null,"x":1}"#, "ann").unwrap();
+        assert_eq!(message.write().unwrap(), r#"{"id":"m","content":"hi"}"#);
+        let result = MethodResult { call_id: "c".into(), complete: true, ..MethodResult::default() };
+        assert_eq!(result.write().unwrap(), r#"{"callId":"c","complete":true}"#);
+        let pause = ExecutionPause::read(r#"{"messageId":"m","status":"paused"}"#, "ann").unwrap();
+        assert_eq!(pause.status, PauseStatus::Paused);
+    }
+
+    #[test]
+    fn bad_ones_are_refused_in_both_directions() {
+        for bad in [r#"{"id":"","content":"x"}"#, r#"{"id":"m"}"#, r#"{"id":7,"content":"x"}"#, "null", "[]"] {
+            assert_eq!(NewMessage::read(bad, "eve").unwrap_err().code(), "validation-error", "{bad}");
+        }
+        for progress in [f64::NAN, -1.0, 100.5] {
+            let result = MethodResult { call_id: "c".into(), progress: Some(progress), ..MethodResult::default() };
+            assert_eq!(result.write().unwrap_err().code(), "validation-error");
+        }
+        assert!(MessageError { id: "x".repeat(129), error: String::new(), code: None }.write().is_err());
+        assert!(ExecutionPause::read(r#"{"messageId":"m","status":"gone"}"#, "eve").is_err());
+    }
+}

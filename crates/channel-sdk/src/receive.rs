@@ -1,0 +1,204 @@
+//! What becomes of a message that comes in.
+
+use std::sync::{Arc, PoisonError};
+
+use sa_protocol::channel::{Delivered, Delivery};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::builder::ReplayMode;
+use crate::event::{Envelope, Event, LeaveReason, Presence, PresenceAction, Received};
+use crate::payload::*;
+use crate::pubsub::RawMessage;
+use crate::replay::Replay;
+use crate::shared::Shared;
+use crate::{Error, execute};
+
+/// What part of a channel's history a message belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It was stored before the client came.
+    Initial,
+    /// It was stored while the client had no connection.
+    Gap,
+    /// It is said now.
+    Live,
+}
+
+/// Takes the messages of one connection.
+pub(crate) struct Receiver {
+    shared: Arc<Shared>,
+    phase: Phase,
+    own_id: String,
+    replay: Replay,
+    /// Calls for this participant that came while it was not connected, and that nobody has answered so far.
+    open_calls: Vec<(MethodCallRequest, String)>,
+}
+
+impl Receiver {
+    pub(crate) fn new(shared: &Arc<Shared>, phase: Phase) -> Self {
+        let own_id = shared.identity().participant.clone();
+        let replay = Replay::new(&shared.config);
+        Self { shared: Arc::clone(shared), phase, own_id, replay, open_calls: Vec::new() }
+    }
+
+    pub(crate) fn own_id(&self) -> &str {
+        &self.own_id
+    }
+
+    pub(crate) fn take(&mut self, mut raw: RawMessage) {
+        if self.phase == Phase::Initial && self.shared.config.replay == ReplayMode::Skip && raw.kind != "presence" {
+            return;
+        }
+        if self.phase != Phase::Initial {
+            self.shared.raw.push(&Ok(raw.clone()));
+        }
+        let delivery = match (self.phase, raw.delivery) {
+            (Phase::Initial, _) => Delivery::Replay,
+            // Stored a while ago, but news to this reader.
+            (_, Delivery::Replay) => Delivery::Persisted,
+            (_, delivery) => delivery,
+        };
+        let attachments = std::mem::take(&mut raw.attachments);
+        let envelope = Arc::new(Envelope {
+            delivery,
+            pubsub_id: raw.id,
+            sender_id: raw.sender_id.clone(),
+            sender_metadata: std::mem::take(&mut raw.sender_metadata),
+            timestamp_ms: raw.timestamp_ms,
+            attachments,
+        });
+        match read(&raw, &envelope) {
+            Ok(Some(event)) => self.deliver(event, &envelope),
+            Ok(None) => {}
+            Err(error) => self.shared.report(&error),
+        }
+    }
+
+    fn deliver(&mut self, event: Event, envelope: &Envelope) {
+        let sender = &envelope.sender_id;
+        match (&event, self.phase) {
+            (Event::Presence(presence), Phase::Live) => self.presence(sender, presence),
+            (Event::Presence(presence), _) => self.shared.roster().tell(sender, presence),
+            // History is for reading: nobody waits for what it asks.
+            (_, Phase::Initial) => {}
+            (Event::MethodCall(call), phase) if call.provider_id == self.own_id => {
+                let (call, persist) = (call.payload.clone(), envelope.delivery != Delivery::Ephemeral);
+                match phase {
+                    Phase::Live => execute::start(&self.shared, call, sender, persist),
+                    _ => self.open_calls.push((call, sender.clone())),
+                }
+            }
+            (Event::MethodResult(result), _) => {
+                if result.complete || result.is_error {
+                    self.open_calls.retain(|(call, _)| call.call_id != result.call_id);
+                    self.shared.executions.ended(&result.call_id);
+                }
+                self.shared.calls.result(sender, result.payload.clone(), envelope.attachments.clone());
+            }
+            (Event::MethodCancel(cancel), _) => {
+                self.open_calls.retain(|(call, caller)| call.call_id != cancel.call_id || caller != sender);
+                self.shared.executions.cancel(&cancel.call_id, sender);
+            }
+            _ => {}
+        }
+        if self.phase == Phase::Initial {
+            return self.replay.push(event);
+        }
+        if !(self.shared.config.skip_own && *sender == self.own_id) {
+            self.shared.events.push(&event);
+        }
+    }
+
+    fn presence(&self, sender: &str, presence: &Presence) {
+        let update = self.shared.roster().change(sender, presence);
+        if let Some(update) = update {
+            self.shared.tell_roster(&update);
+        }
+        // A server with extensions ends the calls of a provider that leaves by itself, and knows better: the provider may
+        // have answered before.
+        if matches!(presence.action, PresenceAction::Leave(_)) && self.shared.identity().extensions.is_empty() {
+            self.shared.calls.provider_left(sender);
+        }
+    }
+
+    /// A presence that says only who is here, and is no news.
+    pub(crate) fn tell_presence(&self, message: &Delivered<'_>) {
+        if let Ok(presence) = read_presence(message.payload, &message.sender) {
+            self.shared.roster().tell(&message.sender, &presence);
+        }
+    }
+
+    /// Everything that was missed has come.
+    pub(crate) fn ready(&mut self, snapshot: Option<&str>) {
+        self.own_id = self.shared.identity().participant.clone();
+        let update = self.shared.roster().replace(snapshot);
+        if let Some(update) = update {
+            self.shared.tell_roster(&update);
+        }
+        if self.phase == Phase::Initial {
+            let (replay, dropped) = std::mem::take(&mut self.replay).finish();
+            *self.shared.replay.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(replay);
+            if dropped > 0 {
+                let why = format!("{dropped} older messages did not fit into the event_buffer");
+                self.shared.report(&Error::received("the whole history", why));
+            }
+        }
+        for (call, caller) in std::mem::take(&mut self.open_calls) {
+            execute::start(&self.shared, call, &caller, true);
+        }
+        self.phase = Phase::Live;
+    }
+}
+
+fn read(raw: &RawMessage, envelope: &Arc<Envelope>) -> Result<Option<Event>, Error> {
+    fn as_event<T: Payload>(
+        raw: &RawMessage,
+        envelope: &Arc<Envelope>,
+        event: impl FnOnce(Received<T>) -> Event,
+    ) -> Result<Option<Event>, Error> {
+        let payload = T::read(&raw.payload, &raw.sender_id)?;
+        Ok(Some(event(Received { envelope: Arc::clone(envelope), payload })))
+    }
+    match raw.kind.as_str() {
+        NewMessage::KIND => as_event(raw, envelope, Event::Message),
+        UpdateMessage::KIND => as_event(raw, envelope, Event::UpdateMessage),
+        MessageError::KIND => as_event(raw, envelope, Event::Error),
+        MethodCallRequest::KIND => as_event(raw, envelope, Event::MethodCall),
+        MethodResult::KIND => as_event(raw, envelope, Event::MethodResult),
+        MethodCancel::KIND => as_event(raw, envelope, Event::MethodCancel),
+        ExecutionPause::KIND => as_event(raw, envelope, Event::ExecutionPause),
+        "presence" => {
+            let payload = read_presence(&raw.payload, &raw.sender_id)?;
+            Ok(Some(Event::Presence(Received { envelope: Arc::clone(envelope), payload })))
+        }
+        // Of a type that this protocol does not know: for those who read raw messages.
+        _ => Ok(None),
+    }
+}
+
+fn read_presence(json: &str, sender: &str) -> Result<Presence, Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Shape {
+        action: Action,
+        metadata: Option<Map<String, Value>>,
+        leave_reason: Option<String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Action {
+        Join,
+        Update,
+        Leave,
+    }
+    let what = format!("a presence of \"{}\"", sender.escape_debug());
+    let shape: Shape = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+    let action = match (shape.action, shape.leave_reason.as_deref()) {
+        (Action::Join, _) => PresenceAction::Join,
+        (Action::Update, _) => PresenceAction::Update,
+        (Action::Leave, Some("disconnect")) => PresenceAction::Leave(LeaveReason::Disconnect),
+        (Action::Leave, _) => PresenceAction::Leave(LeaveReason::Graceful),
+    };
+    Ok(Presence { action, metadata: shape.metadata.unwrap_or_default() })
+}

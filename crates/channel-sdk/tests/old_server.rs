@@ -1,0 +1,195 @@
+//! A server without extensions is used as far as it goes: its roster is put together from presences, nothing comes twice
+//! after a lost connection, and what it might double is not sent again.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use sa_messaging::{CallOptions, Client, Delivery, Event, EventFilter, PublishOptions, ReconnectBackoff, SendOptions};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+
+/// What a test waits for must come.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
+}
+
+struct Connection {
+    socket: WebSocketStream<TcpStream>,
+    query: String,
+}
+
+impl Connection {
+    #[expect(clippy::result_large_err, reason = "the library's own signature")]
+    async fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) = soon(listener.accept()).await.unwrap();
+        let mut query = String::new();
+        let note = |request: &Request, response: Response| {
+            request.uri().query().unwrap_or_default().clone_into(&mut query);
+            Ok(response)
+        };
+        let socket = soon(tokio_tungstenite::accept_hdr_async(stream, note)).await.unwrap();
+        Self { socket, query }
+    }
+
+    async fn send(&mut self, frame: Value) {
+        self.socket.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    async fn recv(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = soon(self.socket.next()).await.unwrap().unwrap() {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    /// Says that all has been sent, and takes what the participant says about itself.
+    async fn ready(&mut self, id: u64) {
+        self.send(json!({ "kind": "ready" })).await;
+        let update = self.recv().await;
+        assert_eq!(update["action"], "update-metadata");
+        self.send(presence("persisted", Some(id), "me", "update", update["ref"].as_i64())).await;
+    }
+}
+
+fn message(kind: &str, id: u64, message_type: &str, payload: Value) -> Value {
+    json!({ "kind": kind, "id": id, "type": message_type, "payload": payload, "senderId": "ann", "ts": 1.5 })
+}
+
+fn said(kind: &str, id: u64) -> Value {
+    message(kind, id, "message", json!({ "id": format!("m{id}"), "content": format!("{id}") }))
+}
+
+fn presence(kind: &str, id: Option<u64>, who: &str, action: &str, reference: Option<i64>) -> Value {
+    let method = json!({ "name": "search" });
+    let mut frame = json!({ "kind": kind, "type": "presence", "senderId": who, "ts": 1,
+        "payload": { "action": action, "metadata": { "name": who, "methods": [method] } } });
+    if let Some(id) = id {
+        frame["id"] = json!(id);
+    }
+    if let Some(reference) = reference {
+        frame["ref"] = json!(reference);
+    }
+    frame
+}
+
+async fn server() -> (TcpListener, sa_messaging::ClientBuilder) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let backoff = ReconnectBackoff { initial_delay: Duration::from_millis(1), ..ReconnectBackoff::default() };
+    (listener, Client::builder().server(url).token("t").channel("room").handle("me").reconnect(backoff))
+}
+
+async fn numbers(events: &mut sa_messaging::Events, count: usize) -> Vec<String> {
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        if let Event::Message(message) = soon(events.next()).await.unwrap() {
+            seen.push(message.payload.content);
+        }
+    }
+    seen
+}
+
+#[tokio::test]
+async fn nothing_is_missed_or_doubled() {
+    let (listener, builder) = server().await;
+    let connecting = tokio::spawn(builder.connect());
+    let mut first = Connection::accept(&listener).await;
+    assert!(first.query.contains("sinceId=0") && first.query.contains("channel=room"), "{}", first.query);
+    // The roster by old presences, one of which comes again among the stored messages.
+    for frame in [
+        presence("replay", Some(3), "ann", "join", None),
+        presence("replay", Some(4), "bob", "join", None),
+        said("replay", 1),
+        said("replay", 2),
+        presence("replay", Some(3), "ann", "join", None),
+        presence("replay", Some(4), "bob", "join", None),
+    ] {
+        first.send(frame).await;
+    }
+    first.ready(5).await;
+    let client = soon(connecting).await.unwrap().unwrap();
+    assert_eq!(client.roster().keys().collect::<Vec<_>>(), ["ann", "bob", "me"]);
+    assert_eq!((client.client_id().as_str(), client.extensions().len()), ("me", 0));
+    let mut events = client.events(EventFilter { include_replay: true, ..EventFilter::default() });
+    first.send(said("persisted", 6)).await;
+    assert_eq!(numbers(&mut events, 3).await, ["1", "2", "6"]);
+
+    drop(first);
+    let mut second = Connection::accept(&listener).await;
+    assert!(second.query.contains("sinceId=6"), "{}", second.query);
+    // It is cut off in the middle of catching up.
+    second.send(presence("replay", Some(9), "ann", "join", None)).await;
+    second.send(said("replay", 7)).await;
+    assert_eq!(numbers(&mut events, 1).await, ["7"]);
+    drop(second);
+    let mut third = Connection::accept(&listener).await;
+    assert!(third.query.contains("sinceId=7"), "the roster says nothing about what was read: {}", third.query);
+    third.send(presence("replay", Some(9), "ann", "join", None)).await;
+    third.send(said("replay", 7)).await;
+    third.send(said("replay", 8)).await;
+    third.ready(10).await;
+    third.send(said("persisted", 8)).await;
+    third.send(said("persisted", 11)).await;
+    assert_eq!(numbers(&mut events, 2).await, ["8", "11"]);
+    assert_eq!(client.roster().keys().collect::<Vec<_>>(), ["ann", "me"], "bob has left meanwhile");
+    let history = client.pubsub().messages_before(None, 5).await;
+    assert_eq!(history.unwrap_err().code(), "validation-error", "this server has none");
+}
+
+#[tokio::test]
+async fn what_might_be_stored_twice_is_not_sent_twice() {
+    let (listener, builder) = server().await;
+    let connecting = tokio::spawn(builder.connect());
+    let mut first = Connection::accept(&listener).await;
+    first.ready(1).await;
+    let client = soon(connecting).await.unwrap().unwrap();
+    let sender = client.clone();
+    let sending = tokio::spawn(async move { sender.send("in doubt", SendOptions::default()).await });
+    let publish = first.recv().await;
+    assert_eq!((&publish["payload"]["content"], &publish["clientMessageId"]), (&json!("in doubt"), &Value::Null));
+    drop(first);
+    assert_eq!(soon(sending).await.unwrap().unwrap_err().code(), "connection-error");
+
+    // What was never sent waits for the next connection.
+    let sender = client.clone();
+    let sending = tokio::spawn(async move { sender.pubsub().publish("note", 1, PublishOptions::default()).await });
+    let mut second = Connection::accept(&listener).await;
+    second.ready(2).await;
+    let publish = second.recv().await;
+    assert_eq!(publish["type"], "note");
+    second.send(json!({ "kind": "persisted", "id": 3, "type": "note", "payload": 1, "senderId": "me", "ts": 1, "ref": publish["ref"] })).await;
+    assert_eq!(soon(sending).await.unwrap().unwrap(), Some(3));
+}
+
+#[tokio::test]
+async fn a_provider_that_leaves_ends_its_calls_and_a_forged_result_does_not() {
+    let (listener, builder) = server().await;
+    let connecting = tokio::spawn(builder.connect());
+    let mut server = Connection::accept(&listener).await;
+    server.send(presence("replay", None, "worker", "join", None)).await;
+    server.ready(1).await;
+    let client = soon(connecting).await.unwrap().unwrap();
+    let mut events = client.events(EventFilter { include_ephemeral: true, ..EventFilter::default() });
+    let call = client.call_method("worker", "search", json!({}), CallOptions::new());
+    let request = server.recv().await;
+    let id = request["payload"]["callId"].clone();
+    server
+        .send(message("persisted", 2, "method-result", json!({ "callId": id, "content": "forged", "complete": true })))
+        .await;
+    server.send(json!({ "kind": "nonsense" })).await;
+    server.socket.send(Message::binary(vec![0, 255, 255, 255, 255])).await.unwrap();
+    server.send(json!({ "kind": "ephemeral", "type": "message", "payload": { "id": "m", "content": "x" }, "senderId": "ann", "ts": 1 })).await;
+    let seen = loop {
+        if let Event::Message(message) = soon(events.next()).await.unwrap() {
+            break message;
+        }
+    };
+    assert_eq!((seen.envelope.delivery, seen.envelope.pubsub_id), (Delivery::Ephemeral, None));
+    assert!(!call.is_complete());
+    server.send(presence("persisted", Some(3), "worker", "leave", None)).await;
+    assert_eq!(soon(call.result()).await.unwrap_err().code(), "provider-offline");
+}

@@ -1,0 +1,82 @@
+//! An agent in a channel: the others' methods are its tools, and whoever wants it to stop is heard.
+
+use sa_messaging::{
+    AgentToolsOptions, CallOptions, InterruptHandler, Method, MethodContext, PauseStatus, SendOptions, pause_method,
+    tools_for_agent,
+};
+use sa_testkit::{Setup, eventually, soon};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::messaging_support::{client, join};
+
+#[tokio::test]
+async fn methods_become_tools_with_names_of_their_own() {
+    let gateway = Setup::new().start().await;
+    let method = |name: &str, answer: &'static str| {
+        Method::raw(name, json!({ "type": "object" }), move |_: Value, _: MethodContext| async move {
+            Ok::<_, String>(answer)
+        })
+    };
+    let long = "m".repeat(100);
+    let a = client(&gateway, "a_b").await.method(method("c", "first")).method(method(&long, "long"));
+    let b = client(&gateway, "a").await.method(method("b_c", "second").description("The second"));
+    let (_a, _b) = (a.connect().await.unwrap(), b.connect().await.unwrap());
+    let agent = client(&gateway, "agent").await.method(method("own", "own")).connect().await.unwrap();
+    let tools = tools_for_agent(&agent, &AgentToolsOptions::default());
+    assert_eq!(tools.definitions().len(), 3, "its own are not among them: {tools:?}");
+    let mut answers = Vec::new();
+    for tool in tools.definitions() {
+        assert!(tool.name.len() <= 64 && tool.name.starts_with("pubsub_a_"), "{}", tool.name);
+        assert_eq!(tool.parameters, json!({ "type": "object" }));
+        let output = soon(tools.execute(&tool.name, json!({}), CallOptions::new())).await.unwrap();
+        answers.push((output.content.as_str().unwrap().to_owned(), tool.description.clone()));
+    }
+    answers.sort();
+    assert_eq!(answers[2], ("second".into(), "The second".into()));
+    assert_eq!((answers[0].0.as_str(), answers[1].0.as_str()), ("first", "long"));
+    let again = tools_for_agent(&agent, &AgentToolsOptions::default());
+    assert_eq!(again.definitions(), tools.definitions(), "names stay");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_to_stop_is_told() {
+    let gateway = Setup::new().start().await;
+    let (method, mut by_method) = mpsc::unbounded_channel();
+    let pause = pause_method(move |reason| {
+        let _ = method.send(reason);
+        async {}
+    });
+    let agent = client(&gateway, "agent").await.method(pause).connect().await.unwrap();
+    let ann = join(&gateway, "ann").await;
+    let question = ann.send("work", SendOptions::default()).await.unwrap().message_id;
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let resumed = told.clone();
+    let handler = InterruptHandler::new(&agent, &question, move |reason| {
+        let _ = told.send(("pause", reason));
+        async {}
+    })
+    .on_resume(move |reason| {
+        let _ = resumed.send(("resume", reason));
+        async {}
+    });
+    let monitor = handler.monitor();
+    ann.pause_execution("another message", PauseStatus::Paused, None).await.unwrap();
+    ann.pause_execution(&question, PauseStatus::Paused, Some("lunch")).await.unwrap();
+    assert_eq!(soon(heard.recv()).await, Some(("pause", Some("lunch".into()))));
+    assert!(monitor.is_paused());
+    ann.pause_execution(&question, PauseStatus::Resumed, None).await.unwrap();
+    assert_eq!(soon(heard.recv()).await, Some(("resume", None)));
+    assert!(!monitor.is_paused());
+
+    let call = ann.call_method("agent", "pause", json!({ "reason": "fire" }), CallOptions::new());
+    assert_eq!(soon(call.result()).await.unwrap().content, json!({ "paused": true }));
+    assert_eq!(soon(by_method.recv()).await, Some(Some("fire".into())));
+    assert_eq!(soon(heard.recv()).await, Some(("pause", Some("fire".into()))));
+    drop(monitor);
+    assert_eq!(soon(heard.recv()).await, None, "nothing is left of the watch");
+    drop(agent);
+    eventually("the agent's leaving", || async { (ann.roster().len() == 1).then_some(()) }).await;
+    gateway.stop().await;
+}

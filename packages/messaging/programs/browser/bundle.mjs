@@ -1,0 +1,15 @@
+// Bundles the page as a web page's author would, into the directory that is named.
+import { fileURLToPath } from "node:url";
+import { build } from "vite";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+await build({
+  configFile: false,
+  logLevel: "warn",
+  root: here,
+  build: {
+    outDir: process.argv[2],
+    target: "esnext",
+    lib: { entry: "page.ts", formats: ["es"], fileName: () => "page.js" },
+  },
+});

@@ -1,0 +1,56 @@
+import type { z } from "zod";
+import { Client } from "./client.js";
+import { ValidationError } from "./errors.js";
+import { type AnySchema, advertise, type MethodDefinition } from "./methods.js";
+import { PubSubClient } from "./pubsub.js";
+import { Session } from "./session.js";
+import type { AgenticClient, AgenticParticipantMetadata, ConnectOptions } from "./types.js";
+
+/** Joins a channel. Resolves when what was said before has been replayed, and this participant is in the roster. */
+export async function connect<
+  T extends AgenticParticipantMetadata = AgenticParticipantMetadata,
+  TSchemas extends Record<string, z.ZodType> = Record<string, AnySchema>,
+>(options: ConnectOptions<TSchemas>): Promise<AgenticClient<T>> {
+  required(options);
+  const { serverUrl, token, channel, handle, name, type, workspaceId, reconnect } = options;
+  const { replayMode = "collect", skipOwnMessages = false, clientId } = options;
+  const methods = (options.methods ?? {}) as Record<string, MethodDefinition>;
+  const session =
+    workspaceId === undefined ? undefined : new Session(workspaceId, channel, handle, options.sessionStore);
+  const { position, epoch } = session?.load() ?? {};
+  const pubsub = new PubSubClient({
+    serverUrl,
+    token,
+    channel,
+    reconnect,
+    metadata: {
+      ...options.extraMetadata,
+      name,
+      type,
+      handle,
+      ...(workspaceId === undefined ? {} : { workspaceId }),
+      methods: advertise(methods),
+    },
+    ...(replayMode === "skip" ? {} : { sinceId: options.replaySinceId ?? position ?? 0, epoch }),
+  });
+  const client = new Client<T>(pubsub, { handle, methods, replayMode, clientId, skipOwnMessages });
+  await pubsub.open();
+  session?.follow(pubsub);
+  // In a task of its own: whoever awaits `connect` and then reads `events()` has missed nothing.
+  setTimeout(() => client.release(), 0);
+  return client;
+}
+
+function required(options: ConnectOptions<Record<string, z.ZodType>>): void {
+  for (const key of ["serverUrl", "token", "channel", "handle", "name", "type"] as const) {
+    if (typeof options[key] !== "string" || options[key] === "") {
+      throw new ValidationError(`connect needs "${key}"`, "send", { [key]: options[key] });
+    }
+  }
+  if (!URL.canParse(options.serverUrl) || !/^(ws|http)s?:/.test(options.serverUrl)) {
+    throw new ValidationError(
+      `"${options.serverUrl}" is no address of a server: it begins with ws:// or wss://`,
+      "send",
+    );
+  }
+}

@@ -1,0 +1,101 @@
+import { z } from "zod";
+import { asError } from "./errors.js";
+import type { IncomingEvent } from "./events.js";
+import type { MethodDefinition } from "./methods.js";
+import type { AgenticClient } from "./types.js";
+
+const pauseArguments = z.object({
+  reason: z.string().optional().describe("Why to pause"),
+  messageId: z
+    .string()
+    .optional()
+    .describe("The message whose work is to pause; without it, whatever is being worked on"),
+});
+
+const NO_REASON = "no reason was given";
+const PAUSE_METHOD = "pause";
+
+/** A method for others to pause this participant by. Give it the name `pause`. */
+export function createPauseMethodDefinition(
+  onPause?: (reason: string) => void | Promise<void>,
+): MethodDefinition<typeof pauseArguments, { paused: true; reason: string }> {
+  return {
+    description:
+      "Pauses what this participant is doing, so that somebody can step in. It goes on with the next message.",
+    parameters: pauseArguments,
+    async execute({ reason = NO_REASON }) {
+      await onPause?.(reason);
+      return { paused: true, reason };
+    },
+  };
+}
+
+export interface InterruptHandlerOptions {
+  client: Pick<AgenticClient, "clientId" | "events" | "pubsub">;
+  /** The message that is being worked on. */
+  messageId: string;
+  onPause: (reason: string) => void | Promise<void>;
+  onResume?: (reason: string) => void | Promise<void>;
+  /** Default: `onPause`. */
+  onCancel?: (reason: string) => void | Promise<void>;
+  /** What the callbacks throw. Default: the client's own handlers of errors. */
+  onError?: (error: Error) => void;
+}
+
+export interface InterruptHandler {
+  /** Watches until `cleanup` is called, or the client is closed. Never fails. */
+  monitor(): Promise<void>;
+  isPaused(): boolean;
+  /** Ends the watch. */
+  cleanup(): void;
+}
+
+/** Watches for those who want this participant to pause: by an `execution-pause` for the message, or a call of `pause`. */
+export function createInterruptHandler(options: InterruptHandlerOptions): InterruptHandler {
+  const { client, messageId, onPause, onResume, onCancel = onPause } = options;
+  const report = options.onError ?? ((error: Error) => client.pubsub.report(error));
+  let paused = false;
+  let events: AsyncIterableIterator<IncomingEvent> | undefined;
+
+  const attempt = async (callback: ((reason: string) => void | Promise<void>) | undefined, reason = NO_REASON) => {
+    try {
+      await callback?.(reason);
+    } catch (error) {
+      report(asError(error));
+    }
+  };
+  const pause = async (reason?: string) => {
+    if (paused) return;
+    paused = true;
+    await attempt(onPause, reason);
+  };
+  const take = async (event: IncomingEvent) => {
+    if (event.type === "execution-pause" && event.messageId === messageId) {
+      const { status, reason } = event;
+      if (status === "paused") return await pause(reason);
+      paused = status === "cancelled";
+      return await attempt(status === "cancelled" ? onCancel : onResume, reason);
+    }
+    if (event.type === "method-call" && event.methodName === PAUSE_METHOD && event.providerId === client.clientId) {
+      const { reason, messageId: only } = pauseArguments.catch({}).parse(event.args ?? {});
+      if (only !== undefined && only !== messageId) return;
+      const wasPaused = paused;
+      await pause(reason);
+      // The others are told, and what was asked for by a call looks the same as what was asked for by a message.
+      if (wasPaused) return;
+      const told = { messageId, status: "paused", ...(reason === undefined ? {} : { reason }) };
+      await client.pubsub.publish("execution-pause", told).catch(report);
+    }
+  };
+
+  return {
+    async monitor() {
+      events ??= client.events({ includeEphemeral: true });
+      for await (const event of events) await take(event);
+    },
+    isPaused: () => paused,
+    cleanup() {
+      void events?.return?.();
+    },
+  };
+}

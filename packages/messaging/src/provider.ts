@@ -1,0 +1,195 @@
+import { z } from "zod";
+import type { AttachmentInput } from "./attachments.js";
+import { AgenticError, asError, quiet, ValidationError } from "./errors.js";
+import type { IncomingMethodCall, IncomingMethodResult } from "./events.js";
+import { type MethodDefinition, type MethodExecutionContext, MethodResultWithAttachments } from "./methods.js";
+import type { Payload } from "./protocol.js";
+
+/** How many calls that have ended are remembered, so that none is run twice. */
+const REMEMBERED = 1000;
+
+/** Publishes a result; `attachments` go with it. */
+export type SendResult = (
+  payload: Payload<"method-result">,
+  attachments?: readonly AttachmentInput[],
+) => Promise<unknown>;
+
+interface Running {
+  callerId: string;
+  abort: AbortController;
+  /** Its last result is out, or on its way. */
+  ended: boolean;
+}
+
+/** Runs the methods of this participant when others call them. */
+export class Provider {
+  readonly #methods: Record<string, MethodDefinition>;
+  readonly #send: SendResult;
+  readonly #report: (error: Error) => void;
+  readonly #running = new Map<string, Running>();
+  readonly #known = new Set<string>();
+  /** Calls that came while the client was away, until it is clear that they are still waited for. */
+  readonly #missed = new Map<string, IncomingMethodCall>();
+
+  constructor(methods: Record<string, MethodDefinition>, send: SendResult, report: (error: Error) => void) {
+    this.#methods = methods;
+    this.#send = send;
+    this.#report = report;
+  }
+
+  /** Whether there is such a method. */
+  has(method: string): boolean {
+    return Object.hasOwn(this.#methods, method);
+  }
+
+  /** Runs a call. One that was run before is not run again. */
+  call(event: IncomingMethodCall): void {
+    if (this.#known.has(event.callId)) return;
+    this.#remember(event.callId);
+    void this.#run(event);
+  }
+
+  /** A call that came while the client was away. */
+  missed(event: IncomingMethodCall): void {
+    // One from outside the channel has failed together with the connection that it waited on.
+    if (event.senderMetadata?.type !== "gateway") this.#missed.set(event.callId, event);
+  }
+
+  /** Nothing more was missed: runs what is still waited for. */
+  runMissed(): void {
+    const calls = [...this.#missed.values()];
+    this.#missed.clear();
+    for (const call of calls) this.call(call);
+  }
+
+  cancel(callId: string, senderId: string): void {
+    this.#missed.delete(callId);
+    const running = this.#running.get(callId);
+    if (running?.callerId === senderId) {
+      running.abort.abort(new AgenticError("the caller has cancelled the call", "cancelled"));
+    }
+  }
+
+  /** Somebody has answered a call: the server does, for a provider that it takes for gone. */
+  answered({ callId, complete }: IncomingMethodResult): void {
+    if (!complete) return;
+    this.#missed.delete(callId);
+    const running = this.#running.get(callId);
+    if (running && !running.ended) {
+      running.ended = true;
+      running.abort.abort(new AgenticError("nobody waits for the result any more", "cancelled"));
+    }
+  }
+
+  /** Aborts everything. */
+  close(): void {
+    this.#missed.clear();
+    for (const running of this.#running.values()) {
+      running.ended = true;
+      running.abort.abort(new AgenticError("the client is closed", "cancelled"));
+    }
+  }
+
+  async #run({ callId, methodName, senderId, args }: IncomingMethodCall): Promise<void> {
+    const running: Running = { callerId: senderId, abort: new AbortController(), ended: false };
+    this.#running.set(callId, running);
+    let outcome: MethodResultWithAttachments;
+    let isError = false;
+    try {
+      outcome = await this.#execute(callId, methodName, args, running);
+    } catch (error) {
+      isError = true;
+      outcome = new MethodResultWithAttachments(failure(error, running.abort.signal.aborted), []);
+    }
+    this.#running.delete(callId);
+    if (running.ended) return;
+    running.ended = true;
+    await this.#finish(callId, outcome, isError);
+  }
+
+  async #execute(
+    callId: string,
+    methodName: string,
+    args: unknown,
+    running: Running,
+  ): Promise<MethodResultWithAttachments> {
+    const method = this.has(methodName) ? this.#methods[methodName] : undefined;
+    if (!method) throw new AgenticError(`there is no method "${methodName}" here`, "method-not-found");
+    const read = await method.parameters.safeParseAsync(args ?? {});
+    if (!read.success) {
+      throw new AgenticError(`the arguments do not fit: ${z.prettifyError(read.error)}`, "validation-error");
+    }
+    // Not begun, it need not be stopped.
+    running.abort.signal.throwIfAborted();
+    const returned = await method.execute(read.data, this.#context(callId, running));
+    const outcome =
+      returned instanceof MethodResultWithAttachments ? returned : new MethodResultWithAttachments(returned, []);
+    const fits = await method.returns?.safeParseAsync(outcome.content);
+    if (fits && !fits.success) {
+      throw new AgenticError(`the result is not what it should be: ${z.prettifyError(fits.error)}`, "execution-error");
+    }
+    return outcome;
+  }
+
+  async #finish(callId: string, outcome: MethodResultWithAttachments, isError: boolean): Promise<void> {
+    const { content, attachments, contentType } = outcome;
+    const payload = {
+      callId,
+      ...(content === undefined ? {} : { content }),
+      ...(contentType === undefined ? {} : { contentType }),
+      complete: true,
+      isError,
+    };
+    try {
+      await this.#send(payload, attachments);
+    } catch (error) {
+      // The call has ended without this result, or the connection has: nobody waits for it.
+      if (!(error instanceof AgenticError) || error.code !== "validation-error") return;
+      this.#report(error);
+      if (isError) return;
+      const reason = new AgenticError(`the result could not be sent: ${error.message}`, "execution-error");
+      await this.#finish(callId, new MethodResultWithAttachments(failure(reason, false), []), true);
+    }
+  }
+
+  #context(callId: string, running: Running): MethodExecutionContext {
+    const part = async (
+      payload: Omit<Payload<"method-result">, "callId">,
+      attachments?: readonly AttachmentInput[],
+    ) => {
+      if (running.ended) throw new AgenticError("the call has ended", "execution-error");
+      await this.#send({ callId, ...payload, complete: false, isError: false }, attachments);
+    };
+    const progress = async (percent: number) => {
+      if (typeof percent !== "number" || Number.isNaN(percent)) {
+        throw new ValidationError("progress is a number from 0 to 100", "send", percent);
+      }
+      await part({ progress: Math.min(100, Math.max(0, percent)) });
+    };
+    // A method that does not wait for its parts to arrive is not ended by one that does not.
+    return {
+      callId,
+      callerId: running.callerId,
+      signal: running.abort.signal,
+      stream: (content) => quiet(part({ content })),
+      streamWithAttachments: (content, attachments, { contentType } = {}) =>
+        quiet(part({ content, ...(contentType === undefined ? {} : { contentType }) }, attachments)),
+      resultWithAttachments: (content, attachments, options) =>
+        new MethodResultWithAttachments(content, attachments, options),
+      progress: (percent) => quiet(progress(percent)),
+    };
+  }
+
+  #remember(callId: string): void {
+    this.#known.add(callId);
+    if (this.#known.size <= REMEMBERED) return;
+    const [oldest] = this.#known;
+    if (oldest !== undefined) this.#known.delete(oldest);
+  }
+}
+
+function failure(thrown: unknown, aborted: boolean): { error: string; code: string } {
+  const error = asError(thrown);
+  if (error instanceof AgenticError) return { error: error.message, code: error.code };
+  return { error: error.message, code: aborted ? "cancelled" : "execution-error" };
+}

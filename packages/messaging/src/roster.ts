@@ -1,0 +1,68 @@
+import { z } from "zod";
+import type { WireMessage } from "./wire.js";
+
+export type ParticipantMetadata = Record<string, unknown>;
+
+export interface Participant<T = ParticipantMetadata> {
+  id: string;
+  metadata: T;
+}
+
+export interface RosterUpdate<T = ParticipantMetadata> {
+  participants: Record<string, Participant<T>>;
+  /** When it became so, in milliseconds. */
+  ts: number;
+  /** Who came, changed or left; absent when the whole roster is new. */
+  change?: { type: "join" | "update" | "leave"; participantId: string; leaveReason?: "graceful" | "disconnect" };
+}
+
+export const presencePayload = z.object({
+  action: z.enum(["join", "update", "leave"]),
+  metadata: z.record(z.string(), z.unknown()).nullish(),
+  leaveReason: z.enum(["graceful", "disconnect"]).optional().catch(undefined),
+});
+
+/** Who is here. Each state of it is an object of its own, which never changes. */
+export class Roster {
+  #now: Record<string, Participant> = {};
+  /** What is being put together before `ready`. */
+  #next: Record<string, Participant> | undefined = {};
+  readonly #onUpdate: (update: RosterUpdate) => void;
+
+  constructor(onUpdate: (update: RosterUpdate) => void) {
+    this.#onUpdate = onUpdate;
+  }
+
+  get participants(): Record<string, Participant> {
+    return this.#now;
+  }
+
+  /** A new connection tells all over again who is here. */
+  begin(): void {
+    this.#next = {};
+  }
+
+  apply({ senderId, ts, payload }: WireMessage): void {
+    const read = presencePayload.safeParse(payload);
+    if (!read.success) return;
+    const { action, metadata, leaveReason } = read.data;
+    const participants = { ...(this.#next ?? this.#now) };
+    if (action === "leave") delete participants[senderId];
+    else participants[senderId] = { id: senderId, metadata: metadata ?? {} };
+    if (this.#next) {
+      this.#next = participants;
+      return;
+    }
+    this.#now = participants;
+    const change = { type: action, participantId: senderId, ...(leaveReason ? { leaveReason } : {}) };
+    this.#onUpdate({ participants, ts, change });
+  }
+
+  /** Everybody has been named; with a snapshot, by that. */
+  ready(snapshot: Record<string, { metadata: ParticipantMetadata }> | undefined): void {
+    const named = Object.entries(snapshot ?? {}).map(([id, { metadata }]) => [id, { id, metadata }] as const);
+    this.#now = snapshot ? Object.fromEntries(named) : (this.#next ?? {});
+    this.#next = undefined;
+    this.#onUpdate({ participants: this.#now, ts: Date.now() });
+  }
+}

@@ -1,0 +1,84 @@
+import type { CallOptions } from "./calls.js";
+import { AgenticError } from "./errors.js";
+import type { DiscoveredMethod, JsonSchema, MethodResultValue } from "./methods.js";
+import type { AgenticClient } from "./types.js";
+
+/** A method of somebody in the channel, as models are told of tools. */
+export interface AgentSDKToolDefinition {
+  /** Unique, and fit for every model's API: at most 64 of `a-z A-Z 0-9 _ -`. */
+  name: string;
+  description?: string;
+  parameters: JsonSchema;
+  providerId: string;
+  originalMethodName: string;
+}
+
+export interface AgentSDKTools {
+  definitions: AgentSDKToolDefinition[];
+  /**
+   * Calls a tool by its name. Resolves with the result's content, or with `{ content, attachments }` where there are
+   * attachments.
+   */
+  execute(name: string, args: unknown, signal?: AbortSignal): Promise<unknown>;
+}
+
+export interface ToolsOptions {
+  /** Default `pubsub`. */
+  namePrefix?: string;
+  filter?: (method: DiscoveredMethod) => boolean;
+}
+
+const MAX_NAME = 64;
+
+/** The methods of everybody who is here, for the use of a model. */
+export function createToolsForAgentSDK(
+  client: Pick<AgenticClient, "discoverMethodDefs" | "callMethod">,
+  { namePrefix = "pubsub", filter = () => true }: ToolsOptions = {},
+): AgentSDKTools {
+  const methods = client.discoverMethodDefs().filter(filter);
+  const names = toolNames(methods, namePrefix);
+  const byName = new Map(methods.map((method, index) => [names[index] as string, method]));
+  const definitions = [...byName].map(([name, { description, parameters, providerId, name: originalMethodName }]) => ({
+    name,
+    ...(description === undefined ? {} : { description }),
+    parameters,
+    providerId,
+    originalMethodName,
+  }));
+  return {
+    definitions,
+    async execute(name, args, signal) {
+      const method = byName.get(name);
+      if (!method) throw new AgenticError(`there is no tool "${name}"`, "method-not-found");
+      const options: CallOptions = signal ? { signal } : {};
+      const value: MethodResultValue = await client.callMethod(method.providerId, method.name, args, options).result;
+      return value.attachments?.length ? value : value.content;
+    },
+  };
+}
+
+/** A name for each method. Where two would have the same, or one was cut, a mark that belongs to the method is added. */
+function toolNames(methods: readonly DiscoveredMethod[], prefix: string): string[] {
+  const wished = methods.map(({ providerId, name }) =>
+    `${prefix}_${providerId}_${name}`.replace(/[^a-zA-Z0-9_-]/g, "_"),
+  );
+  const taken = new Set<string>();
+  return methods.map(({ providerId, name }, index) => {
+    const wish = wished[index] as string;
+    const isAlone = wished.filter((other) => other === wish).length === 1;
+    let unique = wish;
+    for (let round = 0; (round === 0 && !(isAlone && wish.length <= MAX_NAME)) || taken.has(unique); round += 1) {
+      const mark = `_${hash(JSON.stringify([providerId, name, round]))}`;
+      unique = wish.slice(0, MAX_NAME - mark.length) + mark;
+    }
+    taken.add(unique);
+    return unique;
+  });
+}
+
+/** FNV-1a, in eight digits. */
+function hash(text: string): string {
+  let value = 0x811c9dc5;
+  for (const byte of new TextEncoder().encode(text)) value = Math.imul(value ^ byte, 0x01000193) >>> 0;
+  return value.toString(16).padStart(8, "0");
+}

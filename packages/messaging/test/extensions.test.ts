@@ -1,0 +1,263 @@
+// What a server announces in `ready` is used, and what it says about calls is believed.
+import { expect, test, vi } from "vitest";
+import { type WebSocket, WebSocketServer } from "ws";
+import { z } from "zod";
+import { connect } from "../src/index.js";
+import { once } from "./support.js";
+
+/** A server that says exactly what the test wants, to one client. */
+async function script(
+  ready: (query: URLSearchParams, connection: number) => Record<string, unknown>,
+  replay: (connection: number) => unknown[] = () => [],
+) {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+  await new Promise((resolve) => server.once("listening", resolve));
+  const frames: Record<string, unknown>[] = [];
+  const queries: URLSearchParams[] = [];
+  let socket: WebSocket | undefined;
+  let answer = true;
+  const envelope = { kind: "persisted", senderId: "ann", ts: 1, senderMetadata: {} };
+  server.on("connection", (connected, request) => {
+    socket = connected;
+    const query = new URL(request.url ?? "", "ws://x").searchParams;
+    queries.push(query);
+    for (const frame of replay(queries.length)) connected.send(JSON.stringify(frame));
+    connected.send(JSON.stringify({ kind: "ready", ...ready(query, queries.length) }));
+    connected.on("message", (data) => {
+      const frame = JSON.parse(String(data));
+      frames.push(frame);
+      if (frame.action === "update-metadata") {
+        const payload = { action: "update", metadata: frame.payload };
+        connected.send(
+          JSON.stringify({ ...envelope, type: "presence", payload, id: 100 * queries.length, ref: frame.ref }),
+        );
+      } else if (answer && frame.action === "publish") {
+        connected.send(
+          JSON.stringify({
+            ...envelope,
+            type: frame.type,
+            payload: frame.payload,
+            id: 50,
+            ref: frame.ref,
+            duplicate: true,
+          }),
+        );
+      }
+    });
+  });
+  const { port } = server.address() as { port: number };
+  return {
+    url: `ws://127.0.0.1:${port}`,
+    frames,
+    queries,
+    send: (frame: unknown) => socket?.send(JSON.stringify(frame)),
+    cut: () => socket?.terminate(),
+    setAnswers: (on: boolean) => {
+      answer = on;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const client of server.clients) client.terminate();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+const extensions = ["client-message-id", "epoch", "get-messages-before", "roster-snapshot"];
+const about = { token: "t", channel: "room", handle: "ann", name: "Ann", type: "test", reconnect: { delayMs: 1 } };
+
+test("resume goes by id and epoch, and a resent message keeps its id", async () => {
+  const server = await script(() => ({
+    extensions,
+    participantId: "ann",
+    epoch: "e1",
+    lastId: 7,
+    roster: { bob: { metadata: {} } },
+  }));
+  const ann = await connect({ ...about, serverUrl: server.url });
+  expect(Object.keys(ann.roster)).toEqual(["bob", "ann"]);
+  expect(Object.fromEntries(server.queries[0] ?? [])).toEqual({
+    token: "t",
+    channel: "room",
+    roster: "snapshot",
+    sinceId: "0",
+  });
+  const events = ann.events();
+  server.setAnswers(false);
+  const sending = ann.send("once");
+  await vi.waitFor(() => expect(server.frames.filter(({ type }) => type === "message")).toHaveLength(1));
+  server.setAnswers(true);
+  server.cut();
+  expect(await sending).toMatchObject({ pubsubId: 50 });
+  expect(server.queries[1]?.get("sinceId")).toBe("100");
+  expect(server.queries[1]?.get("epoch")).toBe("e1");
+  const [first, second] = server.frames.filter(({ type }) => type === "message");
+  expect(first?.clientMessageId).toBeTypeOf("string");
+  expect(second?.clientMessageId).toBe(first?.clientMessageId);
+  // The answer to the second is no message: everybody has had it.
+  server.send({
+    kind: "persisted",
+    type: "message",
+    payload: { id: "x", content: "news" },
+    senderId: "bob",
+    ts: 1,
+    id: 300,
+  });
+  for await (const event of events) {
+    if (event.type !== "message") continue;
+    expect(event.content).toBe("news");
+    break;
+  }
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a gap that could not be closed is told", async () => {
+  const server = await script((_, connection) => ({
+    extensions,
+    participantId: "ann",
+    epoch: "e1",
+    lastId: 7,
+    recovered: connection === 1,
+  }));
+  const ann = await connect({ ...about, serverUrl: server.url });
+  const told = new Promise<Error>((resolve) => ann.onError(resolve));
+  server.cut();
+  expect(await told).toMatchObject({ code: "connection-error", message: expect.stringContaining("deleted") });
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a call that was missed is run once, if somebody still waits for it", async () => {
+  const missed = { kind: "replay", type: "method-call", senderId: "bob", ts: 1, senderMetadata: {} };
+  const payload = (callId: string) => ({ callId, methodName: "run", providerId: "ann", args: { callId } });
+  const server = await script(
+    () => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7 }),
+    (connection) =>
+      connection === 1
+        ? [{ ...missed, id: 1, payload: payload("long ago") }]
+        : [
+            { ...missed, id: 109, payload: payload("before") },
+            { ...missed, id: 110, payload: payload("waited for") },
+            { ...missed, id: 111, payload: payload("answered") },
+            { ...missed, id: 112, payload: payload("cancelled") },
+            { ...missed, id: 113, payload: payload("from outside"), senderMetadata: { type: "gateway" } },
+            {
+              ...{ ...missed, id: 114, type: "method-result", senderId: "ann" },
+              payload: { callId: "answered", content: { error: "gone" }, complete: true, isError: true },
+            },
+            { ...missed, id: 115, type: "method-cancel", payload: { callId: "cancelled" } },
+          ],
+  );
+  const execute = vi.fn(async ({ callId }: { callId: string }) => callId);
+  const run = { parameters: z.object({ callId: z.string() }), execute };
+  const ann = await connect({ ...about, serverUrl: server.url, methods: { run } });
+  server.send({ ...missed, kind: "persisted", id: 101, payload: payload("before") });
+  await vi.waitFor(() => expect(execute).toHaveBeenCalledTimes(1));
+  const again = once((handler) => ann.onReconnect(handler));
+  server.cut();
+  await again;
+  server.send({ ...missed, kind: "persisted", id: 301, payload: payload("after") });
+  await vi.waitFor(() => expect(execute.mock.calls.some(([{ callId }]) => callId === "after")).toBe(true));
+  expect(execute.mock.calls.map(([{ callId }]) => callId)).toEqual(["before", "waited for", "after"]);
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a method stops when the server has answered in its place", async () => {
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7 }));
+  const [begun, aborted] = [vi.fn(), vi.fn()];
+  const execute = (_: unknown, { signal }: { signal: AbortSignal }) =>
+    new Promise((resolve) => {
+      begun();
+      signal.addEventListener("abort", () => {
+        aborted();
+        resolve("late");
+      });
+    });
+  const ann = await connect({ ...about, serverUrl: server.url, methods: { run: { parameters: z.any(), execute } } });
+  const base = { kind: "persisted", ts: 1, senderMetadata: {} };
+  const call = { callId: "c1", methodName: "run", providerId: "ann" };
+  server.send({ ...base, type: "method-call", senderId: "bob", id: 101, payload: call });
+  await vi.waitFor(() => expect(begun).toHaveBeenCalledOnce());
+  const result = { callId: "c1", content: { error: "left", code: "provider-offline" }, complete: true, isError: true };
+  server.send({ ...base, type: "method-result", senderId: "ann", id: 102, payload: result });
+  await vi.waitFor(() => expect(aborted).toHaveBeenCalledOnce());
+  // One that was answered before it was begun is not begun.
+  server.send({ ...base, type: "method-call", senderId: "bob", id: 103, payload: { ...call, callId: "c2" } });
+  server.send({ ...base, type: "method-result", senderId: "ann", id: 104, payload: { ...result, callId: "c2" } });
+  await ann.send("anything");
+  expect(begun).toHaveBeenCalledOnce();
+  await ann.close();
+  expect(server.frames.filter(({ type }) => type === "method-result")).toEqual([]);
+  await server[Symbol.asyncDispose]();
+});
+
+test("a session of a channel that was made anew begins anew", async () => {
+  const server = await script((query) => ({
+    ...{ extensions, participantId: "ann", epoch: "e2", lastId: 7 },
+    ...(query.get("epoch") === "e1" ? { recovered: false } : {}),
+  }));
+  const kept = JSON.stringify({ position: 90, epoch: "e1" });
+  const sessionStore = { getItem: () => kept, setItem: vi.fn() };
+  const ann = await connect({ ...about, serverUrl: server.url, workspaceId: "w", sessionStore });
+  expect(server.queries.map((query) => [query.get("sinceId"), query.get("epoch")])).toEqual([
+    ["90", "e1"],
+    ["0", null],
+  ]);
+  expect(sessionStore.setItem).toHaveBeenLastCalledWith(
+    expect.any(String),
+    JSON.stringify({ position: 200, epoch: "e2" }),
+  );
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a server that is gone without a word is noticed", async () => {
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7 }));
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const ann = await connect({ ...about, serverUrl: server.url, reconnect: false });
+    const lost = once((handler) => ann.onDisconnect(handler));
+    const probes = () => server.frames.filter(({ action }) => action === "get-messages-before");
+    // Something was heard in the first of these, and nothing in the second.
+    vi.advanceTimersByTime(25_000);
+    vi.advanceTimersByTime(25_000);
+    while (probes().length === 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(ann.connected).toBe(true);
+    vi.advanceTimersByTime(15_000);
+    await lost;
+    expect(probes()).toMatchObject([{ before: 1, limit: 1 }]);
+    expect(ann.connected).toBe(false);
+  } finally {
+    vi.useRealTimers();
+  }
+  await server[Symbol.asyncDispose]();
+});
+
+test("a server that never becomes ready is given up", async () => {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+  await new Promise((resolve) => server.once("listening", resolve));
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const connected = new Promise((resolve) => server.once("connection", resolve));
+    const connecting = connect({
+      ...about,
+      serverUrl: `ws://127.0.0.1:${(server.address() as { port: number }).port}`,
+    });
+    connecting.catch(() => {});
+    await connected;
+    // The client's end opens some turns later, and its watch begins.
+    for (let turn = 0; turn < 200; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    const message = expect.stringContaining("does not answer");
+    const failed = expect(connecting).rejects.toMatchObject({ code: "connection-error", message });
+    for (let waited = 0; waited < 10; waited += 1) {
+      vi.advanceTimersByTime(10_000);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await failed;
+  } finally {
+    vi.useRealTimers();
+  }
+  for (const socket of server.clients) socket.terminate();
+  await new Promise((resolve) => server.close(resolve));
+});

@@ -1,0 +1,14 @@
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vitest/config";
+
+const source = fileURLToPath(new URL("./src/index.ts", import.meta.url));
+
+export default defineConfig({
+  // The name that programs know the package by, beside its own: both are the sources.
+  resolve: { alias: { "@natstack/agentic-messaging": source, "@switchboard/messaging": source } },
+  test: {
+    include: ["test/**/*.test.ts"],
+    typecheck: { enabled: true, include: ["test/**/*.test-d.ts"], tsconfig: "./tsconfig.json" },
+    testTimeout: 20_000,
+  },
+});
