@@ -13,6 +13,7 @@ use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message};
 use sa_socket::Outbox;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
@@ -99,7 +100,13 @@ impl Leave {
 }
 
 impl Channel {
-    pub(crate) async fn open(hub: Arc<Channels>, name: &str, about: &About) -> Result<Arc<Self>, StoreError> {
+    /// `haunted` is one that somebody was in when the gateway ended.
+    pub(crate) async fn open(
+        hub: Arc<Channels>,
+        name: &str,
+        about: &About,
+        haunted: bool,
+    ) -> Result<Arc<Self>, StoreError> {
         let stream: Arc<str> = stream(name).into();
         let head = hub.log.bounds(&stream).await?.last;
         let (items, queue) = unbounded_channel();
@@ -124,6 +131,9 @@ impl Channel {
             about: about.clone().into(),
         });
         tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
+        if haunted {
+            channel.take_up_calls().await?;
+        }
         Ok(channel)
     }
 
@@ -274,6 +284,13 @@ impl Channel {
             let sender = sender_of(item.body.as_bytes());
             if let (Some(author), Some(message)) = (&author, &item.message_id) {
                 self.state().authors.correct(message, author);
+            }
+            if let Some(call) = &item.call_id {
+                match self.stored_call(call).await {
+                    Ok(Some(stored)) => self.state().calls.correct(call, stored),
+                    Ok(None) => {}
+                    Err(failure) => error!(error = %failure, "a call cannot be looked up"),
+                }
             }
             let same = author == sender;
             if let Some((from, reference)) = item.from {

@@ -220,17 +220,22 @@ pub(crate) struct MethodResult<'a> {
     pub(crate) call_id: String,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    pub(crate) complete: Option<bool>,
+    complete: Option<bool>,
     is_error: Option<bool>,
     progress: Option<f64>,
 }
 
 impl MethodResult<'_> {
+    /// Whether nothing comes after it. An error ends a call whether it says so or not.
+    pub(crate) fn is_last(&self) -> bool {
+        self.complete == Some(true) || self.is_error == Some(true)
+    }
+
     /// Passes the result on to whoever made the call on another surface. `false` when the participant was not asked.
     pub(crate) fn deliver(&self, provider: &LinkProvider<MethodLink>, attachments: Vec<sa_core::Attachment>) -> bool {
         let Ok(id) = self.call_id.parse::<CallId>() else { return false };
         let content = self.content.map_or_else(RawJson::null, RawJson::from);
-        if self.complete == Some(true) || self.is_error == Some(true) {
+        if self.is_last() {
             provider.link().forget(id);
             let outcome = match self.is_error {
                 Some(true) => Err(failure(&content)),

@@ -37,6 +37,8 @@ pub(crate) struct Item {
     pub(crate) key: Option<Arc<str>>,
     /// The id of the message that it begins, of which its sender is the author.
     pub(crate) message_id: Option<String>,
+    /// The id of the call that it makes.
+    pub(crate) call_id: Option<String>,
     /// The connection it came from, and what its answer refers to.
     pub(crate) from: Option<(u64, Option<i64>)>,
     /// Who else waits for it.
@@ -55,6 +57,7 @@ impl Item {
             attached: None,
             key: None,
             message_id: None,
+            call_id: None,
             from: None,
             answer: None,
             presence: None,

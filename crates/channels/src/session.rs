@@ -64,11 +64,17 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
         };
         let serve = std::pin::pin!(sa_socket::serve_messages(socket, outbox, hub.options.liveness, on_message));
         let watch = std::pin::pin!(async {
-            // In a box: an idle connection has entered long ago.
-            Box::pin(session.enter(entrance)).await;
+            let entered = async {
+                // In a box: an idle connection has entered long ago.
+                Box::pin(session.enter(entrance)).await;
+                std::future::pending::<()>().await;
+            };
+            // From the beginning on: what was missed may be long, and its reader slow.
             tokio::select! {
+                biased;
                 () = hub.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
                 () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "the token is not valid any more")),
+                () = entered => {}
             }
             std::future::pending::<()>().await;
         });
@@ -273,7 +279,7 @@ impl Session {
                 (reference, result)
             }
             ClientFrame::UpdateMetadata { metadata, reference } => {
-                let update = || self.channel.update_metadata(&self.participant, metadata, (member, reference));
+                let update = || self.channel.update_metadata(&self.sender, metadata, (member, reference));
                 (reference, self.may_send().and_then(|()| update()))
             }
             ClientFrame::GetMessagesBefore { before, limit, reference } => {
