@@ -110,6 +110,8 @@ pub struct Entrance {
     pub epoch: Option<String>,
     /// Whether it takes the roster as one document.
     pub snapshot: bool,
+    /// Which of the participant's programs it is, the same when it connects again. A call is for one of them.
+    pub instance: Option<String>,
 }
 
 /// All channels of this gateway.

@@ -186,7 +186,8 @@ impl Link for MethodLink {
         let caller = Arc::clone(&call.principal.name);
         self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(call.id, Arc::clone(&caller));
         let body = message("method-call", &payload, &caller, &channel.metadata_of(&caller));
-        channel.enqueue(Item { permit: Some(permit), ..Item::new(body, true) });
+        let provider = Some(Arc::clone(&self.participant));
+        channel.enqueue(Item { permit: Some(permit), provider, ..Item::new(body, true) });
         Ok(())
     }
 

@@ -234,6 +234,7 @@ impl Channel {
             }
             Subject::Call(call) => {
                 item.call_id = Some(call.call_id.clone());
+                item.provider = Some(call.provider_id.as_str().into());
                 let running = Running {
                     id: call.call_id.clone(),
                     caller: Arc::clone(name),
@@ -430,15 +431,14 @@ impl Channel {
         let mut state = self.state();
         if let Some(handle) = &read.handle {
             let holder =
-                state.roster.iter().find(|(id, other)| *id != participant && other.handle.as_ref() == Some(handle));
+                state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
             if let Some((holder, _)) = holder {
                 let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
                 return Err(Refusal::new("handle-conflict", message));
             }
         }
         let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
-        presence.metadata = metadata.into();
-        presence.handle.clone_from(&read.handle);
+        presence.says(from.0, metadata, read.handle.as_ref());
         presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
         let body = crate::channel::presence_body(participant, "update", metadata, None);
         self.enqueue(Item { from: Some((from.0.id, from.1)), ..Item::new(body, true) });

@@ -35,9 +35,18 @@ struct Payload {
     is_error: Option<bool>,
 }
 
+impl Payload {
+    fn is_last(&self) -> bool {
+        self.complete == Some(true) || self.is_error == Some(true)
+    }
+}
+
 impl About {
     fn of(entry: &Entry) -> Option<Self> {
-        let stored = crate::Stored::of(entry)?;
+        Self::read(&crate::Stored::of(entry)?)
+    }
+
+    fn read(stored: &crate::Stored) -> Option<Self> {
         serde_json::from_slice(&stored.body).ok()
     }
 
@@ -63,6 +72,15 @@ impl Channel {
         let Some(key) = call.end_key() else { return Ok(None) };
         let ended = self.hub.log.find(&self.stream, &key).await?.is_some();
         Ok(Some(if ended { Stored::Ended } else { Stored::Open(call) }))
+    }
+
+    /// Whether a stored message is a call to a participant that another program of the participant's is given.
+    pub(crate) fn runs_elsewhere(&self, stored: &crate::Stored, participant: &str, instance: Option<&str>) -> bool {
+        let Some(own) = instance else { return false };
+        self.serving(participant).is_some_and(|serving| *serving != *own)
+            && About::read(stored).is_some_and(|about| {
+                about.kind == "method-call" && about.payload.provider_id.as_deref() == Some(participant)
+            })
     }
 
     /// Looks a call up, unless it is known.
@@ -131,11 +149,7 @@ impl Channel {
             for about in page.iter().filter_map(About::of) {
                 match about.kind.as_str() {
                     "method-cancel" => drop(over.insert(about.payload.call_id)),
-                    "method-result" => {
-                        if about.payload.complete == Some(true) || about.payload.is_error == Some(true) {
-                            over.insert(about.payload.call_id);
-                        }
-                    }
+                    "method-result" if about.payload.is_last() => drop(over.insert(about.payload.call_id)),
                     "method-call" if !over.contains(&about.payload.call_id) => open.extend(about.call()),
                     _ => {}
                 }

@@ -118,6 +118,8 @@ impl UpdateSink for Told {
         let fields = match update {
             Update::Progress { progress, total, .. } => {
                 let percent = total.filter(|total| *total > 0.0).map_or(progress, |total| 100.0 * progress / total);
+                // Whatever a tool counts, this is a percentage; and what is infinite cannot be written as JSON.
+                let percent = percent.clamp(0.0, 100.0);
                 format!(",\"progress\":{percent},\"complete\":false")
             }
             Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),

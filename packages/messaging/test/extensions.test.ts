@@ -79,6 +79,7 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
     token: "t",
     channel: "room",
     roster: "snapshot",
+    instance: expect.any(String),
     sinceId: "0",
   });
   const events = ann.events();

@@ -52,6 +52,7 @@ mod messaging_calls;
 mod messaging_events;
 mod messaging_hostile;
 mod messaging_hostile_restart;
+mod messaging_instances;
 mod messaging_js;
 mod messaging_js_browser;
 mod messaging_reconnect;

@@ -59,7 +59,11 @@ impl Programs {
     }
 
     pub(crate) async fn worker(&self, gateway: &Gateway) -> Started {
-        let worker = self.program(gateway, "worker", &["worker"]).await.start();
+        self.worker_with(gateway, &Participant::token(gateway, "worker").await).await
+    }
+
+    pub(crate) async fn worker_with(&self, gateway: &Gateway, token: &str) -> Started {
+        let worker = self.program(gateway, "worker", &[]).await.env("TOKEN_WORKER", token).start();
         worker.says("ready as worker").await;
         worker
     }

@@ -87,7 +87,8 @@ async fn a_program_in_typescript_uses_the_methods_of_one_in_rust() {
         native.send("got it", SendOptions { attachments: vec![back], ..SendOptions::default() }).await.unwrap();
         std::future::pending::<()>().await;
     };
-    let visitor = Programs::install().program(&gateway, "visitor", &["visitor"]).await;
+    let programs = Programs::install();
+    let visitor = programs.program(&gateway, "visitor", &["visitor"]).await;
     let ended = tokio::select! {
         ended = visitor.run() => ended,
         () = answering => unreachable!("it waits for the end of the other"),
@@ -100,7 +101,8 @@ async fn a_program_in_typescript_uses_the_methods_of_one_in_rust() {
 #[tokio::test]
 async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let worker = Programs::install().worker(&gateway).await;
+    let programs = Programs::install();
+    let worker = programs.worker(&gateway).await;
     let ann = join(&gateway, "ann").await;
     let call = |method: &str, args: Value| ann.call_method("worker", method, args, CallOptions::new());
 
@@ -158,7 +160,8 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
 #[tokio::test]
 async fn an_agent_over_mcp_uses_the_methods_of_a_program_in_typescript() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let worker = Programs::install().worker(&gateway).await;
+    let programs = Programs::install();
+    let worker = programs.worker(&gateway).await;
     let (_, token) = gateway.token(json!({ "name": "agent", "role": "agent" })).await;
     for era in ERAS {
         let outside = connect(&gateway, &token, "", era, ()).await.unwrap();
