@@ -10,7 +10,7 @@ use sa_core::{
     Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, GrantId, Output, ProviderId, RawJson, Schema, Scope,
     Tool, Update, clock,
 };
-use sa_protocol::channel::{Envelope, encode_body};
+use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::push_string;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -52,7 +52,8 @@ impl<'a> Metadata<'a> {
         if metadata.methods.len() > MAX_METHODS {
             return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
         }
-        let bad = |text: &String| text.is_empty() || text.len() > 128 || text.contains(char::is_control);
+        // Two that look the same are taken for each other.
+        let bad = |text: &String| text.is_empty() || text.len() > 128 || !is_visible(text);
         if metadata.handle.as_ref().is_some_and(bad) || metadata.methods.iter().any(|method| bad(&method.name)) {
             return Err("a handle and a method's name have 1 to 128 bytes of visible text".into());
         }
@@ -285,6 +286,24 @@ pub(crate) fn code(kind: CallErrorKind) -> &'static str {
         CallErrorKind::Offline => "provider-offline",
         CallErrorKind::NotAllowed | CallErrorKind::Failed | CallErrorKind::Overloaded | CallErrorKind::Conflict => {
             "execution-error"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_what_it_looks_like() {
+        for good in ["ann", "änn", "安", "🙂", "a b", "@ann"] {
+            assert!(Metadata::read(&serde_json::json!({ "handle": good }).to_string()).is_ok(), "{good}");
+        }
+        let long = "é".repeat(65);
+        for bad in ["", " ann", "ann\n", "ann\u{200b}", "\u{202e}nna", "\u{feff}ann", &long] {
+            assert!(Metadata::read(&serde_json::json!({ "handle": bad }).to_string()).is_err(), "{bad:?}");
+            let methods = serde_json::json!({ "methods": [{ "name": bad }] });
+            assert!(Metadata::read(&methods.to_string()).is_err(), "{bad:?}");
         }
     }
 }
