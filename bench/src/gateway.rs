@@ -20,13 +20,23 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts the binary with a data directory of its own.
     pub(crate) async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
+        Self::configured(program, data_dir, None).await
+    }
+
+    /// The same with a configuration file.
+    pub(crate) async fn configured(program: &Path, data_dir: &Path, config: Option<&Path>) -> anyhow::Result<Self> {
         let log = data_dir.with_extension("log");
         let set_up = |command: &mut tokio::process::Command| {
             command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+            if let Some(config) = config {
+                command.arg("--config").arg(config);
+            }
             // 256 calls in flight all go to one node.
             command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
             // 5,000 tools are one node's.
             command.env("SWITCHBOARD_NODES_MAX_TOOLS", "10000");
+            // Lists are of what a node offers, and nothing beside it.
+            command.env("SWITCHBOARD_SESSIONS_ENABLED", "false");
             command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
         };
         let start = Instant::now();

@@ -9,13 +9,15 @@ use anyhow::{Context as _, Result, bail};
 use crate::{cargo, root, run, target};
 
 /// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 45] = [
     &[],
     &["up"],
     &["serve"],
     &["status"],
+    &["console"],
     &["tools"],
     &["call"],
+    &["chat"],
     &["nodes"],
     &["nodes", "probe"],
     &["node"],
@@ -33,6 +35,18 @@ const COMMANDS: [&[&str]; 31] = [
     &["upstream", "list"],
     &["upstream", "remove"],
     &["upstream", "restart"],
+    &["plugin"],
+    &["plugin", "add"],
+    &["plugin", "list"],
+    &["plugin", "show"],
+    &["plugin", "remove"],
+    &["plugin", "enable"],
+    &["plugin", "disable"],
+    &["plugin", "check"],
+    &["plugin", "refresh"],
+    &["plugin", "accept"],
+    &["plugin", "refuse"],
+    &["plugin", "settings"],
     &["calls"],
     &["tail"],
     &["audit"],

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask up`, `test`, `ci`, `bench`, `prove`, `docs`.
+//! The project's own chores: `cargo xtask up`, `test`, `ci`, `bench`, `prove`, `web`, `docs`.
 //!
 //! They install what they need, so that a fresh Debian machine with Rust, Node.js and npm is enough.
 
@@ -45,6 +45,8 @@ enum Chore {
     },
     /// The long versions of the fault and crash tests: hundreds of kills, a thousand damaged files.
     Prove,
+    /// Build the web console, which the gateway's program has inside.
+    Web,
     /// Write the generated documentation anew.
     Docs,
 }
@@ -67,12 +69,14 @@ fn run_chore(chore: Chore) -> Result<()> {
         Chore::Ci => ci(),
         Chore::Bench { more } => bench(&more),
         Chore::Prove => prove(),
+        Chore::Web => web(),
         Chore::Docs => docs::write(),
     }
 }
 
 fn up(release: bool, more: &[String]) -> Result<()> {
     setup::compiler()?;
+    web()?;
     eprintln!("building the gateway; the first time takes a few minutes");
     let (profile, folder) = if release { ("release", "release") } else { ("dev", "debug") };
     run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
@@ -100,6 +104,8 @@ fn test(filter: Option<&str>) -> Result<()> {
 
 fn ci() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"])).context("run: cargo fmt --all")?;
+    // Before anything is compiled: it becomes part of the program.
+    web()?;
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     docs::check()?;
     test(None)
@@ -107,6 +113,7 @@ fn ci() -> Result<()> {
 
 fn bench(more: &[String]) -> Result<()> {
     setup::for_benchmarks()?;
+    web()?;
     // As it is shipped; what it is compared with is built in the same way.
     run(cargo().args(["build", "--release", "--package", "switchboard", "--package", "sa-bench"]))?;
     let folder = target().join("release");
@@ -129,6 +136,16 @@ fn prove() -> Result<()> {
     let storm =
         [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))
+}
+
+/// Builds the console, when there is something to build it with. Without, the gateway has a page that says so.
+fn web() -> Result<()> {
+    if !setup::has_npm() {
+        eprintln!("Node.js and npm are not here, so the gateway is built without its web console");
+        return Ok(());
+    }
+    setup::workspace_packages()?;
+    run(Command::new("npm").args(["run", "--silent", "build", "--workspace", "console"]).current_dir(root()))
 }
 
 /// Runs a script of every TypeScript package that has it.

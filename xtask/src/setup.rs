@@ -44,8 +44,14 @@ pub(crate) fn for_tests() -> Result<()> {
     workspace_packages()?;
     npm_packages("xtask/mcp", "mcp-peers")?;
     npm_packages("xtask/upstream", "upstream-servers")?;
+    npm_packages("xtask/openai", "openai-clients")?;
     npm_packages("xtask/plugin-pages", "plugin-pages")?;
-    python_sdk()
+    python_package("mcp==2.3.0", "mcp-peers/venv")?;
+    python_package("openai==3.49.0", "openai-clients/venv")
+}
+
+pub(crate) fn has_npm() -> bool {
+    exists("npm") && exists("node")
 }
 
 /// What the TypeScript packages and the console are built and tested with, in the root's `node_modules`.
@@ -67,7 +73,7 @@ fn install(place: &Path) -> Result<()> {
 }
 
 /// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
-/// the reference server, SDKs for plugin pages. They go into the target directory, once for each set of versions.
+/// the reference server, SDKs for plugin pages, OpenAI's client. They go into the target directory, once for each set of versions.
 fn npm_packages(source: &str, place: &str) -> Result<()> {
     let (source, place) = (root().join(source), target().join(place));
     let wanted = fs::read_to_string(source.join("package-lock.json"))?;
@@ -84,18 +90,17 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     Ok(fs::write(installed, wanted)?)
 }
 
-/// The official Python SDK for MCP.
-fn python_sdk() -> Result<()> {
-    const PACKAGE: &str = "mcp==2.3.0";
-    let venv = target().join("mcp-peers/venv");
+/// The same in Python: the official SDK for MCP, OpenAI's client.
+fn python_package(package: &str, place: &str) -> Result<()> {
+    let venv = target().join(place);
     let installed = venv.join("installed");
-    if fs::read_to_string(&installed).is_ok_and(|found| found == PACKAGE) {
+    if fs::read_to_string(&installed).is_ok_and(|found| found == package) {
         return Ok(());
     }
-    eprintln!("installing {PACKAGE} into {}", venv.display());
+    eprintln!("installing {package} into {}", venv.display());
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]))?;
-    Ok(fs::write(installed, PACKAGE)?)
+    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", package]))?;
+    Ok(fs::write(installed, package)?)
 }
 
 /// Installs the packages of those programs that are missing.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 22] = [
+const SEES: [(&str, &[&str]); 25] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -15,9 +15,12 @@ const SEES: [(&str, &[&str]); 22] = [
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
     ("sa-upstream", &["sa-core"]),
+    ("sa-chat", &["sa-core"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
+    ("sa-egress", &[]),
+    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol"]),
     ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
@@ -27,11 +30,13 @@ const SEES: [(&str, &[&str]); 22] = [
         "switchboard",
         &[
             "sa-channels",
+            "sa-chat",
             "sa-core",
             "sa-mcp",
             "sa-node",
             "sa-node-sdk",
             "sa-nodes",
+            "sa-plugins",
             "sa-protocol",
             "sa-relay",
             "sa-socket",

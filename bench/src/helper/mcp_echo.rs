@@ -5,19 +5,34 @@ use std::sync::Arc;
 use axum::Router;
 use axum::serve::ListenerExt as _;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::Value;
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
+use serde_json::{Value, json};
+
+use super::TOOL;
 
 struct Echo;
 
 impl ServerHandler for Echo {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = json!({ "type": "object", "required": ["text"],
+            "properties": { "text": { "type": "string" }, "count": { "type": "integer" } } });
+        let schema = schema.as_object().cloned().unwrap_or_default();
+        let tool = Tool::new(TOOL, "Returns its arguments.", Arc::new(schema));
+        Ok(ListToolsResult { tools: vec![tool], ..ListToolsResult::default() })
     }
 
     async fn call_tool(
@@ -41,5 +56,11 @@ pub(super) async fn run() -> anyhow::Result<()> {
     let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
     let service = StreamableHttpService::new(|| Ok(Echo), Arc::new(NeverSessionManager::default()), config);
     axum::serve(listener, Router::new().route_service("/mcp", service)).await?;
+    Ok(())
+}
+
+pub(super) async fn stdio() -> anyhow::Result<()> {
+    let service = Echo.serve((tokio::io::stdin(), tokio::io::stdout())).await?;
+    service.waiting().await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod echo;
 mod idle;
 mod mcp_echo;
+mod model;
 mod node;
 mod responder;
 
@@ -25,6 +26,12 @@ pub(crate) enum Helper {
     /// An MCP server with one tool, which returns its arguments.
     #[command(hide = true)]
     McpEcho,
+    /// A model's server that calls the tool and then answers.
+    #[command(hide = true)]
+    Model,
+    /// The same, over standard input and output.
+    #[command(hide = true)]
+    McpEchoStdio,
     /// A node with so many tools, which are never called.
     #[command(hide = true)]
     Offer { gateway: SocketAddr, tools: usize },
@@ -41,13 +48,15 @@ impl Helper {
         // What stands for a tool behind one connection has one thread, whether it speaks to a gateway or to NATS. The
         // echo server is compared with the gateway, and has as many threads.
         let mut runtime = match self {
-            Self::Echo | Self::McpEcho => tokio::runtime::Builder::new_multi_thread(),
+            Self::Echo | Self::McpEcho | Self::Model => tokio::runtime::Builder::new_multi_thread(),
             _ => tokio::runtime::Builder::new_current_thread(),
         };
         runtime.enable_all().build()?.block_on(async {
             match self {
                 Self::Node { gateway } => until_driver_ends(node::run(*gateway)).await,
+                Self::Model => until_driver_ends(model::run()).await,
                 Self::McpEcho => until_driver_ends(mcp_echo::run()).await,
+                Self::McpEchoStdio => mcp_echo::stdio().await,
                 Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,

@@ -3,6 +3,7 @@
 pub(crate) mod calls_socket;
 pub(crate) mod http;
 pub(crate) mod nats;
+pub(crate) mod stdio;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ pub(crate) enum Target {
     CallsSocket(calls_socket::Target),
     Http(http::Target),
     Nats(nats::Target),
+    Stdio(stdio::Target),
 }
 
 impl Target {
@@ -30,6 +32,7 @@ impl Target {
             Self::CallsSocket(target) => target.load(in_flight, length).await,
             Self::Http(target) => target.load(in_flight, length).await,
             Self::Nats(target) => target.load(in_flight, length).await,
+            Self::Stdio(target) => target.load(in_flight, length).await,
         }
     }
 }

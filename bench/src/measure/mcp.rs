@@ -1,4 +1,5 @@
-//! The MCP surface: calls to a node and back beside an MCP server that is called directly, long lists, abandoned sessions.
+//! The MCP surface: calls to a node, and to other servers, beside an MCP server that is called directly; long lists; abandoned
+//! sessions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ const KB: f64 = 1024.0;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     calls(bench, report).await?;
+    super::upstream::measure(bench, report).await?;
     lists(bench, report).await?;
     sessions(bench, report).await
 }
@@ -39,7 +41,7 @@ fn request(server: SocketAddr, token: &str, method: &str, name: Option<&str>, pa
     Target { server, path: "/mcp".into(), token: token.to_owned(), body: body.into(), headers }
 }
 
-fn call(server: SocketAddr, token: &str, tool: &str) -> anyhow::Result<Load> {
+pub(super) fn call(server: SocketAddr, token: &str, tool: &str) -> anyhow::Result<Load> {
     let args: serde_json::Value = serde_json::from_str(ARGS)?;
     let params = json!({ "name": tool, "arguments": args });
     Ok(Load::Http(request(server, token, "tools/call", Some(tool), params)))

@@ -1,11 +1,13 @@
 //! What is measured.
 
 mod calls;
+mod chat;
 mod durable;
 mod machine;
 mod mcp;
 mod memory;
 mod start;
+mod upstream;
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,10 +41,12 @@ pub(crate) enum Part {
     Start,
     Machine,
     Mcp,
+    Chat,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 6] = [Self::Calls, Self::Mcp, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Calls, Self::Mcp, Self::Chat, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -52,6 +56,7 @@ impl Part {
             Self::Start => start::measure(bench, report).await,
             Self::Machine => machine::measure(bench, report).await,
             Self::Mcp => mcp::measure(bench, report).await,
+            Self::Chat => chat::measure(bench, report).await,
         }
     }
 }

@@ -123,6 +123,8 @@ impl UpdateSink for Told {
                 format!(",\"progress\":{percent},\"complete\":false")
             }
             Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),
+            // A channel has no word for it.
+            Update::Log { .. } => return Ok(()),
         };
         // What cannot be kept up with is not waited for: the result still comes.
         if let Some(permit) = channel.place_now() {

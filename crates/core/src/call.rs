@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::json::RawJson;
+use crate::manner::{LogLevel, Manner};
 use crate::outcome::{Attachment, CallError, CallErrorKind};
 use crate::principal::{Principal, View};
 use crate::provider::ProviderId;
@@ -225,8 +226,21 @@ impl CancelReason {
 /// What a call says while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    Progress { progress: f64, total: Option<f64>, message: Option<String> },
-    Chunk { content: RawJson, attachments: Vec<Attachment> },
+    Progress {
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    Chunk {
+        content: RawJson,
+        attachments: Vec<Attachment>,
+    },
+    /// What the tool would write into a log: for whoever follows along, and no part of its result.
+    Log {
+        level: LogLevel,
+        logger: Option<String>,
+        data: RawJson,
+    },
 }
 
 /// Where a surface takes a call's updates.
@@ -234,6 +248,11 @@ pub enum Update {
 /// `send` never waits: a surface has a bounded queue, and says so when it is full.
 pub trait UpdateSink: Send + Sync + 'static {
     fn send(&self, update: Update) -> Result<(), Overrun>;
+
+    /// How whoever made the call can be spoken to.
+    fn manner(&self) -> Manner {
+        Manner::default()
+    }
 
     /// Puts a provider's question to whoever made the call, if the surface has a way to.
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
@@ -284,6 +303,11 @@ impl Updates {
 }
 
 impl Updates {
+    /// How whoever made the call can be spoken to.
+    pub fn manner(&self) -> Manner {
+        self.sink.as_ref().map(|sink| sink.manner()).unwrap_or_default()
+    }
+
     /// Asks whoever made the call, and waits for the answer. A question is a sign of life, and so is its answer.
     pub async fn ask(&self, question: Question) -> Result<RawJson, CallError> {
         self.life.deadline.extend();

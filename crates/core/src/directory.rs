@@ -45,6 +45,7 @@ const REMEMBERED: Remembered = Remembered { members: 1_024, bytes: 16 << 20 };
 pub struct Directory {
     index: RwLock<Index>,
     revision: watch::Sender<u64>,
+    documents: watch::Sender<u64>,
     notices: Notices,
     /// How long a provider that left keeps its names.
     memory: Duration,
@@ -115,7 +116,7 @@ pub struct MemberView {
 impl Directory {
     pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
         let revision = watch::Sender::new(0);
-        Arc::new(Self { index: RwLock::default(), revision, notices, memory })
+        Arc::new(Self { index: RwLock::default(), revision, documents: watch::Sender::new(0), notices, memory })
     }
 
     /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
@@ -153,6 +154,11 @@ impl Directory {
         self.read(|index| index.members(kind))
     }
 
+    /// What a provider's tool is exposed as, by the provider's own name for it.
+    pub fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+        self.read(|index| index.exposed_name(id, own))
+    }
+
     /// The documents and prompts of the providers that are here, by the providers' ids.
     pub fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
         self.read(|index| index.documents(view))
@@ -166,6 +172,17 @@ impl Directory {
     /// Grows with every change of what there is.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
+    }
+
+    /// Says that a provider's documents are not what they were.
+    pub fn documents_changed(&self) {
+        self.documents.send_modify(|revision| *revision += 1);
+        self.notices.send(Notice { to: None, body: NoticeBody::DocumentsChanged });
+    }
+
+    /// Grows with every change of the documents that there are.
+    pub fn subscribe_documents(&self) -> watch::Receiver<u64> {
+        self.documents.subscribe()
     }
 
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though

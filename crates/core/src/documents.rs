@@ -1,11 +1,15 @@
 //! What some providers have beside tools: documents to read, and prompts to start from.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use crate::call::UpdateSink;
 use crate::json::RawJson;
+use crate::manner::Asking;
 
 /// The documents and prompts of one provider.
 ///
@@ -24,6 +28,33 @@ pub trait Documents: Send + Sync + 'static {
         asker: &str,
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> BoxFuture<'static, Result<RawJson, DocumentError>>;
+
+    /// Watches one document for `asker`, for as long as the answer is kept.
+    fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>>;
+}
+
+/// A document that is watched. Dropping it ends that.
+pub struct Watch {
+    changes: watch::Receiver<u64>,
+    _kept: Box<dyn Any + Send + Sync>,
+}
+
+impl Watch {
+    /// `changes` tells of each change; `kept` is dropped when nobody watches any more.
+    pub fn new(changes: watch::Receiver<u64>, kept: impl Any + Send + Sync) -> Self {
+        Self { changes, _kept: Box::new(kept) }
+    }
+
+    /// Resolves when the document has changed. `false` when no change can be seen any more.
+    pub async fn changed(&mut self) -> bool {
+        self.changes.changed().await.is_ok()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
 }
 
 /// What can be listed.

@@ -1,11 +1,13 @@
 //! What must reach a principal outside any call.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tokio::sync::{broadcast, watch};
 
 use crate::json::RawJson;
+use crate::principal::Principal;
 
 /// How many notices a surface may lag behind before it misses some. A surface that does is told so, and asks for the
 /// state instead.
@@ -22,6 +24,8 @@ pub struct Notice {
 pub enum NoticeBody {
     /// The list of tools is not what it was.
     ToolsChanged { revision: u64 },
+    /// What there is to read beside the tools is not what it was.
+    DocumentsChanged,
     /// Something happened in a session of the principal's: an event of its agent, or a request for one of the caller's
     /// tools.
     Session { session: Arc<str>, kind: SessionNews, data: RawJson },
@@ -36,11 +40,17 @@ pub enum SessionNews {
     CallerToolRequest,
 }
 
+/// Somebody who knows what a principal was told and has not dealt with: notices pass, and these stay.
+pub trait Pending: Send + Sync + 'static {
+    fn pending(&self, principal: &Principal) -> Vec<Notice>;
+}
+
 /// Carries notices to every surface, each of which delivers them in its own way.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Notices {
     sender: broadcast::Sender<Arc<Notice>>,
     present: Arc<Present>,
+    pending: Arc<OnceLock<Weak<dyn Pending>>>,
 }
 
 /// Who can be told something right now.
@@ -53,7 +63,7 @@ struct Present {
 impl Notices {
     pub fn new() -> Self {
         let present = Present { count: Mutex::default(), changes: watch::Sender::new(0) };
-        Self { sender: broadcast::channel(CAPACITY).0, present: Arc::new(present) }
+        Self { sender: broadcast::channel(CAPACITY).0, present: Arc::new(present), pending: Arc::default() }
     }
 
     pub fn send(&self, notice: Notice) {
@@ -63,6 +73,18 @@ impl Notices {
 
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Notice>> {
         self.sender.subscribe()
+    }
+
+    /// Says whom to ask what is still pending. The first one counts.
+    pub fn remember(&self, pending: Weak<dyn Pending>) {
+        let _ = self.pending.set(pending);
+    }
+
+    /// What waits for a principal. A surface tells it to whoever begins to listen, and subscribes first: what comes at
+    /// the same time is then told twice rather than not at all.
+    pub fn pending(&self, principal: &Principal) -> Vec<Notice> {
+        let pending = self.pending.get().and_then(Weak::upgrade);
+        pending.map(|pending| pending.pending(principal)).unwrap_or_default()
     }
 
     /// Says that somebody reads along, for as long as the answer is kept: a principal by its id, which a surface says
@@ -81,6 +103,12 @@ impl Notices {
     /// Changes whenever somebody comes or goes.
     pub fn attendance(&self) -> watch::Receiver<u64> {
         self.present.changes.subscribe()
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notices").field("present", &self.present).finish_non_exhaustive()
     }
 }
 

@@ -224,7 +224,8 @@ impl CallError {
         self.undelivered
     }
 
-    /// Keeps the failed result as the provider wrote it; see [`Output::native`].
+    /// Keeps the failed result as the provider wrote it, or the error of its protocol as `{"error":{…}}`; see
+    /// [`Output::native`].
     #[must_use]
     pub fn with_native(mut self, native: RawJson) -> Self {
         self.native = Some(native);

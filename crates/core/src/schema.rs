@@ -56,6 +56,15 @@ impl Schema {
 
     /// Checks a call's arguments, and says which of them is wrong and what was expected.
     pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
+        self.check_value(args, |error| error.to_string())
+    }
+
+    /// The same for what may hold secrets: what is said names places, and never what stands there.
+    pub fn validate_secret(&self, value: &RawJson) -> Result<(), CallError> {
+        self.check_value(value, |error| error.masked().to_string())
+    }
+
+    fn check_value(&self, args: &RawJson, words: impl Fn(&ValidationError<'_>) -> String) -> Result<(), CallError> {
         let bytes = args.len();
         let compiled = self.compiled().map_err(|why| {
             CallError::new(CallErrorKind::Failed, format!("the tool's input schema cannot be used: {why}"))
@@ -77,7 +86,7 @@ impl Schema {
         let mut message = String::new();
         for error in compiled.validator.iter_errors(&args).take(MAX_MISTAKES) {
             let separator = if message.is_empty() { "" } else { "; " };
-            let _ = write!(message, "{separator}{}", mistake(&error, &compiled.schema));
+            let _ = write!(message, "{separator}{}", mistake(&error, &compiled.schema, &words));
         }
         Err(invalid(message).hint("see the tool's input_schema"))
     }
@@ -120,7 +129,7 @@ fn invalid(message: impl Into<String>) -> CallError {
     CallError::new(CallErrorKind::InvalidArgs, message)
 }
 
-fn mistake(error: &ValidationError<'_>, schema: &Value) -> String {
+fn mistake(error: &ValidationError<'_>, schema: &Value, words: impl Fn(&ValidationError<'_>) -> String) -> String {
     let place = error.instance_path().to_string();
     match error.kind() {
         ValidationErrorKind::Required { property } => {
@@ -153,7 +162,7 @@ fn mistake(error: &ValidationError<'_>, schema: &Value) -> String {
             shortened(format!("{subject} must be one of {}{more}", allowed.join(", ")))
         }
         _ => {
-            format!("{}{}", shortened(error.to_string()), at(&place))
+            format!("{}{}", shortened(words(error)), at(&place))
         }
     }
 }
@@ -199,6 +208,20 @@ mod tests {
         check(SEARCH, "null", Some("the arguments must be object, not null"));
         check(SEARCH, r#"{"query":"x","limt":1}"#, Some("unknown \"limt\""));
         check(SEARCH, r#"{"query":"x","limit":0}"#, Some("0 is less than the minimum of 1 at /limit"));
+    }
+
+    #[test]
+    fn a_secret_is_not_repeated() {
+        let schema = r#"{"properties":{"a":{"minLength":99},"b":{"pattern":"^x$"},"c":{"enum":["x"]},"d":{"const":1},
+            "e":{"type":"integer"},"f":{"maximum":3},"g":{"not":{}},"h":{"anyOf":[{"type":"null"}]}}}"#;
+        let schema = Schema::new(RawJson::parse(schema).unwrap());
+        for key in ["a", "b", "c", "d", "e", "g", "h"] {
+            let value = RawJson::of(&serde_json::json!({ key: "canary-91" }));
+            let error = schema.validate_secret(&value).unwrap_err();
+            assert!(!error.message.contains("canary") && error.message.contains(key), "{}", error.message);
+        }
+        let error = schema.validate_secret(&RawJson::parse(r#"{"f":40417}"#).unwrap()).unwrap_err();
+        assert!(!error.message.contains("40417"), "{}", error.message);
     }
 
     #[test]

@@ -13,11 +13,15 @@ pub struct Tool {
     pub name: Arc<str>,
     /// The name it would like to be exposed under; made to fit, and unique, by the directory.
     pub wish: String,
+    /// What it is called where its own name carries its provider's: it may be called so while nobody else's is.
+    pub short: Option<Arc<str>>,
     pub title: Option<String>,
     pub description: Option<String>,
     pub input: Option<Schema>,
     pub output_schema: Option<RawJson>,
     pub annotations: Option<RawJson>,
+    /// What else its provider says of it (icons, metadata), in the words of MCP, for a surface that speaks them.
+    pub extras: Option<RawJson>,
     /// What the tool stands for in eligibility questions, such as `shell.exec`.
     pub capabilities: Vec<String>,
     /// How long a call of it may take without a sign of life.
@@ -30,11 +34,13 @@ impl Tool {
         Self {
             name: name.into(),
             wish: name.into(),
+            short: None,
             title: None,
             description: None,
             input: None,
             output_schema: None,
             annotations: None,
+            extras: None,
             capabilities: Vec::new(),
             timeout: None,
         }
@@ -65,7 +71,12 @@ impl Catalog {
             let schema = tool.input.as_ref().map_or(0, |schema| schema.raw().len());
             let capabilities: usize = tool.capabilities.iter().map(String::len).sum();
             let texts = tool.name.len() + tool.wish.len() + text(&tool.title) + text(&tool.description);
-            256 + texts + schema + json(&tool.output_schema) + json(&tool.annotations) + capabilities
+            256 + texts
+                + schema
+                + json(&tool.output_schema)
+                + json(&tool.annotations)
+                + json(&tool.extras)
+                + capabilities
         });
         tools.sum::<usize>() + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
     }

@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use rmcp::model::CallToolRequestParams;
-use rmcp::service::NotificationContext;
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
+use rmcp::service::{NotificationContext, PeerRequestOptions};
 use rmcp::{ClientHandler, RoleClient, ServiceExt as _};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -48,6 +48,15 @@ async fn main() -> anyhow::Result<()> {
                 let calls =
                     (0..count.parse::<u64>()?).map(|n| call(&service, tool.to_owned(), serde_json::json!({ "n": n })));
                 println!("{}", futures_util::future::join_all(calls).await.join(","));
+            }
+            // Calls, and thinks better of it at the next line.
+            ["change_your_mind", tool] => {
+                let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
+                let options = PeerRequestOptions::no_options();
+                let call = service.send_cancellable_request(ClientRequest::CallToolRequest(request), options).await?;
+                lines.next_line().await?;
+                call.cancel(Some("never mind".into())).await?;
+                println!("cancelled");
             }
             ["exists", path] => println!("{path} {}", std::path::Path::new(path).exists()),
             ["stray"] => {

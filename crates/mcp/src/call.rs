@@ -9,11 +9,15 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rmcp::RoleServer;
-use rmcp::model::{ClientCapabilities, ProgressNotificationParam, ProgressToken};
+use rmcp::model::{
+    ClientCapabilities, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
+};
 use rmcp::service::RequestContext;
 use sa_core::call::CallRequest;
 use sa_core::router::Finished;
-use sa_core::{CallError, CallErrorKind, Overrun, Question, RawJson, Router, Update, UpdateSink};
+use sa_core::{
+    Asking, CallError, CallErrorKind, LogLevel, Manner, Overrun, Question, RawJson, Router, Update, UpdateSink,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::news::Listener;
 use crate::questions::{self, Asked};
 
-/// Progress reports that may wait for a client. Those beyond are left out: only the latest matters.
+/// Reports that may wait for a client. Those beyond are left out.
 const REPORTS: usize = 64;
 /// Questions of one call that may wait for an answer.
 const QUESTIONS: usize = 16;
@@ -31,7 +35,7 @@ const FLUSH: Duration = Duration::from_millis(250);
 /// A call under way. Dropping it means that its caller is gone.
 pub(crate) struct Running {
     outcome: BoxFuture<'static, Finished>,
-    reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<Update>,
     questions: mpsc::Receiver<Asked>,
     refused: Arc<OnceLock<String>>,
 }
@@ -45,32 +49,26 @@ pub(crate) enum Turn {
     Cancelled,
 }
 
-/// How the provider's questions reach the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// As requests of their own, while the call goes on.
-    Meanwhile,
-    /// As the answer to the request, which the client then repeats with what was asked for.
-    Instead,
+/// How a client is to be spoken to.
+pub(crate) struct Client {
+    /// Whether it wants to know how far the call has come.
+    pub(crate) wants_progress: bool,
+    /// From which level on it wants what the tool logs, if it does.
+    pub(crate) log: Option<LogLevel>,
+    pub(crate) asking: Asking,
+    /// What it said that it can answer.
+    pub(crate) capabilities: Option<ClientCapabilities>,
 }
 
 impl Running {
     /// Starts a call. Reports are gathered only for those who want them, and a client is asked only what it said that it
     /// can answer.
-    pub(crate) fn start(
-        router: &Arc<Router>,
-        request: CallRequest,
-        wants_reports: bool,
-        client: Option<ClientCapabilities>,
-    ) -> Self {
-        let (send_report, reports) = mpsc::channel(if wants_reports { REPORTS } else { 1 });
+    pub(crate) fn start(router: &Arc<Router>, request: CallRequest, client: Client) -> Self {
+        let (send_report, reports) = mpsc::channel(REPORTS);
         let (send_question, questions) = mpsc::channel(QUESTIONS);
         let refused = Arc::new(OnceLock::new());
-        let sink = {
-            let reports = wants_reports.then_some(send_report);
-            Arc::new(Sink { reports, questions: send_question, client, refused: Arc::clone(&refused) })
-                as Arc<dyn UpdateSink>
-        };
+        let sink = Sink { reports: send_report, questions: send_question, client, refused: Arc::clone(&refused) };
+        let sink = Arc::new(sink) as Arc<dyn UpdateSink>;
         Self { outcome: Box::pin(router.start(request, Some(sink)).outcome()), reports, questions, refused }
     }
 
@@ -154,50 +152,92 @@ async fn next(questions: &mut mpsc::Receiver<Asked>) -> Asked {
     }
 }
 
-/// Sends reports of progress as they come. Ends once the call has ended and all that was queued is sent.
+/// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.
 async fn forward(
-    reports: &mut mpsc::Receiver<Report>,
+    reports: &mut mpsc::Receiver<Update>,
     token: Option<ProgressToken>,
     context: &RequestContext<RoleServer>,
     ended: &CancellationToken,
 ) {
-    while let Some(token) = &token {
-        let report = tokio::select! {
+    loop {
+        let update = tokio::select! {
             biased;
-            report = reports.recv() => report,
+            update = reports.recv() => update,
             () = ended.cancelled() => None,
         };
-        let Some((progress, total, message)) = report else { break };
-        let mut report = ProgressNotificationParam::new(token.clone(), progress);
-        (report.total, report.message) = (total, message);
-        let _ = context.peer.notify_progress(report).await;
+        match (update, &token) {
+            (Some(Update::Progress { progress, total, message }), Some(token)) => {
+                let mut report = ProgressNotificationParam::new(token.clone(), progress);
+                (report.total, report.message) = (total, message);
+                let _ = context.peer.notify_progress(report).await;
+            }
+            (Some(Update::Log { level, logger, data }), _) => {
+                let data = serde_json::from_str(data.as_str()).unwrap_or_default();
+                let mut message = LoggingMessageNotificationParam::new(words(level), data);
+                message.logger = logger;
+                let _ = context.peer.notify_logging_message(message).await;
+            }
+            (Some(_), _) => {}
+            (None, _) => break,
+        }
     }
     ended.cancelled().await;
 }
 
-type Report = (f64, Option<f64>, Option<String>);
+fn words(level: LogLevel) -> LoggingLevel {
+    match level {
+        LogLevel::Debug => LoggingLevel::Debug,
+        LogLevel::Info => LoggingLevel::Info,
+        LogLevel::Notice => LoggingLevel::Notice,
+        LogLevel::Warning => LoggingLevel::Warning,
+        LogLevel::Error => LoggingLevel::Error,
+        LogLevel::Critical => LoggingLevel::Critical,
+        LogLevel::Alert => LoggingLevel::Alert,
+        LogLevel::Emergency => LoggingLevel::Emergency,
+    }
+}
+
+/// A level in the gateway's words.
+pub(crate) fn level(level: LoggingLevel) -> LogLevel {
+    LogLevel::ALL.into_iter().find(|known| words(*known) == level).unwrap_or(LogLevel::Info)
+}
 
 struct Sink {
-    reports: Option<mpsc::Sender<Report>>,
+    reports: mpsc::Sender<Update>,
     questions: mpsc::Sender<Asked>,
-    client: Option<ClientCapabilities>,
+    client: Client,
     refused: Arc<OnceLock<String>>,
 }
 
 impl UpdateSink for Sink {
     fn send(&self, update: Update) -> Result<(), Overrun> {
-        // MCP has no chunks of a result; the whole of it comes at the end.
-        if let (Update::Progress { progress, total, message }, Some(reports)) = (update, &self.reports) {
-            let _ = reports.try_send((progress, total, message));
+        let wanted = match &update {
+            Update::Progress { .. } => self.client.wants_progress,
+            Update::Log { level, .. } => self.client.log.is_some_and(|least| *level >= least),
+            // MCP has no chunks of a result; the whole of it comes at the end.
+            Update::Chunk { .. } => false,
+        };
+        if wanted {
+            let _ = self.reports.try_send(update);
         }
         Ok(())
+    }
+
+    fn manner(&self) -> Manner {
+        // Only what a provider may ask: extensions of the client's are between it and the gateway.
+        let mut answers = ClientCapabilities::default();
+        if let Some(can) = self.client.capabilities.clone() {
+            (answers.sampling, answers.elicitation, answers.roots) = (can.sampling, can.elicitation, can.roots);
+        }
+        let answers = serde_json::to_value(answers).ok().as_ref().map(RawJson::of);
+        Manner { asking: Some(self.client.asking), log: self.client.log, answers }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
         let refused = |error: CallError| -> BoxFuture<'static, Result<RawJson, CallError>> {
             Box::pin(std::future::ready(Err(error)))
         };
-        if !self.client.as_ref().is_some_and(|client| questions::answers(client, &question)) {
+        if !self.client.capabilities.as_ref().is_some_and(|client| questions::answers(client, &question)) {
             let _ = self.refused.set(question.what.clone());
             return refused(CallError::new(
                 CallErrorKind::Failed,

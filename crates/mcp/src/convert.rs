@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Icon, JsonObject, MetaObject, ResultType, Tool};
 use sa_core::directory::ToolView;
 use sa_core::outcome::{Attachment, Block, Outcome};
 use sa_core::{CallError, Output, RawJson};
@@ -58,19 +58,46 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
         .map(Arc::new);
     converted.annotations =
         tool.annotations.as_ref().and_then(|annotations| serde_json::from_str(annotations.as_str()).ok());
+    if let Some(Extras { icons, meta }) =
+        tool.extras.as_ref().and_then(|extras| serde_json::from_str(extras.as_str()).ok())
+    {
+        (converted.icons, converted.meta) = (icons, meta);
+    }
     converted
 }
 
-pub(crate) fn result(outcome: &Outcome) -> CallToolResult {
+/// What a tool has in MCP's words alone.
+#[derive(serde::Deserialize)]
+struct Extras {
+    icons: Option<Vec<Icon>>,
+    #[serde(rename = "_meta")]
+    meta: Option<MetaObject>,
+}
+
+/// How a call ended, as a result of MCP's.
+pub fn result(outcome: &Outcome) -> CallToolResult {
     // What a provider says in MCP's own words needs no translation.
     let native = outcome.as_ref().map_or_else(CallError::native, |output| output.native.as_ref());
-    if let Some(result) = native.and_then(|native| serde_json::from_str(native.as_str()).ok()) {
+    let native: Option<CallToolResult> = native.and_then(|native| serde_json::from_str(native.as_str()).ok());
+    if let Some(mut result) = native {
+        // An upstream of the older era does not say that its answer is one; rmcp takes it out for clients of that era.
+        result.result_type.get_or_insert(ResultType::COMPLETE);
         return result;
     }
     match outcome {
         Ok(output) => success(output),
         Err(error) => failure(error),
     }
+}
+
+/// A call that failed as a request does, by an error of the protocol: where a provider says so in MCP's own words.
+pub(crate) fn protocol_error(outcome: &Outcome) -> Option<ErrorData> {
+    #[derive(serde::Deserialize)]
+    struct Failed {
+        error: ErrorData,
+    }
+    let native = outcome.as_ref().err()?.native()?;
+    serde_json::from_str::<Failed>(native.as_str()).ok().map(|failed| failed.error)
 }
 
 fn success(output: &Output) -> CallToolResult {

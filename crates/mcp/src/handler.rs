@@ -1,7 +1,6 @@
 //! MCP requests become calls.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::{
@@ -9,27 +8,26 @@ use rmcp::model::{
     CompleteResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation,
     InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscriptionFilter, Tool, UpdateTaskParams,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::store::Records;
-use sa_core::{Notices, Principal, RawJson, Role, Router, View};
+use sa_core::{Asking, LogLevel, RawJson};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use crate::call::{Asking, Running, Turn};
+use crate::call::{self, Client, Running, Turn};
 use crate::caller::Caller;
-use crate::convert::{self, Tools};
+use crate::client::{self, ClientState};
+use crate::convert;
 use crate::news::{self, Listener};
 use crate::passthrough::Passthrough;
-use crate::questions::{self, Back, Waiting, Whose};
-use crate::search::{self, Search};
-use crate::service::Options;
+use crate::questions::{self, Back, Whose};
+use crate::search;
 use crate::sessions::Session;
-use crate::tasks::Tasks;
+use crate::shared::Shared;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
@@ -40,66 +38,14 @@ const TALKATIVE: [&str; 2] = ["session_message", "session"];
 
 /// One client's end of the surface: for one request, or for a session.
 #[derive(Debug, Clone)]
-pub struct McpHandler(Arc<Shared>);
-
-/// What all of them share.
-pub(crate) struct Shared {
-    router: Arc<Router>,
-    notices: Notices,
-    version: &'static str,
-    search_by_default: bool,
-    closing: CancellationToken,
-    /// Sees what everybody does.
-    anybody: View,
-    tools: Tools,
-    search: Search,
-    pub(crate) waiting: Waiting,
-    pub(crate) tasks: Arc<Tasks>,
-    task_after: Duration,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        router: Arc<Router>,
-        notices: Notices,
-        records: Arc<dyn Records>,
-        options: &Options,
-        closing: CancellationToken,
-    ) -> Self {
-        Self {
-            router,
-            notices,
-            version: options.version,
-            search_by_default: options.search,
-            tasks: Arc::new(Tasks::new(records, closing.clone())),
-            task_after: options.task_after,
-            closing,
-            anybody: View::of(Arc::new(Principal {
-                id: "".into(),
-                name: "".into(),
-                role: Role::Agent,
-                tools: Vec::new(),
-            })),
-            tools: Tools::default(),
-            search: Search::default(),
-            waiting: Waiting::default(),
-        }
-    }
-
-    fn searches(&self, caller: &Caller) -> bool {
-        caller.search.unwrap_or(self.search_by_default)
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
+pub struct McpHandler {
+    shared: Arc<Shared>,
+    client: Arc<ClientState>,
 }
 
 impl McpHandler {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(shared)
+        Self { shared, client: Arc::default() }
     }
 
     /// Makes a call, or goes on with one that waits for its client's answers.
@@ -109,7 +55,7 @@ impl McpHandler {
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let shared = &self.0;
+        let shared = &self.shared;
         let args = Value::Object(request.arguments.unwrap_or_default()).to_string();
         let args =
             RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
@@ -125,11 +71,12 @@ impl McpHandler {
             },
             None => (self.start(caller, &whose, context, client), 0),
         };
-        let is_new_era = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let is_new_era = is_new_era(context);
         // Older clients have a stream for what happens in their sessions.
         let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
-        let mut listener = level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), level));
-        let asking = if is_new_era { Asking::Instead } else { Asking::Meanwhile };
+        let mut listener =
+            level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level)));
+        let asking = asking(context);
         let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
         // Whoever knows no tasks waits for the answer, however long it takes.
         let mut patience = std::pin::pin!(async {
@@ -151,7 +98,10 @@ impl McpHandler {
                 Turn::Ended(finished) => {
                     return match running.refused().filter(|_| is_new_era && finished.outcome.is_err()) {
                         Some(what) => Err(ErrorData::missing_required_client_capability(questions::needed(&what))),
-                        None => Ok(convert::result(&finished.outcome).into()),
+                        None => match convert::protocol_error(&finished.outcome) {
+                            Some(error) => Err(error),
+                            None => Ok(convert::result(&finished.outcome).into()),
+                        },
                     };
                 }
                 Turn::Asks(asked) => {
@@ -189,9 +139,28 @@ impl McpHandler {
             idempotency_key: None,
             trace: TraceContext::continue_from(trace.and_then(|value| value.to_str().ok())),
         };
-        let wants_reports = context.meta.get_progress_token().is_some();
-        Running::start(&self.0.router, request, wants_reports, client)
+        let log = if is_new_era(context) {
+            // Those who name no level want nothing.
+            context.meta.log_level().map(call::level)
+        } else {
+            Some(self.client.level().unwrap_or(LogLevel::Debug))
+        };
+        let wants_progress = context.meta.get_progress_token().is_some();
+        let client = Client { wants_progress, log, asking: asking(context), capabilities: client };
+        Running::start(&self.shared.router, request, client)
     }
+
+    fn documents(&self, caller: &Caller) -> Passthrough<'_> {
+        Passthrough::new(&self.shared.router, caller.view())
+    }
+}
+
+fn is_new_era(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+fn asking(context: &RequestContext<RoleServer>) -> Asking {
+    if is_new_era(context) { Asking::Instead } else { Asking::Meanwhile }
 }
 
 impl ServerHandler for McpHandler {
@@ -200,13 +169,16 @@ impl ServerHandler for McpHandler {
             .enable_completions()
             .enable_logging()
             .enable_prompts()
+            .enable_prompts_list_changed()
             .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
             .enable_tools()
             .enable_tool_list_changed()
             .enable_tasks()
             .build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("switchboard", self.0.version))
+            .with_server_info(Implementation::new("switchboard", self.shared.version))
             .with_instructions(
                 "Tools of many providers behind one gateway. Their names say which provider they belong to.",
             )
@@ -230,8 +202,28 @@ impl ServerHandler for McpHandler {
         self.negotiate_initialize(&request)
     }
 
-    /// Taken note of, and no more: what a client is told are errands, which it needs at every level.
-    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    /// For what tools log. Errands of the client's own sessions are told at every level.
+    async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.client.set_level(call::level(request.level));
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let watch = self.documents(Caller::of(&context)?).watch(&request.uri, Asking::Meanwhile).await?;
+        self.client.watch(request.uri, watch, context.peer)
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Caller::of(&context)?;
+        self.client.unwatch(&request.uri);
         Ok(())
     }
 
@@ -241,7 +233,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = Caller::of(&context)?;
-        let shared = &self.0;
+        let shared = &self.shared;
         // What a principal sees depends on its token, so nobody else may be shown it.
         let list = ListToolsResult {
             ttl_ms: Some(FRESH_MS),
@@ -265,7 +257,7 @@ impl ServerHandler for McpHandler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).resources(request).await
+        self.documents(Caller::of(&context)?).resources(request).await
     }
 
     async fn list_resource_templates(
@@ -273,7 +265,7 @@ impl ServerHandler for McpHandler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).templates(request).await
+        self.documents(Caller::of(&context)?).templates(request).await
     }
 
     async fn read_resource(
@@ -281,7 +273,7 @@ impl ServerHandler for McpHandler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).read(request, &context).await
+        self.documents(Caller::of(&context)?).read(request, &context).await
     }
 
     async fn list_prompts(
@@ -289,7 +281,7 @@ impl ServerHandler for McpHandler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).prompts(request).await
+        self.documents(Caller::of(&context)?).prompts(request).await
     }
 
     async fn get_prompt(
@@ -297,7 +289,7 @@ impl ServerHandler for McpHandler {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).prompt(request, &context).await
+        self.documents(Caller::of(&context)?).prompt(request, &context).await
     }
 
     async fn complete(
@@ -305,7 +297,7 @@ impl ServerHandler for McpHandler {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Passthrough::new(&self.0.router, Caller::of(&context)?.view()).complete(request, &context).await
+        self.documents(Caller::of(&context)?).complete(request, &context).await
     }
 
     async fn call_tool(
@@ -314,10 +306,10 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = Caller::of(&context)?;
-        if self.0.searches(caller) {
+        if self.shared.searches(caller) {
             match &*request.name {
                 search::FIND => {
-                    let found = self.0.search.find(&self.0.router, caller, request.arguments.as_ref());
+                    let found = self.shared.search.find(&self.shared.router, caller, request.arguments.as_ref());
                     return Ok(found.unwrap_or_else(|error| convert::failure(&error)).into());
                 }
                 search::CALL => match search::unwrap(request.arguments.take()) {
@@ -336,7 +328,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let caller = Caller::of(&context)?;
-        Ok(GetTaskResult::new(self.0.tasks.get(&request.task_id, &caller.principal).await?))
+        Ok(GetTaskResult::new(self.shared.tasks.get(&request.task_id, &caller.principal).await?))
     }
 
     async fn update_task(
@@ -345,7 +337,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let caller = Caller::of(&context)?;
-        self.0.tasks.update(&request.task_id, &caller.principal, request.input_responses).await
+        self.shared.tasks.update(&request.task_id, &caller.principal, request.input_responses).await
     }
 
     async fn cancel_task(
@@ -354,12 +346,12 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let caller = Caller::of(&context)?;
-        self.0.tasks.cancel(&request.task_id, &caller.principal).await
+        self.shared.tasks.cancel(&request.task_id, &caller.principal).await
     }
 
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let route = self.0.router.directory().resolve(name, &self.0.anybody).ok()?;
+        let route = self.shared.router.directory().resolve(name, &self.shared.anybody).ok()?;
         let asks_for_headers =
             route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
         let view = || ToolView { name: name.into(), tool: route.tool, provider: route.id, online: true };
@@ -369,24 +361,20 @@ impl ServerHandler for McpHandler {
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::default();
         accepted.tools_list_changed = requested.tools_list_changed;
+        accepted.prompts_list_changed = requested.prompts_list_changed;
+        accepted.resources_list_changed = requested.resources_list_changed;
+        let most = |uris: &Vec<String>| uris.len() <= client::MOST_WATCHED;
+        accepted.resource_subscriptions = requested.resource_subscriptions.clone().filter(most);
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let directory = self.0.router.directory();
-        let mut seen = *directory.subscribe().borrow();
-        loop {
-            tokio::select! {
-                () = news::changed(directory, &mut seen) => {
-                    if context.accepted().tools_list_changed == Some(true)
-                        && context.sink().notify_tool_list_changed().await.is_err()
-                    {
-                        return Ok(());
-                    }
-                }
-                () = context.cancelled() => return Ok(()),
-                () = self.0.closing.cancelled() => return Ok(()),
-            }
+        let documents = self.documents(Caller::of(context.request_context())?);
+        tokio::select! {
+            () = news::follow(&context, self.shared.router.directory(), &documents) => {}
+            () = context.cancelled() => {}
+            () = self.shared.closing.cancelled() => {}
         }
+        Ok(())
     }
 }

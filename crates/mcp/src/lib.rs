@@ -13,6 +13,7 @@
 mod bridge;
 mod call;
 mod caller;
+mod client;
 mod convert;
 mod handler;
 mod news;
@@ -21,9 +22,11 @@ mod questions;
 mod search;
 mod service;
 mod sessions;
+mod shared;
 mod tasks;
 
 pub use bridge::bridge;
 pub use caller::Caller;
+pub use convert::result;
 pub use handler::McpHandler;
 pub use service::{Mcp, Options};

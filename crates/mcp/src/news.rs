@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+use rmcp::service::SubscriptionContext;
 use rmcp::{Peer, RoleServer};
 use sa_core::notice::{Notice, NoticeBody, SessionNews};
-use sa_core::{Directory, Notices, Principal};
-use tokio::sync::{broadcast, mpsc};
+use sa_core::{Asking, Attendance, Directory, LogLevel, Notices, Principal, Watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::passthrough::Passthrough;
 use crate::sessions::Sessions;
 
 /// Notices that may wait for one client.
@@ -31,6 +35,8 @@ pub(crate) async fn distribute(notices: Notices, sessions: Arc<Sessions>, closin
                 // Among what was missed may have been a change of the list; asking for it once too often does no harm.
                 tracing::warn!(missed, "MCP sessions missed notices");
                 sessions.tell(&Arc::new(Notice { to: None, body: NoticeBody::ToolsChanged { revision: 0 } }));
+                sessions.tell(&Arc::new(Notice { to: None, body: NoticeBody::DocumentsChanged }));
+                sessions.tell_pending(&notices);
             }
             Err(broadcast::error::RecvError::Closed) => return,
         }
@@ -42,22 +48,28 @@ pub(crate) async fn distribute(notices: Notices, sessions: Arc<Sessions>, closin
 pub(crate) struct Outbox {
     send: mpsc::Sender<Arc<Notice>>,
     receive: Mutex<Option<mpsc::Receiver<Arc<Notice>>>>,
-    /// Whether the client is about to be told that the list has changed: once is enough.
-    changed: AtomicBool,
+    /// Whether the client is about to be told that the list of tools has changed, or those of documents: once is enough.
+    tools_changed: AtomicBool,
+    documents_changed: AtomicBool,
 }
 
 impl Default for Outbox {
     fn default() -> Self {
         let (send, receive) = mpsc::channel(QUEUE);
-        Self { send, receive: Mutex::new(Some(receive)), changed: AtomicBool::new(false) }
+        let receive = Mutex::new(Some(receive));
+        Self { send, receive, tools_changed: AtomicBool::default(), documents_changed: AtomicBool::default() }
     }
 }
 
 impl Outbox {
     /// Fails when the client does not keep up.
     pub(crate) fn put(&self, notice: &Arc<Notice>) -> Result<(), ()> {
-        let is_change = matches!(notice.body, NoticeBody::ToolsChanged { .. });
-        if is_change && self.changed.swap(true, Ordering::AcqRel) {
+        let changed = match notice.body {
+            NoticeBody::ToolsChanged { .. } => Some(&self.tools_changed),
+            NoticeBody::DocumentsChanged => Some(&self.documents_changed),
+            NoticeBody::Session { .. } => None,
+        };
+        if changed.is_some_and(|changed| changed.swap(true, Ordering::AcqRel)) {
             return Ok(());
         }
         match self.send.try_send(Arc::clone(notice)) {
@@ -73,8 +85,13 @@ impl Outbox {
             match &notice.body {
                 NoticeBody::ToolsChanged { .. } => {
                     // Before it is told: a change from here on is one that it has not heard of.
-                    self.changed.store(false, Ordering::Release);
+                    self.tools_changed.store(false, Ordering::Release);
                     peer.notify_tool_list_changed().await.ok();
+                }
+                NoticeBody::DocumentsChanged => {
+                    self.documents_changed.store(false, Ordering::Release);
+                    peer.notify_resource_list_changed().await.ok();
+                    peer.notify_prompt_list_changed().await.ok();
                 }
                 body @ NoticeBody::Session { .. } => tell(&peer, body).await,
             }
@@ -85,17 +102,25 @@ impl Outbox {
 /// What happens in the principal's sessions, while one call of theirs runs.
 pub(crate) struct Listener {
     news: broadcast::Receiver<Arc<Notice>>,
+    /// What had been told before, and still waits.
+    pending: std::vec::IntoIter<Notice>,
     principal: Arc<Principal>,
-    level: LoggingLevel,
+    level: LogLevel,
+    _attending: Attendance,
 }
 
 impl Listener {
-    pub(crate) fn new(notices: &Notices, principal: Arc<Principal>, level: LoggingLevel) -> Self {
-        Self { news: notices.subscribe(), principal, level }
+    pub(crate) fn new(notices: &Notices, principal: Arc<Principal>, level: LogLevel) -> Self {
+        let (news, attending) = (notices.subscribe(), notices.attend(&principal.id));
+        let pending = notices.pending(&principal).into_iter();
+        Self { news, pending, principal, level, _attending: attending }
     }
 
     /// Tells the client for as long as it is polled.
     pub(crate) async fn deliver(&mut self, peer: &Peer<RoleServer>) {
+        for notice in self.pending.by_ref() {
+            tell(peer, &notice.body).await;
+        }
         loop {
             let notice = match self.news.recv().await {
                 Ok(notice) => notice,
@@ -113,23 +138,10 @@ impl Listener {
         // A request for a tool is an errand, not talk: whoever asked for any level gets it.
         let loud_enough = match &notice.body {
             NoticeBody::Session { kind: SessionNews::CallerToolRequest, .. } => true,
-            NoticeBody::Session { kind: SessionNews::Event, .. } => severity(self.level) <= severity(LEVEL),
-            NoticeBody::ToolsChanged { .. } => false,
+            NoticeBody::Session { kind: SessionNews::Event, .. } => self.level <= LogLevel::Info,
+            NoticeBody::ToolsChanged { .. } | NoticeBody::DocumentsChanged => false,
         };
         mine && loud_enough
-    }
-}
-
-fn severity(level: LoggingLevel) -> u8 {
-    match level {
-        LoggingLevel::Debug => 0,
-        LoggingLevel::Info => 1,
-        LoggingLevel::Notice => 2,
-        LoggingLevel::Warning => 3,
-        LoggingLevel::Error => 4,
-        LoggingLevel::Critical => 5,
-        LoggingLevel::Alert => 6,
-        LoggingLevel::Emergency => 7,
     }
 }
 
@@ -144,10 +156,55 @@ async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
     peer.notify_logging_message(message).await.ok();
 }
 
-/// Resolves when what there is has changed since `seen`, which is brought up to date.
-pub(crate) async fn changed(directory: &Directory, seen: &mut u64) {
-    let mut revision = directory.subscribe();
-    if let Ok(now) = revision.wait_for(|now| now != seen).await {
-        *seen = *now;
+/// Tells a client of what it subscribed to, for as long as it is polled.
+pub(crate) async fn follow(context: &SubscriptionContext, directory: &Directory, documents: &Passthrough<'_>) {
+    let (wants, sink) = (context.accepted(), context.sink());
+    let (mut tools, mut lists) = (directory.subscribe(), directory.subscribe_documents());
+    let mut watched = FuturesUnordered::new();
+    for uri in wants.resource_subscriptions.iter().flatten() {
+        // One that cannot be watched does not change, as far as anybody knows.
+        if let Ok(watch) = documents.watch(uri, Asking::Instead).await {
+            watched.push(next_change(uri, watch));
+        }
+    }
+    loop {
+        let told = tokio::select! {
+            () = changed(&mut tools) => match wants.tools_list_changed {
+                Some(true) => sink.notify_tool_list_changed().await,
+                _ => Ok(()),
+            },
+            () = changed(&mut lists) => {
+                let mut told = Ok(());
+                if wants.resources_list_changed == Some(true) {
+                    told = sink.notify_resource_list_changed().await;
+                }
+                if told.is_ok() && wants.prompts_list_changed == Some(true) {
+                    told = sink.notify_prompt_list_changed().await;
+                }
+                told
+            }
+            Some((uri, watch)) = watched.next() => match watch {
+                Some(watch) => {
+                    watched.push(next_change(uri, watch));
+                    sink.notify_resource_updated(uri).await
+                }
+                None => Ok(()),
+            },
+        };
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+async fn next_change(uri: &str, mut watch: Watch) -> (&str, Option<Watch>) {
+    let changed = watch.changed().await;
+    (uri, changed.then_some(watch))
+}
+
+/// Resolves when there is something new.
+async fn changed(revision: &mut watch::Receiver<u64>) {
+    if revision.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

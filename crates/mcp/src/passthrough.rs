@@ -14,8 +14,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson, Router,
-    Update, UpdateSink, View,
+    Asking, CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson,
+    Router, Update, UpdateSink, View, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,7 +104,7 @@ impl<'a> Passthrough<'a> {
         request: GetPromptRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let ((_, documents), name) = self.holder_of_prompt(&request.name)?;
+        let ((_, documents), name) = self.holder_of_prompt(&request.name).await?;
         let mut params = value(&request)?;
         params["name"] = json!(name);
         let answer = self.ask(documents, "prompts/get", &params, context).await?;
@@ -121,7 +121,7 @@ impl<'a> Passthrough<'a> {
     ) -> Result<CompleteResult, ErrorData> {
         let mut params = value(&request)?;
         let documents = if let Some(name) = params["ref"]["name"].as_str() {
-            let ((_, documents), name) = self.holder_of_prompt(name)?;
+            let ((_, documents), name) = self.holder_of_prompt(name).await?;
             params["ref"]["name"] = json!(name);
             documents
         } else {
@@ -135,6 +135,18 @@ impl<'a> Passthrough<'a> {
             documents
         };
         result(self.ask(documents, "completion/complete", &params, context).await?)
+    }
+
+    /// Watches a resource, under whichever of its names.
+    pub(crate) async fn watch(&self, uri: &str, asking: Asking) -> Result<Watch, ErrorData> {
+        let mut last = ErrorData::resource_not_found(format!("there is no resource \"{uri}\""), None);
+        for ((_, documents), own) in self.holders(uri, Listing::Resources).await {
+            match documents.watch(&own, &self.view.principal.id, asking).await {
+                Ok(watch) => return Ok(watch),
+                Err(refused) => last = error(refused),
+            }
+        }
+        Err(last)
     }
 
     async fn ask(
@@ -210,12 +222,26 @@ impl<'a> Passthrough<'a> {
         found.into_iter().map(|(_, source, uri)| (source, uri)).collect()
     }
 
-    fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&Source, &'n str), ErrorData> {
-        let found = name
+    /// Who has a prompt, and its own name for it. One that nobody else has may be called by that alone.
+    async fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&Source, &'n str), ErrorData> {
+        let named = name
             .split_once("__")
             .filter(|_| self.may(name))
             .and_then(|(server, own)| Some((self.sources.iter().find(|(id, _)| &*id.id == server)?, own)));
-        found.ok_or_else(|| ErrorData::invalid_params(format!("there is no prompt \"{name}\""), None))
+        if let Some(found) = named {
+            return Ok(found);
+        }
+        let mut having = Vec::new();
+        for source in self.sources.iter().filter(|(id, _)| self.may(&format!("{}__{name}", id.id))) {
+            let prompts = source.1.list(Listing::Prompts).await;
+            if prompts.iter().filter_map(|prompt| prompt.to_value().ok()).any(|prompt| prompt["name"] == name) {
+                having.push(source);
+            }
+        }
+        match *having.as_slice() {
+            [only] => Ok((only, name)),
+            _ => Err(ErrorData::invalid_params(format!("there is no prompt \"{name}\""), None)),
+        }
     }
 
     /// Documents go by the same rules as tools, under the names that they would have as such.

@@ -56,7 +56,9 @@ pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool 
 }
 
 /// Puts a question to the client as a request, with the words that it came in.
-pub(crate) async fn put(peer: &Peer<RoleServer>, asked: Asked) {
+pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
+    // A request needs no name.
+    own_name(&mut asked.question);
     let params = Some(value(&asked.question.params)).filter(|params| !params.is_null());
     let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.what, params));
     let answer = match peer.send_request(request).await {

@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
-use crate::handler::{McpHandler, Shared};
+use crate::handler::McpHandler;
 use crate::news;
 use crate::sessions::{Limits, Sessions};
+use crate::shared::Shared;
 
 /// How often old tasks are forgotten: going through all of them takes a while.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);
@@ -57,7 +58,7 @@ impl Mcp {
         closing: CancellationToken,
     ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits));
+        let sessions = Arc::new(Sessions::new(limits, notices.clone()));
         let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)

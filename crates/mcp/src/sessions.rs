@@ -24,7 +24,7 @@ use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
-use sa_core::{Notice, Principal};
+use sa_core::{Attendance, Notice, Notices, Principal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -36,6 +36,7 @@ use crate::news::Outbox;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    notices: Notices,
     limits: Limits,
 }
 
@@ -77,8 +78,15 @@ pub(crate) enum Trouble {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { table: Mutex::default(), limits }
+    pub(crate) fn new(limits: Limits, notices: Notices) -> Self {
+        Self { table: Mutex::default(), notices, limits }
+    }
+
+    /// A stream on which notices come: its owner is there, and is told what waits.
+    fn listen(&self, session: &Session, mut stream: Watched) -> Watched {
+        stream.attending = session.owner.get().map(|owner| self.notices.attend(&owner.id));
+        session.remind(&self.notices);
+        stream
     }
 
     /// Whether this principal may use this session.
@@ -126,6 +134,14 @@ impl Sessions {
                 tracing::warn!(session = %id, "an MCP session was ended: its client does not read its stream");
                 self.remove(&id);
             }
+        }
+    }
+
+    /// Reminds everybody of what waits for them.
+    pub(crate) fn tell_pending(&self, notices: &Notices) {
+        let all: Vec<_> = self.table().values().cloned().collect();
+        for session in all {
+            session.remind(notices);
         }
     }
 
@@ -211,6 +227,16 @@ impl Session {
         });
     }
 
+    /// Tells the client what waits for it. One that does not keep up is told when it opens its stream anew.
+    fn remind(&self, notices: &Notices) {
+        let Some(owner) = self.owner.get() else { return };
+        for notice in notices.pending(owner) {
+            if self.outbox.put(&Arc::new(notice)).is_err() {
+                return;
+            }
+        }
+    }
+
     fn broken(&self) -> std::sync::MutexGuard<'_, HashMap<u64, RequestId>> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +244,7 @@ impl Session {
     fn watch(self: &Arc<Self>, inner: mpsc::Receiver<ServerSseMessage>, request: Option<(u64, RequestId)>) -> Watched {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
-        Watched { inner, over, session: Arc::clone(self), request }
+        Watched { inner, over, session: Arc::clone(self), request, attending: None }
     }
 }
 
@@ -298,7 +324,7 @@ impl SessionManager for Sessions {
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
         let session = self.session(id)?;
         let receiver = session.handle.establish_common_channel().await?;
-        Ok(session.watch(receiver.inner, None))
+        Ok(self.listen(&session, session.watch(receiver.inner, None)))
     }
 
     async fn resume(
@@ -309,7 +335,8 @@ impl SessionManager for Sessions {
         let session = self.session(id)?;
         let receiver = session.handle.resume(last_event_id.parse()?).await?;
         let request = receiver.http_request_id.and_then(|stream| Some((stream, session.broken().remove(&stream)?)));
-        Ok(session.watch(receiver.inner, request))
+        let stream = session.watch(receiver.inner, request);
+        Ok(if receiver.http_request_id.is_none() { self.listen(&session, stream) } else { stream })
     }
 }
 
@@ -320,6 +347,8 @@ struct Watched {
     session: Arc<Session>,
     /// The request that is answered here, until it is.
     request: Option<(u64, RequestId)>,
+    /// Says that its owner hears notices, where it is a stream that carries them.
+    attending: Option<Attendance>,
 }
 
 impl Stream for Watched {

@@ -63,6 +63,8 @@ struct Kept {
 enum State {
     Working,
     Completed(JsonObject),
+    /// It failed as a request does, by an error of the protocol.
+    Failed(JsonObject),
     Cancelled,
 }
 
@@ -145,6 +147,7 @@ impl Tasks {
         let kept = kept.filter(|kept| kept.principal == principal.id).ok_or_else(unknown)?;
         let payload = match &kept.state {
             State::Completed(result) => TaskPayload::Completed { result: result.clone() },
+            State::Failed(error) => TaskPayload::Failed { error: error.clone() },
             State::Cancelled => TaskPayload::Cancelled,
             State::Working => TaskPayload::Failed { error: interrupted(&kept.tool) },
         };
@@ -229,6 +232,10 @@ impl Kept {
 }
 
 fn completed(finished: &Finished) -> State {
+    let error = convert::protocol_error(&finished.outcome).and_then(|error| serde_json::to_value(error).ok());
+    if let Some(Value::Object(error)) = error {
+        return State::Failed(error);
+    }
     match serde_json::to_value(convert::result(&finished.outcome)) {
         Ok(Value::Object(result)) => State::Completed(result),
         _ => State::Cancelled,

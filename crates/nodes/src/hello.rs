@@ -88,7 +88,6 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
 fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
     let wish = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
     Tool {
-        name: spec.name.as_str().into(),
         wish,
         title: spec.title.clone(),
         description: spec.description.as_deref().map(shortened),
@@ -103,6 +102,7 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
             .cloned()
             .collect(),
         timeout: spec.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+        ..Tool::named(&spec.name)
     }
 }
 

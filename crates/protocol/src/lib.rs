@@ -42,6 +42,7 @@ mod json;
 mod message;
 mod names;
 pub mod node;
+pub mod plugin;
 mod truncate;
 
 pub use attachment::Attachment;

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
-use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, RawJson, SessionNews};
+use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews};
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::events::Events;
 use crate::presence::Presence;
+use crate::sessions::Sessions;
 
 /// What a caller has been asked and has not answered, in the order of asking.
 #[derive(Debug)]
@@ -86,14 +87,7 @@ impl Link for CallerLink {
         let request = RawJson::from_checked(&serde_json::to_string(&request).unwrap_or_default());
         self.requests.put(call.id, request.clone());
         self.events.keep(&request);
-        self.events.notices.send(Notice {
-            to: Some(Arc::clone(&self.events.owner)),
-            body: NoticeBody::Session {
-                session: Arc::clone(&self.events.session),
-                kind: SessionNews::CallerToolRequest,
-                data: request,
-            },
-        });
+        self.events.notices.send(notice(&self.events, request));
         Ok(())
     }
 
@@ -103,6 +97,23 @@ impl Link for CallerLink {
             self.events.say("caller_tool_cancelled", fields);
         }
     }
+}
+
+/// What is still to be answered is told to whoever begins to listen.
+impl Pending for Sessions {
+    fn pending(&self, principal: &Principal) -> Vec<Notice> {
+        let own = self.all().into_iter().filter(|session| session.is_owner(principal));
+        own.flat_map(|session| {
+            session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request))
+        })
+        .collect()
+    }
+}
+
+fn notice(events: &Events, request: RawJson) -> Notice {
+    let session = Arc::clone(&events.session);
+    let body = NoticeBody::Session { session, kind: SessionNews::CallerToolRequest, data: request };
+    Notice { to: Some(Arc::clone(&events.owner)), body }
 }
 
 #[derive(serde::Serialize)]

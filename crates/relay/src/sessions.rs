@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_core::{
-    AuditEvent, CallError, CallErrorKind, Journal, Notices, Principal, RawJson, Role, Router, Scope, View, clock,
+    AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View,
+    clock,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -87,6 +88,8 @@ impl Sessions {
                 sessions.write(&view).await?;
             }
         }
+        let pending: Arc<dyn Pending> = Arc::<Self>::clone(&sessions);
+        sessions.notices.remember(Arc::downgrade(&pending));
         let registration = builtin::attach(&sessions);
         *sessions.registration.lock().unwrap_or_else(PoisonError::into_inner) = registration;
         tokio::spawn(watch::callers(Arc::downgrade(&sessions), sessions.stop.clone()));
@@ -97,12 +100,6 @@ impl Sessions {
     /// Answers all questions that wait for something to happen, so that a gateway that stops need not wait for them.
     pub fn wind_down(&self) {
         self.closing.cancel();
-    }
-
-    /// What a principal's callers have been asked, in whichever session, and have not answered.
-    pub fn open_requests(&self, principal: &Principal) -> Vec<RawJson> {
-        let own = self.all().into_iter().filter(|session| session.is_owner(principal));
-        own.flat_map(|session| session.requests.all()).map(|(_, request)| request).collect()
     }
 
     /// Ends every session, and waits for their agents to be gone.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +10,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
+use sa_chat::Chat;
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
 use sa_nodes::{NodeOptions, Nodes};
+use sa_plugins::Plugins;
 use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
@@ -24,6 +27,7 @@ use crate::config::{Config, millis};
 use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
+use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
 
@@ -45,6 +49,10 @@ pub struct Gateway {
     /// Absent when the configuration has no use for them.
     pub sessions: Option<Arc<Sessions>>,
     pub channels: Arc<Channels>,
+    pub plugins: Arc<Plugins>,
+    /// What signs people in to the console.
+    pub sign_in: SignInCodes,
+    pub chat: Arc<Chat>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -107,11 +115,14 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 
     let upstreams = Upstreams::load(directory, Arc::clone(&records), &settings.upstream, closing.clone()).await?;
     let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records)).await?;
+    let plugins =
+        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config), closing.clone()).await?;
     let channels =
         Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
             .await?;
 
     // Surfaces are routes: see `http::routes`.
+    let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,
@@ -126,6 +137,9 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         upstreams,
         sessions,
         channels,
+        plugins,
+        sign_in: SignInCodes::default(),
+        chat: Arc::new(chat),
         closing,
         housekeeping,
     };
@@ -185,6 +199,23 @@ fn channel_options(config: &Config) -> ChannelOptions {
         keep_days: channels.keep_days,
         max_pending: config.settings.limits.pending_per_node,
         attachments: config.data_dir.join("attachments"),
+    }
+}
+
+fn plugin_options(config: &Config) -> sa_plugins::Options {
+    let plugins = &config.settings.plugins;
+    sa_plugins::Options {
+        allow_inline_manifest: plugins.allow_inline_manifest,
+        accept_changes: plugins.accept_changes,
+        allow_private: plugins.allow_private.clone(),
+        settings_headers: plugins.settings_headers.clone(),
+        timeout: millis(plugins.timeout_ms),
+        max_response_bytes: plugins.max_response_bytes,
+        calls_per_second: NonZeroU32::new(plugins.calls_per_second).unwrap_or(NonZeroU32::MIN),
+        max_running: plugins.max_running,
+        refresh: millis(plugins.refresh_ms),
+        key_file: config.data_dir.join("settings.key"),
+        key: config.key.clone(),
     }
 }
 
@@ -266,6 +297,9 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
         }
         if round.is_multiple_of(10) {
             gateway.channels.keep_house().await;
+            let tokens = gateway.tokens.list();
+            let known = |id: &str| tokens.iter().any(|token| token.id == id && token.revoked_ms.is_none());
+            gateway.plugins.keep_house(known).await;
         }
         let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
         let calls = Retention { entries: Some(keep.keep_calls), since_ms };

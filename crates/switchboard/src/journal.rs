@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 
 use crate::json::{Object, to_json};
 use crate::metrics::Metrics;
+use crate::recent::Recent;
 use crate::redact;
 use crate::telemetry::Spans;
 
@@ -30,6 +31,7 @@ pub struct StoreJournal {
     metrics: Arc<Metrics>,
     spans: Option<Spans>,
     feed: broadcast::Sender<FeedEvent>,
+    recent: Recent,
     /// How much of arguments and results is kept.
     payload_bytes: usize,
     calls: Arc<str>,
@@ -49,11 +51,25 @@ pub struct FeedEvent {
 impl StoreJournal {
     pub fn new(log: Arc<dyn Log>, metrics: Arc<Metrics>, spans: Option<Spans>, payload_bytes: usize) -> Self {
         let feed = broadcast::channel(FEED).0;
-        Self { log, metrics, spans, feed, payload_bytes, calls: CALLS.into(), audit: AUDIT.into() }
+        Self {
+            log,
+            metrics,
+            spans,
+            feed,
+            recent: Recent::default(),
+            payload_bytes,
+            calls: CALLS.into(),
+            audit: AUDIT.into(),
+        }
     }
 
     pub fn follow(&self) -> broadcast::Receiver<FeedEvent> {
         self.feed.subscribe()
+    }
+
+    /// The last minutes of calls.
+    pub fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     fn publish(&self, name: &'static str, principal: Option<&Arc<str>>, json: impl FnOnce() -> Arc<str>) {
@@ -81,6 +97,7 @@ impl Journal for StoreJournal {
         let outcome = record.outcome.as_ref().map_or_else(|error| error.kind.as_str(), |_| "ok");
         let provider = record.provider.as_ref().map_or("none", |provider| provider.kind);
         self.metrics.call_ended(record.surface, provider, outcome, record.duration.as_secs_f64());
+        self.recent.ended(clock::now_ms(), record.outcome.is_ok(), record.duration);
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
         }

@@ -18,6 +18,9 @@ const BUCKET: &str = "tokens";
 /// Makes our tokens recognisable to secret scanners, and to people.
 const PREFIX: &str = "sb_";
 
+/// How the ids of the console's sessions begin.
+const CONSOLE: &str = "console_";
+
 /// All tokens of this gateway. The store has them; look-ups go to the copy in memory.
 pub struct Tokens {
     records: Arc<dyn Records>,
@@ -209,15 +212,46 @@ impl Tokens {
 
     /// Makes a token. This is the only time that it is seen.
     pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), StoreError> {
-        let token = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
+        let token = fresh();
         let record = self.adopt(&token, new).await?;
         Ok((record, token))
     }
 
     /// Takes in a token that exists already: the operator's, from its file, after the store was lost.
     pub async fn adopt(&self, token: &str, new: NewToken) -> Result<TokenRecord, StoreError> {
+        self.adopt_as(format!("tok_{}", uuid::Uuid::now_v7().simple()), token, new).await
+    }
+
+    /// Opens a session of the console: an operator's token that ends by itself. Sessions that are over make room, so that
+    /// signing in every day does not fill the list of tokens.
+    pub async fn open_console_session(&self, life_ms: i64) -> Result<(TokenRecord, String), StoreError> {
+        let now = clock::now_ms();
+        let over = |token: &TokenRecord| {
+            is_console_session(&token.id)
+                && (token.revoked_ms.is_some() || token.expires_ms.is_some_and(|at| at <= now))
+        };
+        for token in self.list().into_iter().filter(over) {
+            self.records.delete(BUCKET, &token.id).await?;
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, known| known.record.id != token.id);
+        }
+        let new = NewToken {
+            name: "console".into(),
+            role: Role::Operator,
+            tools: Vec::new(),
+            node_id: None,
+            expires_ms: Some(now.saturating_add(life_ms)),
+            channels: ChannelGrant::default(),
+        };
+        let token = fresh();
+        let id = format!("{CONSOLE}{}", uuid::Uuid::now_v7().simple());
+        let record = self.adopt_as(id, &token, new).await?;
+        Ok((record, token))
+    }
+
+    async fn adopt_as(&self, id: String, token: &str, new: NewToken) -> Result<TokenRecord, StoreError> {
         let record = TokenRecord {
-            id: format!("tok_{}", uuid::Uuid::now_v7().simple()),
+            id,
             name: new.name,
             role: new.role.as_str().into(),
             hash: blake3::Hash::from(hash(token)).to_hex().to_string(),
@@ -310,6 +344,15 @@ impl Known {
         };
         Some((hash, Self { record, hash, identity, written: true }))
     }
+}
+
+fn fresh() -> String {
+    format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()))
+}
+
+/// Whether a token is a session of the console, by its id.
+pub fn is_console_session(id: &str) -> bool {
+    id.starts_with(CONSOLE)
 }
 
 fn hash(token: &str) -> Hash {

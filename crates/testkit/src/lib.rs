@@ -2,15 +2,17 @@
 //!
 //! [`Setup`] makes a gateway, in this process or as a program of its own, in a directory that is gone afterwards.
 //! [`FakeNode`] says exactly the frames that a test wants it to; [`SdkNode`] is a real one. [`Agent`] speaks REST and
-//! [`CallSocket`] the socket for calls. Everything waits for events, and [`soon`] and [`eventually`] bound the wait.
+//! [`CallSocket`] the socket for calls. [`ScriptedModel`] stands in for a model's server. Everything waits for events, and [`soon`] and [`eventually`] bound the wait.
 
 mod agent;
 mod calls;
 mod canary;
 mod cli;
 mod gateway;
+mod model;
 mod node;
 mod participant;
+mod plugin_server;
 mod proxy;
 mod raw;
 mod relay;
@@ -23,8 +25,10 @@ pub use calls::CallSocket;
 pub use canary::{assert_nowhere, find_in_files};
 pub use cli::{Cli, Finished, Started};
 pub use gateway::{Gateway, Setup, is_private};
+pub use model::{ModelReply, ScriptedModel};
 pub use node::{FakeNode, Hello, Refused, Request};
 pub use participant::Participant;
+pub use plugin_server::{PluginAnswer, PluginRequest, PluginServer};
 pub use proxy::Proxy;
 pub use raw::RawHttp;
 pub use relay::RelaySocket;

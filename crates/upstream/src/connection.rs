@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientRequest,
-    ErrorData, GetExtensions as _, InputRequest, InputRequiredResult, ProtocolVersion, RequestId, ServerPeerInfo,
-    ServerResult,
+    ErrorData, GetExtensions as _, InputRequest, InputRequiredResult, ProtocolVersion, RequestId, RequestMetaObject,
+    ServerPeerInfo, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RoleClient, ServiceError,
@@ -22,9 +23,17 @@ use tokio_util::sync::CancellationToken;
 use crate::child::Process;
 use crate::handler::Handler;
 use crate::table::{Asker, Running, Table, Tapped};
+use crate::watched::Watched;
 
 /// How often a server may ask again before it has its answer.
 const MAX_ROUNDS: usize = 16;
+
+/// Where a request says from which level on it wants to hear the server's log.
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Where it says what whoever made it can answer.
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Where a question says what its server calls it, for surfaces that give questions names.
+const NAME: &str = "switchboard/question";
 
 /// How long a process may take to end once it has closed its stdout, before that is said of it instead.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -32,14 +41,16 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What a connection hears without having asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct News {
-    /// Grows whenever a list is not what it was.
-    pub(crate) lists: u64,
+    /// Each grows whenever the server says that this list is not what it was.
+    pub(crate) tools: u64,
+    pub(crate) documents: u64,
 }
 
 pub(crate) struct Connection {
-    peer: Peer<RoleClient>,
+    pub(crate) peer: Peer<RoleClient>,
     pub(crate) info: Arc<ServerPeerInfo>,
     table: Arc<Table>,
+    pub(crate) watched: Arc<Watched>,
     /// Fires when the server cannot answer any more.
     pub(crate) closed: CancellationToken,
     /// Fired by whoever found that it cannot be used any more.
@@ -49,7 +60,7 @@ pub(crate) struct Connection {
 }
 
 /// Which handshake a server is known to want. The newer one is tried first where that is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Era {
     #[default]
@@ -80,12 +91,14 @@ impl Connection {
     ) -> Result<Self, Box<ClientInitializeError>> {
         let (table, closed, stop) = (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
         let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
-        let handler = Handler { table: Arc::clone(&table), news: news.clone() };
+        let watched = Arc::new(Watched::default());
+        let handler = Handler { table: Arc::clone(&table), watched: Arc::clone(&watched), news: news.clone() };
         // Dropped half-way, the handshake takes the transport with it.
         let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
         let peer = service.peer().clone();
         let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
-        let connection = Self { peer, info, table, closed, suspect: CancellationToken::new(), stop, process: None };
+        let suspect = CancellationToken::new();
+        let connection = Self { peer, info, table, watched, closed, suspect, stop, process: None };
         if connection.era() == Era::Discover {
             let (info, closed) = (Arc::clone(&connection.info), connection.closed.clone());
             tokio::spawn(crate::handler::listen(connection.peer.clone(), info, news, closed));
@@ -136,7 +149,7 @@ impl Connection {
         params.arguments = serde_json::from_str(arguments.as_str()).map_err(|error| {
             Failure::Answered(ErrorData::invalid_params(format!("the arguments must be an object: {error}"), None))
         })?;
-        let mut meta = rmcp::model::RequestMetaObject::new();
+        let mut meta = RequestMetaObject::new();
         meta.0.insert("traceparent".to_owned(), Value::String(traceparent.to_owned()));
         params.meta = Some(meta);
         self.rounds(asker, |answers| {
@@ -202,7 +215,9 @@ impl Connection {
             return Err(Failure::Unsent);
         }
         request.extensions_mut().insert(running.marker());
-        let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
+        let mut options = PeerRequestOptions::no_options();
+        options.meta = (self.era() == Era::Discover).then(|| about(&running.asker));
+        let sent = self.peer.send_request_with_option(request, options);
         let handle = tokio::select! {
             sent = sent => sent.map_err(|_| Failure::Unsent)?,
             () = self.closed.cancelled() => return Err(Failure::Unsent),
@@ -256,7 +271,21 @@ pub(crate) enum Failure {
     Unanswered(CallError),
 }
 
-/// Puts a server's questions to whoever made the request.
+/// What a server of the newer protocol is told of whoever makes a request: it then asks only what they can answer, and
+/// logs only for those who want it to.
+fn about(asker: &Asker) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::new();
+    let manner = asker.manner();
+    if let Some(level) = manner.log {
+        meta.0.insert(LOG_LEVEL.to_owned(), Value::String(level.as_str().to_owned()));
+    }
+    if let Some(answers) = manner.answers.and_then(|answers| answers.to_value().ok()) {
+        meta.0.insert(CAPABILITIES.to_owned(), answers);
+    }
+    meta
+}
+
+/// Puts a server's questions to whoever made the request, all at once.
 async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<String, Value>, Option<String>), Failure> {
     let mut responses = Map::new();
     let requests = required.input_requests.unwrap_or_default();
@@ -264,6 +293,7 @@ async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<Str
         // The server only wants to be asked again, a little later.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    let mut asked = Vec::new();
     for (key, request) in requests {
         let what = match &request {
             InputRequest::CreateMessage(_) => "sampling/createMessage",
@@ -277,8 +307,12 @@ async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<Str
             }
         };
         let request = serde_json::to_value(&request).unwrap_or_default();
-        let params = request.get("params").map_or_else(RawJson::empty_object, RawJson::of);
-        let answer = asker.ask(what, params).await.map_err(Failure::Unanswered)?;
+        let mut params = request.get("params").cloned().unwrap_or_else(|| json!({}));
+        params["_meta"][NAME] = json!(key);
+        asked.push(async move { (key, asker.ask(what, RawJson::of(&params)).await) });
+    }
+    for (key, answer) in join_all(asked).await {
+        let answer = answer.map_err(Failure::Unanswered)?;
         responses.insert(key, serde_json::from_str(answer.as_str()).unwrap_or_default());
     }
     Ok((responses, required.request_state))

@@ -1,6 +1,6 @@
 //! What a server wants from its client: answers to questions, and an ear for changes.
 
-#![expect(deprecated, reason = "sampling, roots and logging have no future, but servers that use them")]
+#![expect(deprecated, reason = "sampling and roots have no future, but servers that use them")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    LoggingMessageNotificationParam, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
+    ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient};
 use sa_core::{CallErrorKind, RawJson};
@@ -17,16 +17,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use crate::connection::News;
 use crate::table::{Asker, Table};
+use crate::watched::Watched;
 
 /// How long after a stream of changes ended it is asked for again.
 const AGAIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Handler {
     pub(crate) table: Arc<Table>,
+    pub(crate) watched: Arc<Watched>,
     pub(crate) news: watch::Sender<News>,
 }
 
@@ -36,8 +37,8 @@ impl Handler {
         self.table.asked_by(origin).map_err(|why| ErrorData::invalid_request(why, None))
     }
 
-    fn lists_changed(&self) {
-        self.news.send_modify(|news| news.lists += 1);
+    fn documents_changed(&self) {
+        self.news.send_modify(|news| news.documents += 1);
     }
 }
 
@@ -94,24 +95,24 @@ impl ClientHandler for Handler {
         ask(asker, "roots/list", &serde_json::json!({}), &context).await
     }
 
-    async fn on_logging_message(
+    async fn on_resource_updated(
         &self,
-        params: LoggingMessageNotificationParam,
+        params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        debug!(level = ?params.level, "a server logged a message");
+        self.watched.changed(&params.uri);
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.news.send_modify(|news| news.tools += 1);
     }
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.documents_changed();
     }
 
     async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.lists_changed();
+        self.documents_changed();
     }
 }
 
@@ -134,10 +135,13 @@ pub(crate) async fn listen(
     let follow = async {
         loop {
             if let Ok(mut changes) = peer.listen(filter.clone()).await {
-                // Something may have changed while nobody listened.
-                news.send_modify(|news| news.lists += 1);
-                while let Ok(Some(_)) = changes.next().await {
-                    news.send_modify(|news| news.lists += 1);
+                // Something may have changed while nobody listened: it is looked at, though nobody says that it has.
+                news.send_modify(|_| {});
+                while let Ok(Some(change)) = changes.next().await {
+                    news.send_modify(|news| match change {
+                        ServerNotification::ToolListChangedNotification(_) => news.tools += 1,
+                        _ => news.documents += 1,
+                    });
                 }
             }
             tokio::time::sleep(AGAIN).await;

@@ -15,6 +15,7 @@ mod seats;
 mod server;
 mod spec;
 mod table;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::fmt;

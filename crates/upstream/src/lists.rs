@@ -30,8 +30,6 @@ pub(crate) struct Lists {
     resources: Vec<serde_json::Value>,
     templates: Vec<serde_json::Value>,
     prompts: Vec<serde_json::Value>,
-    /// Whether it can complete arguments, and tell of changed resources.
-    pub(crate) completes: bool,
 }
 
 impl Lists {
@@ -39,27 +37,23 @@ impl Lists {
     pub(crate) async fn load(connection: &Connection, spec: &Spec, patience: Duration) -> Result<Self, String> {
         let offers = &connection.info.capabilities;
         let load = async {
-            let mut lists = Self {
-                fingerprint: spec.fingerprint(),
-                era: connection.era(),
-                completes: offers.completions.is_some(),
-                ..Self::default()
+            let mut lists = Self { fingerprint: spec.fingerprint(), era: connection.era(), ..Self::default() };
+            // One that declares nothing at all is asked for everything: some forget to declare what they have.
+            let silent = offers.tools.is_none() && offers.resources.is_none() && offers.prompts.is_none();
+            if offers.tools.is_some() || silent {
+                lists.tools = tools(connection).await.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?;
+            }
+            let listed = async |method, key, must: bool| match values(connection, method, key).await {
+                Err(why) if must => Err(why),
+                listed => Ok(listed.unwrap_or_default()),
             };
-            if offers.tools.is_some() {
-                lists.tools = all(connection, "tools/list", |result| match result {
-                    ServerResult::ListToolsResult(page) => Some((page.tools, page.next_cursor)),
-                    _ => None,
-                })
-                .await?;
-            }
-            if offers.resources.is_some() {
-                lists.resources = values(connection, "resources/list", "resources").await?;
+            if offers.resources.is_some() || silent {
+                lists.resources = listed("resources/list", "resources", !silent).await?;
                 // A server may have resources and know nothing of templates.
-                lists.templates =
-                    values(connection, "resources/templates/list", "resourceTemplates").await.unwrap_or_default();
+                lists.templates = listed("resources/templates/list", "resourceTemplates", false).await?;
             }
-            if offers.prompts.is_some() {
-                lists.prompts = values(connection, "prompts/list", "prompts").await?;
+            if offers.prompts.is_some() || silent {
+                lists.prompts = listed("prompts/list", "prompts", !silent).await?;
             }
             Ok(lists)
         };
@@ -97,6 +91,21 @@ impl Lists {
         list.iter().map(RawJson::of).collect()
     }
 
+    /// Whether what there is to read is the same in both.
+    pub(crate) fn same_documents(&self, other: &Self) -> bool {
+        self.resources == other.resources && self.templates == other.templates && self.prompts == other.prompts
+    }
+
+    /// Whether a tool wants some of its arguments repeated in headers. rmcp learns from a list which ones, so that each
+    /// connection has to have seen it.
+    pub(crate) fn wants_headers(&self) -> bool {
+        let wants = |tool: &rmcp::model::Tool| {
+            let properties = tool.input_schema.get("properties").and_then(serde_json::Value::as_object);
+            properties.is_some_and(|all| all.values().any(|property| property.get("x-mcp-header").is_some()))
+        };
+        self.tools.iter().any(wants)
+    }
+
     pub(crate) fn has_documents(&self) -> bool {
         !(self.resources.is_empty() && self.templates.is_empty() && self.prompts.is_empty())
     }
@@ -105,16 +114,33 @@ impl Lists {
     pub(crate) fn catalog(&self, name: &str, spec: &Spec) -> Catalog {
         let json = |value: Option<serde_json::Value>| value.as_ref().map(RawJson::of);
         let tools = self.tools.iter().map(|tool| Tool {
+            short: Some(tool.name.as_ref().into()),
             title: tool.title.clone(),
             description: tool.description.as_ref().map(ToString::to_string),
             input: json(serde_json::to_value(&*tool.input_schema).ok()).map(Schema::new),
             output_schema: tool.output_schema.as_ref().and_then(|schema| json(serde_json::to_value(&**schema).ok())),
             annotations: tool.annotations.as_ref().and_then(|annotations| json(serde_json::to_value(annotations).ok())),
+            extras: extras(tool),
             timeout: spec.timeout(),
             ..Tool::named(&own_name(name, &tool.name))
         });
         Catalog { tools: tools.collect(), ..Catalog::default() }
     }
+}
+
+/// What the gateway has no word for, as the server says it.
+fn extras(tool: &rmcp::model::Tool) -> Option<RawJson> {
+    let extras = Extras { icons: tool.icons.as_ref(), meta: tool.meta.as_ref() };
+    let any = extras.icons.is_some() || extras.meta.is_some();
+    any.then(|| serde_json::to_value(extras).ok()).flatten().as_ref().map(RawJson::of)
+}
+
+#[derive(Serialize)]
+struct Extras<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icons: Option<&'a Vec<rmcp::model::Icon>>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a rmcp::model::MetaObject>,
 }
 
 fn own_name(server: &str, tool: &str) -> String {
@@ -124,6 +150,14 @@ fn own_name(server: &str, tool: &str) -> String {
 /// The server's name for a tool, from ours.
 pub(crate) fn server_name<'a>(server: &Arc<str>, own: &'a str) -> &'a str {
     own.strip_prefix(&**server).and_then(|rest| rest.strip_prefix("__")).unwrap_or(own)
+}
+
+pub(crate) async fn tools(connection: &Connection) -> Result<Vec<rmcp::model::Tool>, String> {
+    all(connection, "tools/list", |result| match result {
+        ServerResult::ListToolsResult(page) => Some((page.tools, page.next_cursor)),
+        _ => None,
+    })
+    .await
 }
 
 async fn values(connection: &Connection, method: &str, key: &str) -> Result<Vec<serde_json::Value>, String> {

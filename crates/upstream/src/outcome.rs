@@ -53,7 +53,14 @@ fn error(server: &str, failure: Failure) -> CallError {
             CallError::new(CallErrorKind::Failed, format!("the upstream \"{server}\" did not take the call: {why}"))
                 .hint("switchboard upstream list shows how it is")
         }
-        Failure::Answered(error) => CallError::new(kind(&error), error.message.into_owned()),
+        Failure::Answered(error) => {
+            let native = serde_json::to_value(&error).map(|error| RawJson::of(&serde_json::json!({ "error": error })));
+            let failed = CallError::new(kind(&error), error.message.into_owned());
+            match native {
+                Ok(native) => failed.with_native(native),
+                Err(_) => failed,
+            }
+        }
         Failure::Unanswered(error) => error,
     }
 }
@@ -73,12 +80,21 @@ pub(crate) fn of_document(server: &str, answer: Result<ServerResult, Failure>) -
             let json = serde_json::to_string(&result).map_err(|error| internal(error.to_string()))?;
             RawJson::parse(&json).map_err(|error| internal(format!("the result cannot be passed on: {error}")))
         }
-        Err(Failure::Answered(error)) => Err(DocumentError {
+        Err(failure) => Err(document_error(server, failure)),
+    }
+}
+
+pub(crate) fn document_error(server: &str, failure: Failure) -> DocumentError {
+    match failure {
+        Failure::Answered(error) => DocumentError {
             code: error.code.0,
             message: error.message.into_owned(),
             data: error.data.as_ref().map(RawJson::of),
-        }),
-        Err(failure) => Err(internal(error(server, failure).message)),
+        },
+        failure => {
+            let message = error(server, failure).message;
+            DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None }
+        }
     }
 }
 

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rmcp::model::ServerResult;
-use sa_core::{Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates};
+use sa_core::{
+    Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates, Watch,
+};
 
 use crate::connection::Failure;
 use crate::lists::server_name;
 use crate::outcome;
 use crate::server::Server;
 use crate::table::Asker;
+use crate::watched::watch_document;
 
 #[derive(Clone)]
 pub(crate) struct Upstream(pub(crate) Arc<Server>);
@@ -51,6 +54,16 @@ impl Documents for Upstream {
             outcome::of_document(&server.name, answer)
         })
     }
+
+    fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>> {
+        let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
+        Box::pin(async move {
+            let name = Arc::clone(&server.name);
+            watch_document(server, caller, uri, asking)
+                .await
+                .map_err(|failure| outcome::document_error(&name, failure.unwrap_or_else(Failure::Unanswered)))
+        })
+    }
 }
 
 enum Request<'a> {
@@ -68,7 +81,7 @@ async fn run(
 ) -> Result<Result<ServerResult, Failure>, CallError> {
     let main = server.connection().await?;
     for _ in 0..2 {
-        let connection = match server.seats.of(caller, &main).await {
+        let connection = match server.seats.of(caller, &main, asker.manner().asking).await {
             Ok(connection) => connection,
             Err(why) => {
                 main.suspect.cancel();

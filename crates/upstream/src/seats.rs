@@ -2,8 +2,13 @@
 //!
 //! Where callers are isolated, each token has a connection of its own, so that what one of them says in a session is
 //! nothing that another one sees. The connections are kept for as long as they are used, and bounded in number.
+//!
+//! A server that knows both eras of the protocol may do in one what it cannot do in the other: only in the older one can it
+//! ask while a call runs, and only in the newer one answer with a question. A caller that can be asked in one way only is
+//! therefore given a connection of that era, where the server has both.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +18,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use sa_core::Asking;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -45,7 +51,11 @@ pub(crate) struct Seats {
     name: Arc<str>,
     spec: Spec,
     http: reqwest::Client,
-    taken: Mutex<HashMap<Arc<str>, Seat>>,
+    taken: Mutex<HashMap<(Arc<str>, Era), Seat>>,
+    /// Whether each connection has to see the list of tools; see [`Lists::wants_headers`](crate::lists::Lists).
+    repeats_arguments: AtomicBool,
+    /// The server refused the older era, of which its newer one does not tell.
+    knows_new_only: AtomicBool,
     /// What any of the connections hears.
     pub(crate) news: watch::Sender<News>,
 }
@@ -76,7 +86,19 @@ impl Seats {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap_or_default();
-        Self { name, spec: spec.clone(), http, taken: Mutex::default(), news: watch::Sender::default() }
+        Self {
+            name,
+            spec: spec.clone(),
+            http,
+            taken: Mutex::default(),
+            repeats_arguments: AtomicBool::new(false),
+            knows_new_only: AtomicBool::new(false),
+            news: watch::Sender::default(),
+        }
+    }
+
+    pub(crate) fn repeat_arguments(&self, wanted: bool) {
+        self.repeats_arguments.store(wanted, Ordering::Release);
     }
 
     /// A new connection. Where one handshake fails, the other is tried: a server may refuse the one it does not know in
@@ -165,33 +187,60 @@ impl Seats {
     }
 
     /// The connection of this caller; the server's own, where all share it.
-    pub(crate) async fn of(&self, caller: &str, main: &Arc<Connection>) -> Result<Arc<Connection>, String> {
+    pub(crate) async fn of(
+        &self,
+        caller: &str,
+        main: &Arc<Connection>,
+        asking: Option<Asking>,
+    ) -> Result<Arc<Connection>, String> {
+        if asking == Some(Asking::Meanwhile)
+            && main.era() == Era::Discover
+            && !self.knows_new_only.load(Ordering::Acquire)
+            && (self.spec.isolates() || self.spec.command.is_empty())
+        {
+            let caller = if self.spec.isolates() { caller } else { "" };
+            let seat = self.seat(caller, Era::Initialize)?;
+            let open = || async { self.open_in(Era::Initialize).await.map(Arc::new) };
+            match seat.connection.get_or_try_init(open).await {
+                Ok(connection) => return Ok(Arc::clone(connection)),
+                // It has answered in the newer era, so it is this one that it does not know.
+                Err(NotOpened { spoke: true, .. }) => self.knows_new_only.store(true, Ordering::Release),
+                Err(NotOpened { why, .. }) => return Err(why),
+            }
+        }
         if !self.spec.isolates() {
             return Ok(Arc::clone(main));
         }
-        let seat = self.seat(caller)?;
-        let open = || async { self.open(main.era()).await.map(Arc::new) };
+        let seat = self.seat(caller, main.era())?;
+        let open = || async {
+            let connection = self.open(main.era()).await?;
+            if self.repeats_arguments.load(Ordering::Acquire) {
+                crate::lists::tools(&connection).await?;
+            }
+            Ok(Arc::new(connection))
+        };
         seat.connection.get_or_try_init(open).await.cloned()
     }
 
-    fn seat(&self, caller: &str) -> Result<Seat, String> {
+    fn seat(&self, caller: &str, era: Era) -> Result<Seat, String> {
+        let caller: (Arc<str>, Era) = (caller.into(), era);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seat) = taken.get_mut(caller)
+        if let Some(seat) = taken.get_mut(&caller)
             && !seat.is_closed()
         {
             seat.used = Instant::now();
             return Ok(seat.clone());
         }
-        taken.remove(caller);
+        taken.remove(&caller);
         let most = if self.spec.url.is_empty() { MAX_PROCESSES } else { MAX_CONNECTIONS };
         if taken.len() >= most {
             let idle = taken.iter().filter(|(_, seat)| seat.is_idle()).min_by_key(|(_, seat)| seat.used);
-            let idle = idle.map(|(caller, _)| Arc::clone(caller));
+            let idle = idle.map(|(caller, _)| caller.clone());
             let idle = idle.ok_or_else(|| format!("all of its {most} connections are in use"))?;
             taken.remove(&idle);
         }
         let seat = Seat { connection: Arc::default(), used: Instant::now() };
-        taken.insert(caller.into(), seat.clone());
+        taken.insert(caller, seat.clone());
         Ok(seat)
     }
 
@@ -203,6 +252,8 @@ impl Seats {
     }
 
     pub(crate) fn clear(&self) {
+        // The next one to answer may know more.
+        self.knows_new_only.store(false, Ordering::Release);
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

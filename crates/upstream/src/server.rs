@@ -137,6 +137,11 @@ impl Server {
         Arc::clone(&self.lists.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether it was removed, or the gateway stops.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     pub(crate) fn restart(&self) {
         self.restart.notify_one();
     }
@@ -247,6 +252,7 @@ impl Server {
     /// Follows the server's changes until there is nothing to follow any more.
     async fn attend(&self, connection: &Connection) -> End {
         let mut news = self.seats.news.subscribe();
+        let mut heard = *news.borrow();
         let end = loop {
             tokio::select! {
                 biased;
@@ -258,22 +264,30 @@ impl Server {
                 Ok(()) = news.changed() => {
                     let learn = async {
                         tokio::time::sleep(SETTLE).await;
-                        news.borrow_and_update();
-                        Lists::load(connection, &self.spec, LIST_PATIENCE).await
+                        let said = *news.borrow_and_update();
+                        (said, Lists::load(connection, &self.spec, LIST_PATIENCE).await)
                     };
-                    let learnt = tokio::select! {
+                    let (said, learnt) = tokio::select! {
                         learnt = learn => learnt,
                         () = self.stop.cancelled() => break End::Stopped,
                     };
                     match learnt {
-                        Ok(lists) if lists != *self.lists() => {
-                            lists.keep(&*self.records, &self.name).await;
-                            self.take(lists);
-                            if let Some(registration) = &*self.registration() {
+                        Ok(lists) => {
+                            let changed = lists != *self.lists();
+                            if changed {
+                                lists.keep(&*self.records, &self.name).await;
+                                self.take(lists);
+                            } else if said.documents != heard.documents {
+                                // A server's word is passed on, whatever it has changed that a list does not show.
+                                self.directory.documents_changed();
+                            }
+                            if (changed || said.tools != heard.tools)
+                                && let Some(registration) = &*self.registration()
+                            {
                                 registration.publish(self.lists().catalog(&self.name, &self.spec));
                             }
+                            heard = said;
                         }
-                        Ok(_) => {}
                         Err(why) => warn!(upstream = %self.name, "its changed lists cannot be had: {why}"),
                     }
                 }
@@ -287,7 +301,13 @@ impl Server {
     }
 
     fn take(&self, lists: Lists) {
-        *self.lists.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
+        let lists = Arc::new(lists);
+        let before =
+            std::mem::replace(&mut *self.lists.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&lists));
+        self.seats.repeat_arguments(lists.wants_headers());
+        if !before.same_documents(&lists) {
+            self.directory.documents_changed();
+        }
     }
 
     fn attach(self: &Arc<Self>) {
@@ -304,7 +324,10 @@ impl Server {
         match attached {
             // After it was removed, nobody is left to take this back.
             Ok(registration) if self.stop.is_cancelled() => registration.withdraw(),
-            Ok(registration) => *self.registration() = Some(registration),
+            Ok(registration) => {
+                *self.registration() = Some(registration);
+                self.tell_of_documents();
+            }
             Err(error) => warn!(upstream = %self.name, %error, "cannot offer its tools"),
         }
     }
@@ -314,9 +337,17 @@ impl Server {
         if let Some(registration) = &*self.registration() {
             registration.away();
         }
+        self.tell_of_documents();
         self.enter(state, Some(why));
         self.phase.send_replace(Phase::Away);
         self.seats.clear();
+    }
+
+    /// The server has come or gone, and its documents with it.
+    fn tell_of_documents(&self) {
+        if self.lists().has_documents() {
+            self.directory.documents_changed();
+        }
     }
 
     fn enter(&self, state: State, error: Option<&str>) {

@@ -1,13 +1,18 @@
 //! What runs on one connection, so that what the server says of a request reaches whoever made it.
 
+#![expect(deprecated, reason = "logging has no future, but servers that use it")]
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rmcp::model::{GetExtensions as _, GetMeta as _};
-use rmcp::model::{JsonRpcMessage, ProgressNotificationParam, ProgressToken, RequestId, ServerNotification};
+use rmcp::model::{
+    JsonRpcMessage, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, RequestId,
+    ServerNotification,
+};
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use sa_core::{CallError, CallErrorKind, Question, RawJson, Update, UpdateSink, Updates};
+use sa_core::{Asking, CallError, CallErrorKind, LogLevel, Manner, Question, RawJson, Update, UpdateSink, Updates};
 use tokio_util::sync::CancellationToken;
 
 /// Somebody who waits for an answer and can be asked.
@@ -26,6 +31,15 @@ impl Asker {
             Self::Call(updates) => updates.ask(question).await,
             Self::Reader(sink) => sink.ask(question).await,
             Self::Nobody => Err(CallError::new(CallErrorKind::Failed, "there is nobody to be asked")),
+        }
+    }
+
+    /// How they can be spoken to while they wait.
+    pub(crate) fn manner(&self) -> Manner {
+        match self {
+            Self::Call(updates) => updates.manner(),
+            Self::Reader(_) => Manner { asking: Some(Asking::Meanwhile), ..Manner::default() },
+            Self::Nobody => Manner::default(),
         }
     }
 
@@ -89,6 +103,15 @@ impl Table {
         }
     }
 
+    /// Passes on what a server logs, to whoever it may be about.
+    fn log(&self, message: &LoggingMessageNotificationParam) {
+        let Ok(asker) = self.asked_by(None) else { return };
+        let level = serde_json::to_value(message.level).ok();
+        let level = level.as_ref().and_then(|level| level.as_str()).and_then(LogLevel::parse);
+        let (logger, data) = (message.logger.clone(), RawJson::of(&message.data));
+        asker.tell(Update::Log { level: level.unwrap_or(LogLevel::Info), logger, data });
+    }
+
     /// Whom a server's question is for. A transport with a stream for each request tells; where it does not, there must be
     /// only one who can be meant: a question that reached the wrong client would be worse than none.
     pub(crate) fn asked_by(&self, origin: Option<&InboundStreamOrigin>) -> Result<Asker, &'static str> {
@@ -135,12 +158,17 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
             let message = self.inner.receive().await;
             match &message {
                 None => self.closed.cancel(),
-                Some(JsonRpcMessage::Notification(notification)) => {
-                    if let ServerNotification::ProgressNotification(report) = &notification.notification {
+                Some(JsonRpcMessage::Notification(notification)) => match &notification.notification {
+                    ServerNotification::ProgressNotification(report) => {
                         self.table.progress(&report.params);
                         continue;
                     }
-                }
+                    ServerNotification::LoggingMessageNotification(message) => {
+                        self.table.log(&message.params);
+                        continue;
+                    }
+                    _ => {}
+                },
                 Some(_) => {}
             }
             return message;

@@ -72,6 +72,8 @@ pub(super) struct ScopeIndex {
     /// By the undotted name of a host's tool. Every host has a `Bash`, so that these are nobody's own: one after another
     /// stands in for the first.
     pub(super) bare: HashMap<String, Vec<Claim>>,
+    /// By the short name of a tool whose name carries its provider's.
+    pub(super) short: HashMap<Arc<str>, Vec<Claim>>,
 }
 
 pub(super) struct Listed {
@@ -169,6 +171,13 @@ impl Member {
 impl Index {
     pub(super) fn member(&self, id: &ProviderId) -> Option<&Member> {
         self.members.get(id)
+    }
+
+    pub(super) fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+        let member = self.members.get(id)?;
+        let scope = self.scopes.get(&member.scope)?;
+        let of_own = |name: &&Arc<str>| scope.exposed.get(*name).is_some_and(|listed| &*listed.tool.name == own);
+        member.exposed.iter().find(of_own).cloned()
     }
 
     /// Returns the new registration's generation.
@@ -382,6 +391,10 @@ impl Index {
             let index = self.scopes.entry(scope.clone()).or_default();
             index.exposed.insert(Arc::clone(&name), Listed { member: id.clone(), tool: Arc::clone(&tool) });
             exposed.push(Arc::clone(&name));
+            if let Some(short) = &tool.short {
+                let claim = Claim { member: id.clone(), tool: Some((Arc::clone(&name), Arc::clone(&tool))) };
+                index.short.entry(Arc::clone(short)).or_default().push(claim);
+            }
             let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
             if own.contains('.') {
                 index.claims.entry(own.clone()).or_default().push(claim);
@@ -458,6 +471,14 @@ impl Index {
         let Some(index) = self.scopes.get_mut(&scope) else { return names };
         for name in exposed {
             if let Some(listed) = index.exposed.remove(&name) {
+                if let Some(short) = &listed.tool.short
+                    && let Some(claims) = index.short.get_mut(short)
+                {
+                    claims.retain(|claim| claim.member != *id);
+                    if claims.is_empty() {
+                        index.short.remove(short);
+                    }
+                }
                 names.insert(Arc::clone(&listed.tool.name), (listed.tool, Arc::clone(&name)));
             }
             if let Some(counts) = self.exposed.get_mut(&name) {

@@ -82,7 +82,8 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         .find_map(|scope| by_exposed_name(index, scope, name))
         // Then the narrowest scope in which the name is held decides, though its holder be away: what was meant for
         // a session's own machine must not run on the one that all share.
-        .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)));
+        .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)))
+        .or_else(|| by_short_name(index, scopes(), name));
     found.unwrap_or_else(|| {
         let hostless = !name.contains('.') && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
@@ -104,6 +105,18 @@ fn by_bare_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<
     let (member, claim) = hosts.min_by_key(|(member, _)| member.host_order())?;
     let (exposed, tool) = claim.tool.as_ref()?;
     Some(route(member, Some(exposed), || Arc::clone(tool)))
+}
+
+/// The only tool of this short name. Where there are several, nobody can know which one is meant.
+fn by_short_name<'i>(
+    index: &'i Index,
+    scopes: impl Iterator<Item = &'i ScopeIndex>,
+    name: &str,
+) -> Option<Result<Route, Unresolved>> {
+    let mut claims = scopes.filter_map(|scope| scope.short.get(name)).flatten();
+    let (only, None) = (claims.next()?, claims.next()) else { return None };
+    let (exposed, tool) = only.tool.as_ref()?;
+    Some(route(index.member(&only.member)?, Some(exposed), || Arc::clone(tool)))
 }
 
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.

@@ -1,25 +1,47 @@
-//! Other people's MCP clients list and call the tools of a node: the official Python and TypeScript SDKs, and MCP
-//! Inspector's command line. `cargo xtask test` installs them.
+//! Other people's MCP clients list and call the tools of a node and of an upstream server: the official Python, TypeScript and
+//! Rust SDKs, and MCP Inspector's command line. `cargo xtask test` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use rmcp::model::CallToolRequestParams;
 use sa_testkit::{Gateway, Hello, Setup};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::mcp_conformance::{node_path, peers};
+use crate::mcp_support::{ERAS, connect, names};
+use crate::upstream::{stdio, until};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-peers").join(name)
 }
 
-async fn with_node() -> (Gateway, tokio::task::JoinHandle<()>) {
-    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
+/// A gateway with tools of two sorts, and what its clients are to call of them.
+async fn start() -> (Gateway, tokio::task::JoinHandle<()>, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("[sessions]\nenabled = false\n{}", stdio("server", &[], dir.path(), ""));
+    let gateway = Setup::new().config(&config).start().await;
     let tool = json!({ "name": "notes.search", "description": "Searches notes.", "input_schema": {
         "type": "object", "properties": { "query": { "type": "string" } }, "required": ["query"] } });
     let node = Hello::new("mac").describe(tool).connect(&gateway).await.echo();
-    (gateway, node)
+    until(&gateway, "server", "ready").await;
+    (gateway, node, dir)
+}
+
+/// Each tool gives back its arguments.
+fn calls(word: &str) -> Value {
+    json!({ "notes_search": { "query": word }, "server__echo": { "text": word } })
+}
+
+#[track_caller]
+fn check(said: &Value, word: &str) {
+    let names = said["tools"].as_array().unwrap();
+    for (tool, arguments) in calls(word).as_object().unwrap() {
+        assert!(names.iter().any(|name| name == tool), "{said}");
+        assert_eq!(said["results"][tool], *arguments, "{said}");
+    }
 }
 
 /// Runs a program and reads what it prints as JSON.
@@ -40,27 +62,42 @@ async fn run(gateway: &Gateway, command: &mut Command) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_in_both_eras() {
-    let (gateway, _node) = with_node().await;
+    let (gateway, _node, _dir) = start().await;
     for mode in ["legacy", "auto"] {
         let mut command = Command::new(peers().join("venv/bin/python"));
         command.arg(script("client.py")).args([&format!("{}/mcp", gateway.url), &gateway.operator, mode]);
-        let said = run(&gateway, &mut command).await;
-        assert_eq!(said, json!({ "tools": ["notes_search"], "result": { "query": "python" } }), "{mode}");
+        let said = run(&gateway, command.arg(calls("python").to_string())).await;
+        check(&said, "python");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_typescript_sdk() {
-    let (gateway, _node) = with_node().await;
+    let (gateway, _node, _dir) = start().await;
     let mut command = Command::new(peers().join("node_modules/node/bin/node"));
     command.arg(script("client.mjs")).arg(peers()).args([&format!("{}/mcp", gateway.url), &gateway.operator]);
-    let said = run(&gateway, &mut command).await;
-    assert_eq!(said, json!({ "tools": ["notes_search"], "result": { "query": "typescript" } }));
+    let said = run(&gateway, command.arg(calls("typescript").to_string())).await;
+    check(&said, "typescript");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rust_sdk_in_both_eras() {
+    let (gateway, _node, _dir) = start().await;
+    for era in ERAS {
+        let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
+        let mut results = json!({});
+        for (tool, arguments) in calls("rust").as_object().unwrap() {
+            let mut request = CallToolRequestParams::new(tool.clone());
+            request.arguments = arguments.as_object().cloned();
+            results[tool] = client.call_tool(request).await.unwrap().structured_content.unwrap();
+        }
+        check(&json!({ "tools": names(&client).await, "results": results }), "rust");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inspectors_command_line() {
-    let (gateway, _node) = with_node().await;
+    let (gateway, _node, _dir) = start().await;
     let inspector = || {
         let mut command = Command::new(peers().join("node_modules/node/bin/node"));
         command.arg(peers().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
@@ -69,8 +106,13 @@ async fn the_inspectors_command_line() {
         command
     };
     let list = run(&gateway, inspector().args(["--method", "tools/list"])).await;
-    assert_eq!(list["tools"][0]["name"], "notes_search", "{list}");
-    let call = ["--method", "tools/call", "--tool-name", "notes_search", "--tool-arg", "query=inspector"];
-    let result = run(&gateway, inspector().args(call)).await;
-    assert_eq!(result["structuredContent"], json!({ "query": "inspector" }), "{result}");
+    let listed: Vec<_> = list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    let mut results = json!({});
+    for (tool, arguments) in calls("inspector").as_object().unwrap() {
+        let (name, word) = arguments.as_object().unwrap().iter().next().unwrap();
+        let argument = format!("{name}={}", word.as_str().unwrap());
+        let call = ["--method", "tools/call", "--tool-name", tool, "--tool-arg", &argument];
+        results[tool] = run(&gateway, inspector().args(call)).await["structuredContent"].clone();
+    }
+    check(&json!({ "tools": listed, "results": results }), "inspector");
 }

@@ -9,7 +9,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt as _, RoleClient};
 use sa_core::directory::{Attach, Registration};
-use sa_core::{Call, Catalog, GrantId, Outcome, Output, Provider, ProviderId, RawJson, Scope, Tool, Updates};
+use sa_core::{Call, Catalog, GrantId, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates};
 use sa_testkit::Gateway;
 use serde_json::Value;
 
@@ -76,15 +76,6 @@ pub(crate) fn attach(
 ) -> Registration {
     let attach = Attach { scope, ..provider(id, tools, Box::new(work)) };
     gateway.inner().router.directory().attach(attach).unwrap()
-}
-
-/// A provider that comes and goes.
-pub(crate) fn passing() -> Attach {
-    provider(
-        "passing",
-        vec![Tool::named("pass")],
-        Box::new(|_, _| Box::pin(async { Ok(Output::json(RawJson::null())) })),
-    )
 }
 
 fn provider(id: &str, tools: Vec<Tool>, work: Box<Work>) -> Attach {

@@ -11,7 +11,7 @@ use crate::SWITCHBOARD;
 const AGENT: &str = env!("CARGO_BIN_EXE_e2e-relay-agent");
 
 /// A gateway with two agents: the same program, in a sandbox and without.
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     let dir = Path::new(AGENT).parent().unwrap().display();
     Setup::new().config(&format!(
         r#"

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::upstream::{SERVER, until, upstream};
+use crate::upstream::{SERVER, stdio, until, upstream};
 
 /// A server on a port of its own.
 pub(crate) struct HttpServer {
@@ -110,4 +110,21 @@ async fn only_the_server_s_own_credentials_reach_it() {
     let list = gateway.operator().get("/v1/upstream").await.text;
     assert_nowhere(OWN, &[("the list", &list)]);
     assert_nowhere("masked-canary-5512", &[("the list", &list)]);
+}
+
+#[tokio::test]
+async fn no_secret_of_the_gateway_or_its_callers_reaches_a_program() {
+    const KEY: &str = "gateway-canary-7710";
+    let dir = tempfile::tempdir().unwrap();
+    let config = stdio("tool", &[], dir.path(), "");
+    let setup = Setup::new().config(&config).env("SA_NODE_TOKEN", KEY).env("MY_PASSWORD", KEY);
+    let gateway = setup.spawn(crate::SWITCHBOARD).await;
+    until(&gateway, "tool", "ready").await;
+    let (_, token) = gateway.token(json!({ "name": "caller", "role": "agent" })).await;
+    let seen = gateway.agent(&token).call("tool__headers", json!({})).await;
+    assert!(seen.text.contains("SERVER_DIR"), "it sees an environment: {}", seen.text);
+    for secret in [&*token, &*gateway.operator, KEY] {
+        assert_nowhere(secret, &[("what the program saw", &seen.text)]);
+    }
+    gateway.stop().await;
 }

@@ -20,6 +20,11 @@ pub fn encode_cancel(out: &mut String, id: &str) {
     FrameWriter::begin(out, "cancel").text("id", id).end();
 }
 
+/// Appends a `listen`.
+pub fn encode_listen(out: &mut String) {
+    FrameWriter::begin(out, "listen").end();
+}
+
 /// Appends a `ready`.
 pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
     FrameWriter::begin(out, "ready")
@@ -47,6 +52,21 @@ pub fn encode_chunk(out: &mut String, frame: &Chunk<'_>) {
         .raw("content", frame.content)
         .attachments(&frame.attachments)
         .end();
+}
+
+/// Appends a `log`.
+pub fn encode_log(out: &mut String, frame: &Log<'_>) {
+    FrameWriter::begin(out, "log")
+        .text("id", &frame.id)
+        .text("level", &frame.level)
+        .opt_text("logger", frame.logger.as_deref())
+        .raw("data", frame.data)
+        .end();
+}
+
+/// Appends a `notice`.
+pub fn encode_notice(out: &mut String, frame: &Notice<'_>) {
+    FrameWriter::begin(out, "notice").text("event", &frame.event).raw("data", frame.data).end();
 }
 
 /// Appends a `done`.
@@ -90,6 +110,7 @@ impl AgentFrame<'_> {
         match self {
             Self::Call(frame) => encode_call(out, frame),
             Self::Cancel(id) => encode_cancel(out, id),
+            Self::Listen => encode_listen(out),
             Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown(_) => {}
@@ -104,6 +125,8 @@ impl GatewayFrame<'_> {
             Self::Ready(frame) => encode_ready(out, frame),
             Self::Progress(frame) => encode_progress(out, frame),
             Self::Chunk(frame) => encode_chunk(out, frame),
+            Self::Log(frame) => encode_log(out, frame),
+            Self::Notice(frame) => encode_notice(out, frame),
             Self::Done(frame) => encode_done(out, frame),
             Self::Error(frame) => encode_error(out, frame),
             Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),

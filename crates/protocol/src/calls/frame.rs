@@ -68,6 +68,18 @@ pub struct CallFrame<'a> {
     /// Of `progress`.
     #[serde(borrow, default)]
     pub total: Option<&'a RawValue>,
+    /// Of `log`.
+    #[serde(borrow, default)]
+    pub level: Option<&'a RawValue>,
+    /// Of `log`.
+    #[serde(borrow, default)]
+    pub logger: Option<&'a RawValue>,
+    /// Of `notice`.
+    #[serde(borrow, default)]
+    pub event: Option<&'a RawValue>,
+    /// Of `log` and `notice`.
+    #[serde(borrow, default)]
+    pub data: Option<&'a RawValue>,
     /// Of `chunk`.
     #[serde(borrow, default)]
     pub content: Option<&'a RawValue>,
@@ -89,7 +101,8 @@ impl<'a> CallFrame<'a> {
     }
 }
 
-const KNOWN: [&str; 9] = ["call", "cancel", "ping", "pong", "ready", "progress", "chunk", "done", "error"];
+const KNOWN: [&str; 12] =
+    ["call", "cancel", "listen", "ping", "pong", "ready", "progress", "chunk", "log", "notice", "done", "error"];
 
 impl<'a> AgentFrame<'a> {
     /// Reads what an agent sent.
@@ -119,6 +132,7 @@ fn read_agent(frame: CallFrame<'_>) -> Result<AgentFrame<'_>, FrameError> {
             traceparent: frame.traceparent,
         }),
         "cancel" => AgentFrame::Cancel(required(frame.id, "id")?),
+        "listen" => AgentFrame::Listen,
         "ping" => AgentFrame::Ping(timestamp(frame.timestamp)?),
         "pong" => AgentFrame::Pong(timestamp(frame.timestamp)?),
         _ => AgentFrame::Unknown(frame.kind),
@@ -153,6 +167,16 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
             id: required(frame.id, "id")?,
             content: frame.content.map_or("null", RawValue::get),
             attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
+        }),
+        "log" => GatewayFrame::Log(Log {
+            id: required(frame.id, "id")?,
+            level: required(text_field(frame.level, "level")?, "level")?,
+            logger: text_field(frame.logger, "logger")?,
+            data: frame.data.map_or("null", RawValue::get),
+        }),
+        "notice" => GatewayFrame::Notice(Notice {
+            event: required(text_field(frame.event, "event")?, "event")?,
+            data: frame.data.map_or("null", RawValue::get),
         }),
         "ready" => GatewayFrame::Ready(Ready {
             gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),

@@ -12,8 +12,8 @@ mod frame;
 use std::borrow::Cow;
 
 pub use encode::{
-    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_ping, encode_pong, encode_progress,
-    encode_ready,
+    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_listen, encode_log, encode_notice,
+    encode_ping, encode_pong, encode_progress, encode_ready,
 };
 pub use frame::CallFrame;
 
@@ -27,6 +27,8 @@ pub enum AgentFrame<'a> {
     Call(Call<'a>),
     /// `cancel`, with the id of the call
     Cancel(Cow<'a, str>),
+    /// `listen`: the agent wants [`GatewayFrame::Notice`]s
+    Listen,
     /// `ping`, with the text of its timestamp
     Ping(&'a str),
     /// `pong`, with the text of its timestamp
@@ -45,6 +47,10 @@ pub enum GatewayFrame<'a> {
     Progress(Progress<'a>),
     /// `chunk`
     Chunk(Chunk<'a>),
+    /// `log`
+    Log(Log<'a>),
+    /// `notice`
+    Notice(Notice<'a>),
     /// `done`
     Done(Done<'a>),
     /// `error`
@@ -107,6 +113,28 @@ pub struct Chunk<'a> {
     pub content: &'a str,
     /// Files beside it.
     pub attachments: Vec<Attachment<'a>>,
+}
+
+/// `log`: what a tool would write into a log while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log<'a> {
+    /// The agent's id of the call.
+    pub id: Cow<'a, str>,
+    /// From `debug` to `emergency`.
+    pub level: Cow<'a, str>,
+    /// Who says it.
+    pub logger: Option<Cow<'a, str>>,
+    /// What it says, as JSON text.
+    pub data: &'a str,
+}
+
+/// `notice`: something outside of any call, for an agent that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice<'a> {
+    /// What it is about: `tools_changed`, `documents_changed`, `session` or `caller_tool_request`.
+    pub event: Cow<'a, str>,
+    /// The rest of it, as JSON text.
+    pub data: &'a str,
 }
 
 /// `done`: the call succeeded.

@@ -3,13 +3,16 @@
 mod call;
 mod calls;
 mod channel;
+mod chat;
 mod client;
 mod config;
+mod console;
 mod doctor;
 mod lists;
 mod mcp;
 mod node;
 mod output;
+mod plugin;
 mod relay;
 mod run;
 mod sessions;
@@ -64,10 +67,14 @@ enum Command {
     Serve(run::ServeArgs),
     /// What the running gateway is doing.
     Status,
+    /// A link that signs you in to the web console, once.
+    Console,
     /// The tools that can be called.
     Tools(lists::ToolsArgs),
     /// Call a tool.
     Call(call::CallArgs),
+    /// Talk to a model that uses the gateway's tools.
+    Chat(chat::ChatArgs),
     /// The nodes that are connected, or were a while ago.
     Nodes(skills::NodesArgs),
     /// Offer this machine's shell and files through a gateway.
@@ -88,6 +95,9 @@ enum Command {
     /// Upstream MCP servers, whose tools are offered here.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
+    /// Plugins: HTTP servers with a manifest, whose functions are tools here.
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
     /// Channels: who is there, what they say, what they can do.
     #[command(subcommand)]
     Channel(channel::ChannelCommand),
@@ -157,6 +167,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => config::run(global, &command),
         Command::Doctor => block_on(doctor::run(global)),
         Command::Status => block_on(lists::status(global)),
+        Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
         Command::Nodes(args) => match args.command {
             None => block_on(lists::nodes(global)),
@@ -171,8 +182,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::AgentKeeper { command } => std::process::exit(sa_relay::keeper::keep(&command)),
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
+        Command::Chat(args) => block_on(chat::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),
         Command::Upstream(command) => block_on(upstream::run(global, command)),
+        Command::Plugin(command) => block_on(plugin::run(global, command)),
         Command::Channel(command) => block_on(channel::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),

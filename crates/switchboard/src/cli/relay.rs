@@ -10,8 +10,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
-use sa_core::outcome::{Block, Output};
-use sa_core::{RawJson, Schema, naming};
+use sa_core::{Output, RawJson, Schema, naming};
 use sa_relay::client::{Client, Config, LentTool};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -227,25 +226,7 @@ fn own_tools() -> [Tool; 2] {
 
 fn succeeded(json: &str) -> CallToolResult {
     let content = RawJson::parse(json).unwrap_or_else(|_| RawJson::null());
-    let output = Output::from_provider(content, Vec::new());
-    let mut blocks: Vec<ContentBlock> = output
-        .blocks
-        .iter()
-        .map(|block| match block {
-            Block::Text(text) => ContentBlock::text(text.clone()),
-            Block::Image { data, mime_type } => ContentBlock::image(data.clone(), mime_type.clone()),
-            Block::Other(json) => {
-                serde_json::from_str(json.as_str()).unwrap_or_else(|_| ContentBlock::text(json.as_str()))
-            }
-        })
-        .collect();
-    let value: Value = serde_json::from_str(json).unwrap_or_default();
-    if blocks.is_empty() {
-        blocks.push(ContentBlock::text(value.as_str().map_or_else(|| json.to_owned(), str::to_owned)));
-    }
-    let mut result = CallToolResult::success(blocks);
-    result.structured_content = Some(value).filter(Value::is_object);
-    result
+    sa_mcp::result(&Ok(Output::from_provider(content, Vec::new())))
 }
 
 fn failed(message: &str) -> CallToolResult {

@@ -1,5 +1,6 @@
 //! `serve` and `up`: a gateway in this process.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::config::Config;
 use crate::config::layers::{Layers, environment, unknown_variables};
 use crate::redact::printable;
 use crate::tokens::{ChannelGrant, NewToken};
-use crate::{demo, serve, telemetry};
+use crate::{demo, serve, sign_in, telemetry};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -116,7 +117,10 @@ async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
     // Scripts wait for this line. Everything else that is said goes to stderr.
     line(&format!("listening on {url}"))?;
     if with_demo {
-        super::output::print(&next_steps(config, &url))?;
+        super::output::print(&next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue())))?;
+    } else if std::io::stderr().is_terminal() {
+        // For a person alone: a log that is kept is no place for what signs somebody in.
+        eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
     }
     let served = serving.await.map_err(|error| Failure::other(error.to_string()))?;
     let _ = std::fs::remove_file(&endpoint);
@@ -178,7 +182,7 @@ fn program(config: &Config) -> String {
     if config.settings.data.dir.is_empty() { name } else { format!("{name} --data-dir {}", config.data_dir.display()) }
 }
 
-fn next_steps(config: &Config, url: &str) -> String {
+fn next_steps(config: &Config, url: &str, console: &str) -> String {
     let program = program(config);
     let file = config.operator_token_file();
     let file = file.display();
@@ -186,7 +190,8 @@ fn next_steps(config: &Config, url: &str) -> String {
         r#"
 Switchboard {version} is up, with a demo node connected.
 
-  console    {url}/console/
+  console    {url}{console}
+             (works once, for 10 minutes; for another: {program} console)
   token      {file}
   tools      {program} tools
   call one   {program} call demo_countdown from=3

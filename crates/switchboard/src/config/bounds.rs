@@ -23,8 +23,8 @@ pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
     Some((key, message))
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 36] {
-    let Settings { server, limits, nodes, mcp, sessions, channels, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 41] {
+    let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
@@ -59,6 +59,11 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 36]
         ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
         ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
         ("channels.keep_days", channels.keep_days, 1..=36_500),
+        ("plugins.timeout_ms", plugins.timeout_ms, 1..=MAX_MS),
+        ("plugins.max_response_bytes", plugins.max_response_bytes as u64, 1..=MAX_MESSAGE),
+        ("plugins.calls_per_second", plugins.calls_per_second.into(), 1..=MAX_COUNT),
+        ("plugins.max_running", plugins.max_running as u64, 1..=MAX_COUNT),
+        ("plugins.refresh_ms", plugins.refresh_ms, 1_000..=MAX_MS),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),

@@ -258,6 +258,8 @@ mod tests {
         check_mistake("[limits]\nmax_call_ms = 9223372036854775807\n", 2, &["limits.max_call_ms", "milliseconds"]);
         check_mistake("[upstream.files]\n", 1, &["upstream.files", "command", "url"]);
         check_mistake("\n[upstream.web]\nurl = \"ftp://x\"\n", 2, &["upstream.web", "http"]);
+        check_mistake("[models.gpt]\n", 1, &["models.gpt", "base_url"]);
+        check_mistake("\n[models.gpt]\nbase_url = \"http://a/v1\"\nmax_rounds = 0\n", 2, &["models.gpt", "max_rounds"]);
         check_mistake("[log]\nfilter = \"info,=nonsense=\"\n", 2, &["log.filter"]);
     }
 

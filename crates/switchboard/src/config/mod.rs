@@ -30,6 +30,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub tls: Option<TlsFiles>,
     pub node_tokens: NodeTokens,
+    /// `SWITCHBOARD_KEY`: what seals the settings of plugins, in place of a key file.
+    pub key: Option<sa_plugins::Key>,
     pub settings: Settings,
 }
 
@@ -84,6 +86,9 @@ impl Config {
         for (name, spec) in &settings.upstream {
             spec.check(name).map_err(|error| wrong(&format!("upstream.{name}"), error))?;
         }
+        for (name, spec) in &settings.models {
+            spec.check(name).map_err(|error| wrong(&format!("models.{name}"), error))?;
+        }
         let sessions = &settings.sessions;
         if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
             let message = format!("there is no [sessions.agents.{}]", sessions.default_agent);
@@ -91,6 +96,12 @@ impl Config {
         }
         if let Some((name, _)) = sessions.agents.iter().find(|(_, agent)| agent.command.is_empty()) {
             return Err(wrong("sessions.agents", format!("the command of \"{name}\" must have a program in it")));
+        }
+        for entry in &settings.plugins.allow_private {
+            sa_plugins::check_private(entry).map_err(|error| wrong("plugins.allow_private", error))?;
+        }
+        for name in &settings.plugins.settings_headers {
+            sa_plugins::check_settings_header(name).map_err(|error| wrong("plugins.settings_headers", error))?;
         }
         if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
             return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
@@ -100,7 +111,8 @@ impl Config {
         }
         crate::telemetry::check_filter(&settings.log.filter).map_err(|error| wrong("log.filter", error))?;
         let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
-        Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, settings })
+        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_plugins::Key);
+        Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, key, settings })
     }
 
     /// Makes sure that the files of TLS can be opened. Not a part of [`Config::resolve`]: the commands that are used beside

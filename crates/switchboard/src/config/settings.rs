@@ -16,7 +16,10 @@ pub struct Settings {
     pub mcp: Mcp,
     /// By name; what each may hold is in `docs/upstream.md`.
     pub upstream: BTreeMap<String, sa_upstream::Spec>,
+    /// By name; what each may hold is in `docs/chat.md`.
+    pub models: BTreeMap<String, sa_chat::Spec>,
     pub sessions: Sessions,
+    pub plugins: Plugins,
     pub journal: Journal,
     pub policy: Policy,
     pub log: Log,
@@ -78,6 +81,38 @@ pub struct Channels {
     pub max_channels: usize,
     pub keep_messages: u64,
     pub keep_days: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Plugins {
+    pub allow_inline_manifest: bool,
+    pub accept_changes: bool,
+    pub allow_private: Vec<String>,
+    pub allowed_origins: Vec<String>,
+    pub settings_headers: Vec<String>,
+    pub timeout_ms: u64,
+    pub max_response_bytes: usize,
+    pub calls_per_second: u32,
+    pub max_running: usize,
+    pub refresh_ms: u64,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self {
+            allow_inline_manifest: false,
+            accept_changes: false,
+            allow_private: Vec::new(),
+            allowed_origins: Vec::new(),
+            settings_headers: vec!["X-Sperax-Plugin-Settings".into(), "Sperax-Plugin-Settings".into()],
+            timeout_ms: 30_000,
+            max_response_bytes: 4 * 1024 * 1024,
+            calls_per_second: 100,
+            max_running: 50,
+            refresh_ms: 3_600_000,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -337,6 +372,25 @@ pub const KEYS: &[(&str, &str)] = &[
         "sessions.agents",
         "Agents by name, each a table [sessions.agents.NAME] with command = [\"…\"]; see docs/sessions.md. Only in the file.",
     ),
+    (
+        "plugins.allow_inline_manifest",
+        "Let plugin hosts bring a plugin's manifest, or the address of an index, along with a call. For development.",
+    ),
+    ("plugins.accept_changes", "Use a manifest that has changed at its source at once, without an operator's word."),
+    (
+        "plugins.allow_private",
+        "Plugin servers (host:port) that may be called though their address is not public, such as \"localhost:3400\".",
+    ),
+    (
+        "plugins.allowed_origins",
+        "Web origins whose pages may use the plugin gateway, and nothing else; see server.allowed_origins.",
+    ),
+    ("plugins.settings_headers", "The headers in which a plugin server is sent its user's settings."),
+    ("plugins.timeout_ms", "How long a call of a plugin may take, where the caller sets no limit."),
+    ("plugins.max_response_bytes", "Largest answer of a plugin server that is taken."),
+    ("plugins.calls_per_second", "How often each token may call each plugin."),
+    ("plugins.max_running", "Calls that one plugin may be given at once; more wait for limits.queue_wait_ms."),
+    ("plugins.refresh_ms", "How often manifests are looked at again at their sources."),
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
     ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
@@ -11,10 +11,12 @@ use axum::extract::ws::{WebSocket, WebSocketUpgrade, rejection::WebSocketUpgrade
 use axum::extract::{Request, State};
 use axum::response::Response;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
-use sa_core::{CallError, CallErrorKind, Finished, Overrun, RawJson, Update, UpdateSink};
+use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, Outbox, SocketLimits};
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use super::tools::check_words;
 use super::{App, Problem, WireBlock, wire_attachments};
@@ -41,6 +43,10 @@ struct Session {
     outbox: Outbox,
     /// The calls that run, by the agent's ids.
     running: Mutex<HashMap<Box<str>, Running>>,
+    /// Set once the agent listens to notices.
+    listening: OnceLock<()>,
+    /// Fires when the socket has ended.
+    over: CancellationToken,
 }
 
 struct Running {
@@ -56,7 +62,10 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let version = crate::VERSION.into();
     calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });
     let _ = outbox.send(ready);
-    let session = Arc::new(Session { app, identity, outbox: outbox.clone(), running: Mutex::default() });
+    let (running, over) = (Mutex::default(), CancellationToken::new());
+    let session =
+        Arc::new(Session { app, identity, outbox: outbox.clone(), running, listening: OnceLock::new(), over });
+    let _over = session.over.clone().drop_guard();
     let app = &session.app;
     let watch = std::pin::pin!(async {
         tokio::select! {
@@ -99,6 +108,7 @@ impl Session {
                     self.app.router.cancel(id, CancelReason::Requested, |_| true);
                 }
             }
+            Ok(AgentFrame::Listen) => self.listen(),
             Ok(AgentFrame::Ping(timestamp)) => {
                 let mut pong = String::new();
                 calls::encode_pong(&mut pong, timestamp);
@@ -152,6 +162,47 @@ impl Session {
             session.running().remove(&*id);
             session.finish(&id, &finished);
         });
+    }
+
+    /// Tells the agent what happens outside of its calls, what waits for it first. Asking again changes nothing.
+    fn listen(self: &Arc<Self>) {
+        if self.listening.set(()).is_err() {
+            return;
+        }
+        let (session, mut notices) = (Arc::clone(self), self.app.notices.subscribe());
+        let attending = self.app.notices.attend(&self.identity.principal.id);
+        tokio::spawn(async move {
+            let _attending = attending;
+            for notice in session.app.notices.pending(&session.identity.principal) {
+                session.tell(&notice.body);
+            }
+            loop {
+                let notice = tokio::select! {
+                    notice = notices.recv() => notice,
+                    () = session.over.cancelled() => return,
+                };
+                match notice {
+                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == session.identity.principal.id) => {
+                        session.tell(&notice.body);
+                    }
+                    Ok(_) => {}
+                    // What was missed may have been a request: what still waits is told once more.
+                    Err(RecvError::Lagged(_)) => {
+                        for notice in session.app.notices.pending(&session.identity.principal) {
+                            session.tell(&notice.body);
+                        }
+                    }
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
+    }
+
+    fn tell(&self, notice: &NoticeBody) {
+        let (event, data) = super::events::words(notice);
+        let mut frame = String::new();
+        calls::encode_notice(&mut frame, &calls::Notice { event: event.into(), data: &data });
+        let _ = self.outbox.send(frame);
     }
 
     fn finish(&self, id: &str, finished: &Finished) {
@@ -221,6 +272,15 @@ impl UpdateSink for Sink {
             Update::Chunk { content, attachments } => calls::encode_chunk(
                 &mut frame,
                 &calls::Chunk { id, content: content.as_str(), attachments: wire_attachments(attachments) },
+            ),
+            Update::Log { level, logger, data } => calls::encode_log(
+                &mut frame,
+                &calls::Log {
+                    id,
+                    level: level.as_str().into(),
+                    logger: logger.as_deref().map(Cow::Borrowed),
+                    data: data.as_str(),
+                },
             ),
         }
         self.outbox.send(frame).map_err(|_| Overrun)

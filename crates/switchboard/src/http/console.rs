@@ -1,26 +1,225 @@
-//! `/console/`: a page to look at and call the tools with.
+//! `/console/`: the web console, which is part of this program, and how a person signs in to it.
+//!
+//! The session is a token of its own, which the page keeps in its tab and sends like any other client. It is no cookie: cookies do
+//! not know ports, so that a browser would hand one to every other server on this machine, and it would come along with
+//! requests that other pages cause.
 
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{Html, IntoResponse, Redirect};
+use std::borrow::Cow;
 
-const PAGE: &str = include_str!("console.html");
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::{Extension, Json};
+use rust_embed::RustEmbed;
+use sa_core::{AuditEvent, Journal as _};
+use serde::{Deserialize, Serialize};
 
-/// Nothing but the page itself and requests to this gateway; no frames around it.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+use super::body::Payload;
+use super::front::{bearer, operator_only, unauthorized};
+use super::tools::parse;
+use super::{App, Problem, Segment, tokens};
+use crate::sign_in;
+use crate::tokens::{Identity, Refused};
+
+/// What `npm run build` has made of `console/`, each file plain and compressed. Absent in a build without Node.js.
+#[derive(RustEmbed)]
+#[folder = "../../console/dist"]
+#[allow_missing = true]
+struct Files;
+
+/// The page's own files and requests to this gateway; images also from what tools answer. No frames around it, and no text that
+/// becomes code. Inside it are the pages of plugins, in frames that the page confines: which there are, operators decide when they accept
+/// a plugin.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+                      connect-src 'self'; frame-src http: https:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+const NOT_BUILT: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+    <title>Switchboard</title><h1>Switchboard</h1><p>The gateway runs, and everything else of it works. It was built \
+    without its console, because that needs Node.js and npm.</p><p>To have it, install both \
+    (<code>apt install nodejs npm</code>), then run <code>cargo xtask up</code> in the project's folder.</p>";
+
+/// How long a session lasts: a day's work.
+const SESSION_MS: i64 = 12 * 3_600 * 1_000;
 
 /// Where a person who types the gateway's address wants to go.
 pub(super) async fn redirect() -> Redirect {
     Redirect::temporary("/console/")
 }
 
-/// The page holds no data: it asks for a token, keeps it in the tab alone, and talks to the API with it.
-pub(super) async fn page() -> impl IntoResponse {
-    let headers: [(HeaderName, HeaderValue); 4] = [
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-    ];
-    (headers, Html(PAGE))
+/// The page holds no data: whatever it shows, it asks the API for.
+pub(super) async fn page(headers: HeaderMap) -> Response {
+    let mut response = file("index.html", &headers).unwrap_or_else(|| Html(NOT_BUILT).into_response());
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    protected(response)
+}
+
+/// A file of the page. Its name changes with its content, so that it can be kept for good.
+pub(super) async fn asset(Segment(name): Segment, headers: HeaderMap) -> Result<Response, Problem> {
+    let path = format!("assets/{name}");
+    let mut response = file(&path, &headers)
+        .ok_or_else(|| Problem::new(404, "not_found", "the console has no such file").hint("reload the page"))?;
+    let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response.headers_mut().insert(header::CACHE_CONTROL, forever);
+    Ok(protected(response))
+}
+
+/// No other page may read it, and no browser takes it for something else.
+fn protected(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    response
+}
+
+/// The smallest form of a file that the client can read.
+fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
+    let kind = match path.rsplit('.').next()? {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        _ => return None,
+    };
+    let coding = ["br", "gzip"].into_iter().find(|coding| accepts(headers, coding));
+    let compressed = coding.and_then(|coding| Some((Files::get(&format!("{path}.{coding}"))?, coding)));
+    let (data, coding) = match compressed {
+        Some((found, coding)) => (found.data, Some(coding)),
+        None => (Files::get(path)?.data, None),
+    };
+    let body = match data {
+        Cow::Borrowed(bytes) => Body::from(bytes),
+        Cow::Owned(bytes) => Body::from(bytes),
+    };
+    let mut response = ([(header::CONTENT_TYPE, kind), (header::VARY, "accept-encoding")], body).into_response();
+    if let Some(coding) = coding {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    Some(response)
+}
+
+fn accepts(headers: &HeaderMap, coding: &str) -> bool {
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|part| {
+        let (name, weight) = part.split_once(';').unwrap_or((part, ""));
+        let refused = weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case(coding) && !refused
+    })
+}
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignIn {
+    /// The code of a sign-in link.
+    code: String,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ConsoleSession {
+    /// An operator's token, for the console alone.
+    token: String,
+    /// When it ends, in milliseconds since 1970.
+    expires_ms: i64,
+}
+
+/// Signs in to the console: with the code of a link, which works once, or with an operator's token as `Authorization`. The answer is a token
+/// for twelve hours, so that the page never keeps the operator's own.
+#[utoipa::path(post, path = "/v1/console/sign-in", tag = "console", request_body = Option<SignIn>,
+    responses((status = 201, body = ConsoleSession), (status = 401, body = Problem), (status = 403, body = Problem)))]
+pub(crate) async fn sign_in(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    let who = if body.is_empty() {
+        let token = bearer(&headers).and_then(|token| app.tokens.authenticate(token));
+        let identity = token.map_err(|refused| refuse(&app, unauthorized(refused)))?;
+        operator_only(&identity)?;
+        format!("{} {}", identity.principal.role, identity.principal.name)
+    } else {
+        let SignIn { code } = parse(&body)?;
+        if !app.sign_in.redeem(&code) {
+            let stale = "the sign-in link was used already, is too old, or is of another gateway";
+            let problem = Problem::new(401, "unauthorized", stale).hint("get a new one with: switchboard console");
+            return Err(refuse(&app, problem));
+        }
+        "sign-in link".to_owned()
+    };
+    let (record, token) = app.tokens.open_console_session(SESSION_MS).await?;
+    app.journal.audit(AuditEvent { what: "console.signed_in", who, subject: record.id.clone(), detail: String::new() });
+    let session = ConsoleSession { token, expires_ms: record.expires_ms.unwrap_or_default() };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(session)).into_response())
+}
+
+fn refuse(app: &App, problem: Problem) -> Problem {
+    app.metrics.refused("http", "token");
+    problem
+}
+
+/// Ends the console's session with whose token it is asked.
+#[utoipa::path(post, path = "/v1/console/sign-out", tag = "console",
+    responses((status = 204, description = "Its token is worth nothing any more"), (status = 403, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn sign_out(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<StatusCode, Problem> {
+    operator_only(&identity)?;
+    if !crate::tokens::is_console_session(&identity.principal.id) {
+        let detail = "the token is not one that the console was given, so signing out does not end it";
+        return Err(Problem::new(409, "conflict", detail).hint("revoke it with: switchboard token revoke"));
+    }
+    let record = app.tokens.revoke(&identity.principal.id).ok_or_else(|| unauthorized(Refused::Revoked))?;
+    tokens::cut_off(&app, &identity, &record).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct SignInLink {
+    /// To be put behind the gateway's address.
+    path: String,
+    /// How long it can be used, once.
+    expires_in_s: u64,
+}
+
+/// Makes a link that signs a person in to the console, once.
+#[utoipa::path(post, path = "/v1/console/links", tag = "console",
+    responses((status = 201, body = SignInLink), (status = 403, body = Problem)))]
+pub(crate) async fn link(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Response, Problem> {
+    operator_only(&identity)?;
+    let link = SignInLink { path: sign_in::path(&app.sign_in.issue()), expires_in_s: sign_in::LIFE.as_secs() };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(link)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_accepts(value: &str, coding: &str, expected: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_str(value).unwrap());
+        assert_eq!(accepts(&headers, coding), expected, "{value}");
+    }
+
+    #[test]
+    fn a_coding_is_used_for_who_asks_for_it() {
+        check_accepts("gzip, deflate, br", "br", true);
+        check_accepts("gzip;q=0.5, BR ; q=1", "br", true);
+        check_accepts("gzip", "br", false);
+        check_accepts("br;q=0, gzip", "br", false);
+        check_accepts("brotli", "br", false);
+        check_accepts("", "gzip", false);
+    }
 }

@@ -1,5 +1,6 @@
 //! `/v1/events`: what happens, as it happens.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Extension;
@@ -16,7 +17,7 @@ use crate::tokens::Identity;
 const QUEUE: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `session` (what happens in
+/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `documents_changed`, `session` (what happens in
 /// sessions of yours), `caller_tool_request` (what their agents want of your tools), and for operators `node_event` (what a
 /// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
 #[utoipa::path(get, path = "/v1/events", tag = "calls", responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
@@ -27,14 +28,14 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
     // Whoever listens here hears of requests for their tools, in whichever session.
     let attending = app.notices.attend(&identity.principal.id);
     // Since the notices are followed already, one that comes now is told twice rather than not at all.
-    let open = app.sessions.as_ref().map(|sessions| sessions.open_requests(&identity.principal)).unwrap_or_default();
+    let pending = app.notices.pending(&identity.principal);
     tokio::spawn(async move {
-        for request in open {
-            if events.send(event("caller_tool_request", request.as_str())).await.is_err() {
+        let _attending = attending;
+        for notice in pending {
+            if events.send(told(&notice.body)).await.is_err() {
                 return;
             }
         }
-        let _attending = attending;
         let operator = identity.principal.role == Role::Operator;
         loop {
             let text = tokio::select! {
@@ -54,13 +55,7 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
                     Err(RecvError::Closed) => return,
                 },
                 notice = notices.recv() => match notice {
-                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => match &notice.body {
-                        NoticeBody::ToolsChanged { revision } => event("tools_changed", &format!("{{\"revision\":{revision}}}")),
-                        NoticeBody::Session { kind, data, .. } => match kind {
-                            SessionNews::CallerToolRequest => event("caller_tool_request", data.as_str()),
-                            SessionNews::Event => event("session", data.as_str()),
-                        },
-                    },
+                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => told(&notice.body),
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
                 },
@@ -71,4 +66,21 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
         }
     });
     sse_response(body)
+}
+
+fn told(notice: &NoticeBody) -> String {
+    let (name, data) = words(notice);
+    event(name, &data)
+}
+
+/// A notice's name, and what it says.
+pub(super) fn words(notice: &NoticeBody) -> (&'static str, Cow<'_, str>) {
+    match notice {
+        NoticeBody::ToolsChanged { revision } => ("tools_changed", format!("{{\"revision\":{revision}}}").into()),
+        NoticeBody::DocumentsChanged => ("documents_changed", "{}".into()),
+        NoticeBody::Session { kind: SessionNews::CallerToolRequest, data, .. } => {
+            ("caller_tool_request", data.as_str().into())
+        }
+        NoticeBody::Session { kind: SessionNews::Event, data, .. } => ("session", data.as_str().into()),
+    }
 }

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use sa_core::Role;
+use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
 use super::{App, Problem, tools};
@@ -18,7 +19,11 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 6] = ["/healthz", "/readyz", "/", "/console", "/console/", CHANNELS];
+const OPEN: [&str; 7] = ["/healthz", "/readyz", "/", "/console", "/console/", SIGN_IN, CHANNELS];
+/// The page's files: what everybody can download with the program.
+const ASSETS: &str = "/console/assets/";
+/// Takes a code in place of a token: see [`super::console`].
+const SIGN_IN: &str = "/v1/console/sign-in";
 /// Browsers connect here, which can send a token in the query alone: see [`super::channels`]. So it is at `/`.
 const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
@@ -38,7 +43,10 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             .hint("use the gateway's own address, or add the name to server.allowed_hosts")
             .into_response();
     }
-    let origin = match check_origin(request.headers(), ends, server) {
+    // Pages of plugin hosts may be let in to the plugin gateway, and to nothing else.
+    let hosts: &[String] =
+        if GATEWAY_PATHS.contains(&path) { &app.config.settings.plugins.allowed_origins } else { &[] };
+    let origin = match check_origin(request.headers(), ends, server, hosts) {
         Ok(origin) => origin,
         Err(detail) => {
             return refuse("origin", detail).hint("add the page's origin to server.allowed_origins").into_response();
@@ -57,7 +65,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         return with_cors(Problem::bad_request("the request has more than one Authorization").into_response(), cors);
     }
     let mut identity = None;
-    if path != NODES && !OPEN.contains(&path) {
+    if path != NODES && !OPEN.contains(&path) && !path.starts_with(ASSETS) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => identity = Some(known),
             Err(refused) => {
@@ -176,9 +184,9 @@ fn split_port(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn check_origin(headers: &HeaderMap, ends: Ends, server: &Server) -> Result<Origin, String> {
+fn check_origin(headers: &HeaderMap, ends: Ends, server: &Server, hosts: &[String]) -> Result<Origin, String> {
     let Some(origin) = only(headers, header::ORIGIN)? else { return Ok(Origin::None) };
-    if server.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+    if server.allowed_origins.iter().chain(hosts).any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
         let value = HeaderValue::from_str(origin).map_err(|error| error.to_string())?;
         return Ok(Origin::Listed(value));
     }
@@ -205,7 +213,8 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
         headers.append(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
         let allowed = HeaderValue::from_static(
-            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, traceparent",
+            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, traceparent, \
+             x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, x-lobe-plugin-settings",
         );
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, x-call-id"));
@@ -282,7 +291,7 @@ mod tests {
         for origin in origins {
             headers.append(header::ORIGIN, HeaderValue::from_bytes(origin.as_bytes()).unwrap());
         }
-        let result = check_origin(&headers, ends("127.0.0.1:3210", false), &server);
+        let result = check_origin(&headers, ends("127.0.0.1:3210", false), &server, &[]);
         assert_eq!(result.is_ok(), accepted, "{origins:?}: {result:?}");
     }
 

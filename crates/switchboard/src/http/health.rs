@@ -3,16 +3,18 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use sa_core::clock;
 use sa_core::store::Log as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
 use super::{App, Problem};
 use crate::journal::CALLS;
+use crate::recent::{self, Point};
 use crate::tokens::Identity;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
@@ -79,6 +81,43 @@ pub(crate) async fn status(
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
     }))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Stats {
+    /// The gateway's clock, in milliseconds since 1970.
+    now_ms: i64,
+    /// How many seconds back it looks.
+    window_s: i64,
+    running_calls: usize,
+    /// How many seconds each of the steps has.
+    step_s: i64,
+    /// Steps in which calls ended, oldest first; those without any are left out.
+    steps: Vec<Point>,
+    /// All of them together.
+    all: Point,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StatsQuery {
+    /// Seconds in a step, 60 at most; 1 when absent.
+    step: Option<i64>,
+}
+
+/// The calls of the last five minutes, step by step.
+#[utoipa::path(get, path = "/v1/stats", tag = "health", params(StatsQuery), responses((status = 200, body = Stats), (status = 403, body = Problem)))]
+pub(crate) async fn stats(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    query: Result<Query<StatsQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Stats>, Problem> {
+    operator_only(&identity)?;
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let (now_ms, step_s) = (clock::now_ms(), query.step.unwrap_or(1).clamp(1, 60));
+    let (steps, all) = app.journal.recent().points(now_ms, step_s);
+    let running_calls = app.router.running_count();
+    Ok(Json(Stats { now_ms, window_s: recent::SECONDS, running_calls, step_s, steps, all }))
 }
 
 /// Numbers in the Prometheus text format.

@@ -5,15 +5,19 @@ mod body;
 mod calls;
 mod calls_ws;
 mod channels;
+mod chat;
 mod console;
 mod eligibility;
 mod events;
 mod front;
+mod functions;
 mod health;
 mod invoke;
 mod mcp;
 mod nodes;
 mod openapi;
+mod plugin_gateway;
+mod plugins;
 mod problem;
 mod sessions;
 mod skills;
@@ -66,7 +70,7 @@ impl FrontDoor {
 }
 
 fn routes(gateway: App) -> Router {
-    Router::new()
+    plugin_gateway::routes()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}/call", post(tools::call))
         .route("/v1/tools/invoke", post(invoke::invoke))
@@ -80,16 +84,34 @@ fn routes(gateway: App) -> Router {
         .route("/v1/upstream", get(upstream::list).post(upstream::add))
         .route("/v1/upstream/{name}", delete(upstream::remove))
         .route("/v1/upstream/{name}/restart", post(upstream::restart))
+        .route("/v1/plugins", get(plugins::list).post(plugins::add))
+        .route("/v1/plugins/check", post(plugins::check))
+        .route("/v1/plugins/{id}", get(plugins::show).delete(plugins::remove))
+        .route("/v1/plugins/{id}/enable", post(plugins::enable))
+        .route("/v1/plugins/{id}/disable", post(plugins::disable))
+        .route("/v1/plugins/{id}/refresh", post(plugins::refresh))
+        .route("/v1/plugins/{id}/accept", post(plugins::accept))
+        .route("/v1/plugins/{id}/refuse", post(plugins::refuse))
+        .route(
+            "/v1/plugins/{id}/settings",
+            get(plugins::settings).put(plugins::store_settings).delete(plugins::delete_settings),
+        )
         .route("/v1/sessions", get(sessions::list).post(sessions::message))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::end))
         .route("/v1/sessions/{id}/events", get(sessions::events))
         .route("/v1/sessions/{id}/responses", post(sessions::respond))
         .route("/v1/skills", get(skills::list))
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/v1/models", get(chat::models))
+        .route("/v1/models/{name}", get(chat::model))
+        .route("/v1/functions", get(functions::list))
+        .route("/v1/functions/execute", post(functions::execute))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/v1/audit", get(audit::list))
         .route("/v1/events", get(events::follow))
         .route("/v1/status", get(health::status))
+        .route("/v1/stats", get(health::stats))
         .route("/v1/channels", get(channels::list))
         .route("/v1/channels/ws", any(channels::upgrade))
         .route("/v1/channels/{name}", get(channels::show).delete(channels::delete))
@@ -99,6 +121,10 @@ fn routes(gateway: App) -> Router {
         .route("/", get(channels::root))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))
+        .route("/console/assets/{name}", get(console::asset))
+        .route("/v1/console/sign-in", post(console::sign_in))
+        .route("/v1/console/sign-out", post(console::sign_out))
+        .route("/v1/console/links", post(console::link))
         .route("/mcp", mcp::route(&gateway))
         .route("/openapi.json", get(openapi::serve))
         .route("/metrics", get(health::metrics))

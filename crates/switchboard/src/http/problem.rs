@@ -58,6 +58,10 @@ impl Problem {
         Self { retryable: true, ..self }
     }
 
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -102,5 +102,12 @@ fn update_event(update: &Update) -> String {
             let chunk = Chunk { content: raw(content), attachments: wire_attachments(attachments) };
             event("chunk", &crate::json::to_json(&chunk))
         }
+        Update::Log { level, logger, data } => {
+            let mut body = json!({ "level": level.as_str(), "data": data.to_value().unwrap_or_default() });
+            if let Some(logger) = logger {
+                body["logger"] = json!(logger);
+            }
+            event("log", &body.to_string())
+        }
     }
 }

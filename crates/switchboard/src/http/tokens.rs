@@ -140,19 +140,25 @@ pub(crate) async fn revoke(
         Problem::new(404, "not_found", detail)
             .hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
+    cut_off(&app, &identity, &record).await?;
+    Ok(Json(TokenDoc::of(record, None)))
+}
+
+/// Ends what a token that has just been revoked was used for, and makes its end last.
+pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> Result<(), Problem> {
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
-    audit(&app, &identity, "token.revoked", &record);
+    audit(app, by, "token.revoked", record);
     if let Some(sessions) = &app.sessions {
         sessions.end_owned(&record.id, "the caller's token was revoked").await;
     }
     // In a task of its own: an operator who hangs up must not keep it from the disk.
-    let written = record.clone();
+    let (app, written) = (App::clone(app), record.clone());
     let writing = tokio::spawn(async move { app.tokens.persist(&written).await });
     if let Ok(Err(error)) = writing.await {
         let detail = format!("the token is revoked until the gateway restarts, but not for good: {error}");
         return Err(Problem::new(503, "store", detail).retryable().hint("make room on the disk, then revoke it again"));
     }
-    Ok(Json(TokenDoc::of(record, None)))
+    Ok(())
 }
 
 fn audit(app: &App, by: &Identity, what: &'static str, record: &TokenRecord) {

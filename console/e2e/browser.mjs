@@ -1,0 +1,139 @@
+// What every script here does: a browser, a page that must not break its own rules, and words for what is expected.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+/** The gateway under test, as the test in Rust describes it. */
+export const setup = JSON.parse(process.env.CONSOLE_TEST ?? "{}");
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Runs a script in a browser of its own; a broken rule or a failed expectation ends it with the reason. */
+export async function browse(script) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-dev-shm-usage"],
+  });
+  const offences = [];
+  const open = async (options = {}) => {
+    const context = await browser.newContext({
+      viewport: { width: 1280, height: 800 },
+      reducedMotion: "reduce",
+      ...options,
+    });
+    context.setDefaultTimeout(20_000);
+    const page = await context.newPage();
+    await page.addInitScript(() =>
+      addEventListener("securitypolicyviolation", (event) =>
+        console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`),
+      ),
+    );
+    page.on("pageerror", (error) => offences.push(`error: ${error.stack ?? error}`));
+    page.on("console", (message) => {
+      if (/CSP:|Content Security Policy|TrustedHTML|Trusted Type/.test(message.text())) offences.push(message.text());
+      if (process.env.CONSOLE_TALK) console.log(`[page] ${message.text()}`);
+    });
+    if (process.env.CONSOLE_DIST) await fromDisk(page, process.env.CONSOLE_DIST);
+    return page;
+  };
+  try {
+    await script(open);
+    assert.deepEqual(offences, []);
+  } catch (error) {
+    const pages = browser.contexts().flatMap((context) => context.pages());
+    const shown = await Promise.all(
+      pages.map((page) =>
+        page
+          .locator("body")
+          .innerText({ timeout: 1_000 })
+          .catch(() => ""),
+      ),
+    );
+    for (const frame of pages.flatMap((page) => page.frames().slice(1)))
+      shown.push(
+        `${frame.url()}: ${await frame
+          .locator("body")
+          .innerText({ timeout: 1_000 })
+          .catch(() => "")}`,
+      );
+    if (process.env.CONSOLE_SHOT) await pages.at(-1)?.screenshot({ path: process.env.CONSOLE_SHOT });
+    throw new Error(
+      `${error.stack ?? error}\nOffences: ${offences.join("\n")}\nOn the pages:\n${shown.join("\n---\n")}`,
+    );
+  } finally {
+    await browser.close();
+  }
+}
+
+/** For working on the console: its files as they are on the disk, under the rules of the gateway that runs. */
+async function fromDisk(page, dist) {
+  await page.route(
+    (url) => url.pathname.startsWith("/console/"),
+    async (route) => {
+      const path = new URL(route.request().url()).pathname.replace("/console/", "") || "index.html";
+      const type = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" }[
+        path.split(".").pop()
+      ];
+      const policy = path === "index.html" ? (await route.fetch()).headers()["content-security-policy"] : undefined;
+      const headers = { "content-type": type, ...(policy ? { "content-security-policy": policy } : {}) };
+      await route.fulfill({ headers, body: readFileSync(`${dist}/${path}`) });
+    },
+  );
+}
+
+/** Signs in with the operator's token, as somebody who pastes it. */
+export async function signedIn(open, options) {
+  const page = await open(options);
+  await page.goto(`${setup.url}/console/`);
+  await page.getByLabel("Or by an operator’s token").fill(setup.operator);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+  return page;
+}
+
+export async function visit(page, name) {
+  await page.evaluate((target) => {
+    location.hash = target;
+  }, `#/${name}`);
+}
+
+/** Nothing hangs over the edge of the window. */
+export async function fitsTheWindow(page, what) {
+  const over = await page.evaluate(() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll("body *")]
+      .filter((element) => element.getBoundingClientRect().right > width + 1)
+      .map((element) => `${element.tagName}.${element.className}`);
+  });
+  assert.deepEqual(over, [], `${what} is wider than the window`);
+}
+
+/** No serious finding of axe. It is put in by the debugger, which the page's policy does not bind. */
+export async function accessible(page, what) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("Runtime.evaluate", { expression: axeSource });
+  const { result, exceptionDetails } = await session.send("Runtime.evaluate", {
+    expression: `axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => JSON.stringify(violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => ({ id, nodes: nodes.slice(0, 4).map(({ html, failureSummary }) => html + " " + failureSummary) }))))`,
+    awaitPromise: true,
+    returnByValue: true,
+  });
+  await session.detach();
+  assert.equal(exceptionDetails, undefined, `${what}: ${JSON.stringify(exceptionDetails)}`);
+  assert.deepEqual(JSON.parse(result.value), [], what);
+}
+
+/** What a call to the gateway itself answers. */
+export async function ask(path, options = {}) {
+  const response = await fetch(`${setup.url}${path}`, {
+    ...options,
+    headers: { authorization: `Bearer ${setup.operator}`, "content-type": "application/json" },
+    body: options.body === undefined ? undefined : JSON.stringify(options.body),
+  });
+  return response.status === 204 ? undefined : response.json();
+}
+
+export { assert };

@@ -1,0 +1,113 @@
+// The inspector: calls as they happen, what they were given, filters, cancel, replay, and ten thousand rows.
+import { ask, assert, browse, setup, signedIn, visit } from "./browser.mjs";
+
+await browse(async (open) => {
+  const page = await signedIn(open);
+  await visit(page, "calls");
+  const rows = page.locator(".item");
+  await rows.first().waitFor();
+
+  // Ten thousand rows and more: all can be reached, few are drawn, none is blank.
+  const list = page.getByRole("listbox", { name: "Calls" });
+  const size = async () => Number(await rows.first().getAttribute("aria-setsize"));
+  for (let before = 0; (await size()) < setup.calls; ) {
+    const now = await size();
+    assert.ok(now > before || now >= setup.calls, `no more than ${now} calls are loaded`);
+    before = now;
+    await list.evaluate((box) => {
+      box.scrollTop = box.scrollHeight;
+    });
+    await page.waitForFunction(
+      (known) => Number(document.querySelector(".item")?.getAttribute("aria-setsize")) > known,
+      now,
+    );
+  }
+  assert.ok((await size()) >= setup.calls);
+  for (const part of [0.1, 0.5, 0.77, 1]) {
+    const drawn = await list.evaluate(async (box, where) => {
+      box.scrollTop = (box.scrollHeight - box.clientHeight) * where;
+      await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+      const frame = box.getBoundingClientRect();
+      const tops = [...box.querySelectorAll(".item")].map((row) => row.getBoundingClientRect());
+      const middle = frame.top + frame.height / 2;
+      return { count: tops.length, covered: tops.some(({ top, bottom }) => top <= middle && bottom >= middle) };
+    }, part);
+    assert.ok(drawn.count < 80, `${drawn.count} rows are drawn`);
+    assert.ok(drawn.covered, `nothing is drawn at ${part}`);
+  }
+
+  // Somebody who reads further down is left there when calls come in.
+  const reading = async () =>
+    (
+      await rows.evaluateAll(
+        (all) =>
+          all.find(
+            (row) =>
+              row.getBoundingClientRect().top >= row.parentElement.parentElement.getBoundingClientRect().top + 40,
+          )?.id ?? "",
+      )
+    ).length;
+  await list.evaluate((box) => {
+    box.scrollTop = 34 * 400;
+  });
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll(".item")].some((row) => row.getAttribute("aria-posinset") === "405"),
+  );
+  const text = await page.locator('.item[aria-posinset="405"]').innerText();
+  const known = await size();
+  for (let at = 0; at < 5; at++)
+    await ask("/v1/tools/forms_fill/call", { method: "POST", body: { args: { title: `new ${at}` } } });
+  await page.waitForFunction(
+    (count) => Number(document.querySelector(".item")?.getAttribute("aria-setsize")) >= count,
+    known + 5,
+  );
+  assert.ok(await reading());
+  assert.equal(await page.locator('.item[aria-posinset="410"]').innerText(), text);
+
+  // A running call is there at once, and can be cancelled.
+  await list.evaluate((box) => {
+    box.scrollTop = 0;
+  });
+  const running = ask("/v1/tools/demo_countdown/call", { method: "POST", body: { args: { from: 100 } } });
+  const row = rows.filter({ hasText: "running" });
+  await row.first().click();
+  await page.getByRole("article", { name: "Call" }).getByRole("button", { name: "Cancel" }).click();
+  assert.equal((await running).kind, "cancelled");
+  await page.getByRole("article", { name: "Call" }).getByText("cancelled").first().waitFor();
+
+  // Arguments and result, secrets masked, so that such a call is filled in again instead of repeated.
+  await ask("/v1/tools/forms_fill/call", {
+    method: "POST",
+    body: { args: { title: "with a secret", secret: "hunter2" } },
+  });
+  await page.waitForFunction(() =>
+    document.querySelector('.item[aria-posinset="1"]')?.textContent.includes("forms_fill"),
+  );
+  await page.locator('.item[aria-posinset="1"]').click();
+  const detail = page.getByRole("article", { name: "Call" });
+  await detail.getByRole("region", { name: "Arguments" }).getByText('"with a secret"').waitFor();
+  assert.match(await detail.innerText(), /\*\*\*/);
+  assert.doesNotMatch(await page.content(), /hunter2/);
+  assert.equal(await detail.getByRole("button", { name: "Replay" }).count(), 0);
+  await detail.getByRole("link", { name: "Change and call" }).click();
+  await page.getByRole("heading", { name: "forms_fill" }).waitFor();
+  assert.equal(await page.getByLabel("title").inputValue(), "with a secret");
+
+  // Replay.
+  const again = await ask("/v1/tools/forms_fill/call", { method: "POST", body: { args: { title: "again" } } });
+  await visit(page, `calls/${again.call_id}`);
+  await detail.getByRole("region", { name: "Arguments" }).getByText('"again"').waitFor();
+  await detail.getByRole("button", { name: "Replay" }).click();
+  await detail.getByText("Done").waitFor();
+
+  // Filters.
+  await page.getByRole("searchbox").fill("");
+  await page.getByRole("combobox", { name: "Outcome" }).selectOption("error");
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll(".item")].every((found) => !/\bok\b/.test(found.textContent)),
+  );
+  await page.getByRole("searchbox").fill("no such tool anywhere");
+  await page.getByText("No call fits").waitFor();
+  await page.getByRole("button", { name: "Show all calls" }).click();
+  await rows.first().waitFor();
+});

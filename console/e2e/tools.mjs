@@ -1,0 +1,89 @@
+// A form from any schema; a call with progress, parts, images and cancel; the same call for elsewhere.
+import { execFileSync } from "node:child_process";
+import { assert, browse, setup, signedIn, visit } from "./browser.mjs";
+
+await browse(async (open) => {
+  const page = await signedIn(open);
+  const result = async () => JSON.parse(await page.getByRole("region", { name: "Result" }).innerText());
+  const call = async () => {
+    await page.getByRole("button", { name: "Call", exact: true }).click();
+    await page.getByText("Done").waitFor();
+  };
+
+  // Every kind of field.
+  await visit(page, "tools/forms_fill");
+  await page.getByLabel("title").fill("Milk");
+  await page.getByLabel("count").fill("3");
+  await page.getByLabel("urgent").selectOption("true");
+  await page.getByLabel("level").selectOption("high");
+  await page.getByRole("button", { name: "Set where" }).click();
+  await page.getByLabel("street").fill("Main");
+  await page.getByRole("button", { name: "Set labels" }).click();
+  await page.getByRole("button", { name: "Add to labels" }).click();
+  await page.getByLabel("1 required").fill("a");
+  await page.getByLabel("anything").fill('{"deep":[1,null]}');
+  assert.equal(await page.getByLabel("secret").getAttribute("type"), "password");
+  await page.getByLabel("secret").fill("s3cret");
+  await call();
+  const filled = {
+    title: "Milk",
+    count: 3,
+    urgent: true,
+    level: "high",
+    where: { street: "Main" },
+    labels: ["a"],
+    anything: { deep: [1, null] },
+    secret: "s3cret",
+  };
+  assert.deepEqual(await result(), filled);
+
+  // The form and its JSON are two views of one thing.
+  await page.getByRole("button", { name: "JSON" }).click();
+  assert.deepEqual(JSON.parse(await page.getByLabel("Arguments as JSON").inputValue()), filled);
+  await page.getByLabel("Arguments as JSON").fill('{"title":"Eggs","extra":1}');
+  await page.getByRole("button", { name: "Form" }).click();
+  await page.getByText('the form has no field "extra"').waitFor();
+  await page.getByLabel("Arguments as JSON").fill('{"title":"Eggs"}');
+  await page.getByRole("button", { name: "Form" }).click();
+  assert.equal(await page.getByLabel("title").inputValue(), "Eggs");
+
+  // What is copied works as it is, in a shell, for all three.
+  for (const label of ["curl", "CLI", "MCP"]) {
+    await page.getByRole("button", { name: label, exact: true }).click();
+    const text = await page.locator(".command pre").last().innerText();
+    const env = {
+      ...process.env,
+      PATH: `${setup.programs}:${process.env.PATH}`,
+      SWITCHBOARD_URL: setup.url,
+      SWITCHBOARD_TOKEN: setup.operator,
+    };
+    assert.match(execFileSync("bash", ["-c", text], { encoding: "utf8", env }), /Eggs/, label);
+  }
+
+  // A picture is shown.
+  await visit(page, "tools/forms_picture");
+  await page.getByRole("heading", { name: "forms_picture" }).waitFor();
+  await call();
+  const image = page.locator(".images img");
+  await image.waitFor();
+  assert.ok(await image.evaluate((picture) => picture.complete && picture.naturalWidth > 0), "the picture is drawn");
+
+  // Progress and parts as they come, until it is cancelled.
+  await visit(page, "tools/demo_countdown");
+  await page.getByLabel("from").fill("100");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page
+    .getByRole("log")
+    .getByText(/^100\n99\n/)
+    .waitFor();
+  await page.getByText(/^\d+ to go/).waitFor();
+  assert.ok(Number(await page.getByRole("progressbar").getAttribute("aria-valuenow")) > 0);
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByText("Cancelled", { exact: true }).waitFor();
+
+  // An error says what happened and what to do.
+  await visit(page, "tools/forms_break");
+  await page.getByRole("heading", { name: "forms_break" }).waitFor();
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page.getByRole("alert").getByText("it broke").waitFor();
+});

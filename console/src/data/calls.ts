@@ -1,0 +1,126 @@
+import { api } from "../lib/api";
+import { createStore } from "../lib/store";
+import type { Call } from "./types";
+
+/** Calls that the page holds at most; the oldest go. */
+export const MAX_CALLS = 20_000;
+const PAGE = 500;
+
+export interface CallsView {
+  /** Newest first. */
+  calls: readonly Call[];
+  /** Where older ones begin; absent when all there are have been loaded. */
+  cursor?: number;
+  loaded: boolean;
+}
+
+/**
+ * The calls that this page knows: what it has loaded of the history, and what has happened since. Events come in any number, so
+ * they are collected and shown together.
+ */
+export class CallList {
+  readonly store = createStore<CallsView>({ calls: [], loaded: false });
+  #byId = new Map<string, Call>();
+  #cursor: number | undefined;
+  #loaded = false;
+  #dirty = false;
+
+  constructor(private readonly defer: (show: () => void) => void) {}
+
+  started(call: Omit<Call, "state">): void {
+    // The end may have come first, by way of the history.
+    if (!this.#byId.has(call.id)) this.#put({ ...call, state: "running" });
+  }
+
+  ended(call: Omit<Call, "state">): void {
+    this.#put({ ...call, state: "ended" });
+  }
+
+  /** Takes in a page of the history. Running calls that it should have and has not are over, and not known any more. */
+  page(calls: Call[], cursor: number | undefined, first: boolean): void {
+    if (first) {
+      const listed = new Set(calls.map((call) => call.id));
+      for (const [id, call] of this.#byId) if (call.state === "running" && !listed.has(id)) this.#byId.delete(id);
+    }
+    for (const call of calls) {
+      const known = this.#byId.get(call.id);
+      if (!known || known.state === "running") this.#byId.set(call.id, call);
+    }
+    if (!first || !this.#loaded) this.#cursor = cursor;
+    this.#loaded = true;
+    this.#change();
+  }
+
+  clear(): void {
+    this.#byId.clear();
+    this.#cursor = undefined;
+    this.#loaded = false;
+    this.#change();
+  }
+
+  #put(call: Call): void {
+    this.#byId.set(call.id, call);
+    this.#change();
+  }
+
+  #change(): void {
+    if (this.#dirty) return;
+    this.#dirty = true;
+    this.defer(() => {
+      this.#dirty = false;
+      const calls = [...this.#byId.values()].sort((a, b) => b.at_ms - a.at_ms || (a.id < b.id ? 1 : -1));
+      for (const old of calls.splice(MAX_CALLS)) this.#byId.delete(old.id);
+      this.store.set({ calls, loaded: this.#loaded, ...(this.#cursor === undefined ? {} : { cursor: this.#cursor }) });
+    });
+  }
+}
+
+export const callList = new CallList((show) => setTimeout(show, 100));
+
+interface Page {
+  calls: Call[];
+  next_cursor?: number;
+}
+
+export async function loadCalls(): Promise<void> {
+  const page = await api<Page>(`/v1/calls?limit=${PAGE}`);
+  callList.page(page.calls, page.next_cursor, true);
+}
+
+let older: Promise<void> | undefined;
+
+/** The next page of the history, if there is one. */
+export function loadOlder(): Promise<void> {
+  const { cursor, calls } = callList.store.get();
+  if (cursor === undefined || calls.length >= MAX_CALLS) return Promise.resolve();
+  older ??= api<Page>(`/v1/calls?limit=${PAGE}&state=ended&cursor=${cursor}`)
+    .then((page) => callList.page(page.calls, page.next_cursor, false))
+    .finally(() => {
+      older = undefined;
+    });
+  return older;
+}
+
+/** The history has what a running call was given once it has ended; until then it is asked for by its id. */
+export const cancelCall = (id: string) => api(`/v1/calls/${id}`, { method: "DELETE" });
+
+export interface Filter {
+  text: string;
+  outcome: string;
+  surface: string;
+}
+
+export function matches(call: Call, filter: Filter): boolean {
+  if (filter.surface && call.surface !== filter.surface) return false;
+  if (filter.outcome && outcomeOf(call) !== filter.outcome && !(filter.outcome === "error" && call.error)) return false;
+  const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return true;
+  const about =
+    `${call.tool} ${call.principal.name} ${call.principal.role} ${call.provider?.kind ?? ""} ${call.provider?.id ?? ""} ${call.id} ${call.session_key ?? ""}`.toLowerCase();
+  return words.every((word) => about.includes(word));
+}
+
+export function outcomeOf(call: Call): string {
+  if (call.state === "running") return "running";
+  return call.ok ? "ok" : (call.error?.kind ?? "failed");
+}

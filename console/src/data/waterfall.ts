@@ -1,0 +1,42 @@
+import type { Call } from "./types";
+
+export interface Placed {
+  /** Per cent of the width. */
+  left: number;
+  wait: number;
+  width: number;
+}
+
+/** Where each of the calls in sight lies in the time that they cover together. */
+export function waterfall(calls: readonly Call[], now: number): { span: number; place: (call: Call) => Placed } {
+  const end = (call: Call) => (call.state === "running" ? now : call.at_ms + (call.duration_us ?? 0) / 1_000);
+  let from = Number.POSITIVE_INFINITY;
+  let to = 0;
+  for (const call of calls) {
+    from = Math.min(from, call.at_ms);
+    to = Math.max(to, end(call));
+  }
+  const span = Math.max(0, to - from);
+  if (calls.length === 0 || span === 0) return { span: 0, place: () => ({ left: 0, wait: 0, width: 0 }) };
+  const percent = (ms: number) => Math.min(100, Math.max(0, (ms / span) * 100));
+  return {
+    span,
+    place(call) {
+      const left = percent(call.at_ms - from);
+      const wait = percent((call.waited_us ?? 0) / 1_000);
+      const width = percent(end(call) - call.at_ms) - wait;
+      return {
+        left: Math.min(left, 99),
+        wait: Math.min(wait, 100 - left),
+        width: Math.max(0, Math.min(width, 100 - left - wait)),
+      };
+    },
+  };
+}
+
+/** Whether something was masked in what the history keeps, so that it cannot be repeated as it is. */
+export function isMasked(json: unknown): boolean {
+  if (json === "***") return true;
+  if (typeof json !== "object" || json === null) return false;
+  return Object.values(json).some(isMasked);
+}

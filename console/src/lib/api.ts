@@ -1,0 +1,127 @@
+import { enter, leave, type Session, signIn, token } from "./session";
+import { EventReader, type ServerEvent } from "./sse";
+
+/** What the gateway says when something does not work: what happened, and what to do. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly kind: string,
+    message: string,
+    readonly hint?: string,
+    readonly callId?: string,
+  ) {
+    super(message);
+  }
+
+  static of(error: unknown): Problem {
+    if (error instanceof Problem) return error;
+    if (error instanceof DOMException && error.name === "AbortError")
+      return new Problem(499, "cancelled", "It was cancelled.");
+    const reason = error instanceof Error ? error.message : String(error);
+    return new Problem(
+      0,
+      "unreachable",
+      `The gateway did not answer (${reason}).`,
+      "See whether it still runs: switchboard status",
+    );
+  }
+
+  static parse(status: number, text: string): Problem {
+    try {
+      const body = JSON.parse(text) as { detail?: string; kind?: string; hint?: string; call_id?: string };
+      return new Problem(
+        status,
+        body.kind ?? "failed",
+        body.detail ?? `The gateway answered ${status}.`,
+        body.hint,
+        body.call_id,
+      );
+    } catch {
+      return new Problem(status, "failed", `The gateway answered ${status}.`);
+    }
+  }
+}
+
+interface Options {
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  body?: unknown;
+  signal?: AbortSignal;
+  headers?: Record<string, string>;
+}
+
+async function send(path: string, options: Options = {}): Promise<Response> {
+  const headers: Record<string, string> = { ...options.headers };
+  const sent = token();
+  if (sent) headers.authorization ??= `Bearer ${sent}`;
+  const init: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
+  if (options.signal) init.signal = options.signal;
+  if (options.body !== undefined) {
+    headers["content-type"] = "application/json";
+    init.body = JSON.stringify(options.body);
+  }
+  const response = await fetch(path, init);
+  if (response.ok) return response;
+  const problem = Problem.parse(response.status, await response.text());
+  if (response.status === 401 && sent && token() === sent)
+    leave("Your session has ended.", "Get a new link with: switchboard console");
+  throw problem;
+}
+
+export async function api<T>(path: string, options: Options = {}): Promise<T> {
+  try {
+    const response = await send(path, options);
+    const text = await response.text();
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  } catch (error) {
+    throw Problem.of(error);
+  }
+}
+
+/** Reads a stream of events to its end. */
+export async function stream(
+  path: string,
+  options: Options,
+  onEvent: (event: ServerEvent) => void,
+  onOpen?: (response: Response) => void,
+): Promise<void> {
+  try {
+    const response = await send(path, { ...options, headers: { accept: "text/event-stream", ...options.headers } });
+    onOpen?.(response);
+    if (!response.body) return;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const events = new EventReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      for (const event of events.push(value)) onEvent(event);
+    }
+  } catch (error) {
+    throw Problem.of(error);
+  }
+}
+
+export const segment = (text: string) => encodeURIComponent(text);
+
+export async function signInWithCode(code: string): Promise<void> {
+  signIn.set({ state: "entering" });
+  try {
+    enter(await api<Session>("/v1/console/sign-in", { method: "POST", body: { code } }));
+  } catch (error) {
+    const problem = Problem.of(error);
+    leave(problem.message, problem.hint);
+  }
+}
+
+export async function signInWithToken(pasted: string): Promise<void> {
+  const headers = { authorization: `Bearer ${pasted.trim()}` };
+  enter(await api<Session>("/v1/console/sign-in", { method: "POST", headers }));
+}
+
+export async function signOut(): Promise<void> {
+  try {
+    await api("/v1/console/sign-out", { method: "POST" });
+  } catch {
+    // The tab forgets it in any case, and it ends by itself.
+  }
+  leave("You are signed out.");
+}

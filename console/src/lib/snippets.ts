@@ -1,0 +1,42 @@
+import type { Json } from "./schema";
+
+/** A call, as somebody would type it elsewhere. No secret is in it: the token is read from where it is kept. */
+export interface Snippet {
+  label: string;
+  text: string;
+}
+
+export interface Place {
+  /** The gateway's address. */
+  url: string;
+  /** The operator's token, as a word of the shell. */
+  tokenFile: string;
+}
+
+export function snippetsOf(tool: string, args: Json, place: Place): Snippet[] {
+  const bearer = `-H "Authorization: Bearer $(cat ${shellWord(place.tokenFile)})"`;
+  const json = '-H "Content-Type: application/json"';
+  const post = (path: string, body: Json, more = "") =>
+    [
+      `curl -s ${place.url}${path} \\`,
+      `  ${bearer} \\`,
+      `  ${json} \\`,
+      ...(more ? [`  ${more} \\`] : []),
+      `  -d ${quoted(JSON.stringify(body))}`,
+    ].join("\n");
+  const request = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: args } };
+  return [
+    { label: "curl", text: post(`/v1/tools/${encodeURIComponent(tool)}/call`, { args }) },
+    { label: "CLI", text: `switchboard call ${shellWord(tool)} --json ${quoted(JSON.stringify(args))}` },
+    { label: "MCP", text: post("/mcp", request, '-H "Accept: application/json, text/event-stream"') },
+  ];
+}
+
+/** In single quotes, in which a shell reads nothing but the closing quote. */
+export function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+export function shellWord(text: string): string {
+  return /^[A-Za-z0-9_./~@%+=:,-]+$/.test(text) ? text : quoted(text);
+}

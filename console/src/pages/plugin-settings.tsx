@@ -1,0 +1,75 @@
+import { type FormEvent, useEffect, useMemo, useState } from "react";
+import { type Plugin, readSettings, writeSettings } from "../data/plugins";
+import { Problem } from "../lib/api";
+import { type Draft, draftOf, emptyDraft, fieldOf, type Json, type Mistake, typedValue } from "../lib/schema";
+import { visible } from "../lib/text";
+import { ProblemNote } from "../ui/parts";
+import { SchemaForm } from "../ui/schema-form";
+
+/**
+ * What a plugin's user can set. A secret that is stored is never shown: its field holds the mask, which, sent back, stands for
+ * what is stored.
+ */
+export function PluginSettings({ plugin }: { plugin: Plugin }) {
+  const field = useMemo(() => fieldOf(plugin.settings), [plugin.settings]);
+  const [draft, setDraft] = useState<Draft>();
+  const [mistakes, setMistakes] = useState<Mistake[]>([]);
+  const [lacking, setLacking] = useState<string>();
+  const [problem, setProblem] = useState<Problem>();
+  const [word, setWord] = useState("");
+  const id = plugin.identifier;
+  useEffect(() => {
+    readSettings(id).then(
+      ({ settings, problem: why }) => {
+        setDraft({
+          ...(emptyDraft(field) as object),
+          ...(settings ? (draftOf(field, settings as Json) as object) : {}),
+        });
+        setLacking(why);
+      },
+      (error) => setProblem(Problem.of(error)),
+    );
+  }, [id, field]);
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    const typed = typedValue(field, draft);
+    setMistakes(typed.mistakes);
+    setWord("");
+    if (typed.mistakes.length > 0 || typed.value === undefined) return;
+    try {
+      const stored = await writeSettings(id, typed.value);
+      setLacking(stored.problem);
+      setProblem(undefined);
+      setWord("Saved.");
+    } catch (error) {
+      setProblem(Problem.of(error));
+    }
+  };
+  if (draft === undefined) return problem ? <ProblemNote problem={problem} /> : null;
+  return (
+    <details open={lacking !== undefined}>
+      <summary>Settings</summary>
+      <form className="stack" onSubmit={submit} noValidate aria-label="Settings">
+        {lacking && <p className="soft">Calls are refused for now: {visible(lacking)}</p>}
+        <SchemaForm
+          field={field}
+          draft={draft}
+          mistakes={mistakes}
+          onChange={(next) => {
+            setWord("");
+            setDraft(next);
+          }}
+        />
+        {problem && <ProblemNote problem={problem} />}
+        <div className="row">
+          <button type="submit" className="button small primary">
+            Save
+          </button>
+          <span className="soft" role="status">
+            {word}
+          </span>
+        </div>
+      </form>
+    </details>
+  );
+}

@@ -1,0 +1,214 @@
+import { type FormEvent, useState } from "react";
+import { type Plugin, plugins } from "../data/plugins";
+import { useResource } from "../data/resource";
+import { api, Problem, segment } from "../lib/api";
+import { moment, plural } from "../lib/format";
+import { href } from "../lib/route";
+import { visible, visibleLine } from "../lib/text";
+import { Command, Empty, Head, Panel, ProblemNote, Prose, State, Sure } from "../ui/parts";
+import { PluginSettings } from "./plugin-settings";
+
+export function PluginsPage() {
+  const { data, problem } = useResource(plugins);
+  return (
+    <>
+      <Head title="Plugins">{data && <span className="soft">{plural(data.length, "plugin")}</span>}</Head>
+      <div className="stack">
+        {problem && !data && <ProblemNote problem={problem} />}
+        {data === null && <Empty title="This gateway has no plugins" />}
+        {data?.length === 0 && (
+          <Empty title="No plugins yet">
+            <p>
+              A plugin is an HTTP server with a manifest. Each of its functions is a tool here. Add one below, or by
+              typing:
+            </p>
+            <Command text="switchboard plugin add https://example.com/manifest.json" />
+          </Empty>
+        )}
+        <div className="cards">
+          {data?.map((plugin) => (
+            <PluginCard key={plugin.identifier} plugin={plugin} />
+          ))}
+        </div>
+        {data && <Add />}
+      </div>
+    </>
+  );
+}
+
+function PluginCard({ plugin }: { plugin: Plugin }) {
+  const [problem, setProblem] = useState<Problem>();
+  const act =
+    (action: string, method: "POST" | "DELETE" = "POST") =>
+    () => {
+      setProblem(undefined);
+      const path = `/v1/plugins/${segment(plugin.identifier)}${action && `/${action}`}`;
+      api(path, { method }).then(plugins.refresh, (error) => setProblem(Problem.of(error)));
+    };
+  const title = visibleLine(plugin.meta.title ?? plugin.identifier);
+  return (
+    <Panel
+      title={title}
+      more={
+        <State mood={plugin.last_error ? "bad" : plugin.enabled ? "good" : "off"}>
+          {plugin.last_error ? "trouble" : plugin.enabled ? "on" : "off"}
+        </State>
+      }
+    >
+      <div className="stack">
+        {plugin.meta.description && (
+          <p className="break">
+            <Prose text={plugin.meta.description} />
+          </p>
+        )}
+        {plugin.last_error && (
+          <div className="note">
+            <span>{visible(plugin.last_error)}</span>
+          </div>
+        )}
+        {plugin.held_back && <HeldBack plugin={plugin} onAccept={act("accept")} onRefuse={act("refuse")} />}
+        <div className="chips">
+          {plugin.api.map((each) =>
+            each.tool ? (
+              <a key={each.name} className="chip" href={href("tools", each.tool)}>
+                {visibleLine(each.tool)}
+              </a>
+            ) : (
+              <span key={each.name} className="chip">
+                {visibleLine(each.name)}
+              </span>
+            ),
+          )}
+        </div>
+        <dl className="facts">
+          <dt>kind</dt>
+          <dd>
+            {plugin.type}
+            {plugin.ui && ", with a page of its own"}
+          </dd>
+          {plugin.source && (
+            <>
+              <dt>from</dt>
+              <dd>{visibleLine(plugin.source)}</dd>
+            </>
+          )}
+          {plugin.origins && plugin.origins.length > 0 && (
+            <>
+              <dt>calls</dt>
+              <dd>{plugin.origins.map(visibleLine).join(", ")}</dd>
+            </>
+          )}
+          {plugin.fetched_ms !== undefined && (
+            <>
+              <dt>read</dt>
+              <dd>{moment(plugin.fetched_ms)}</dd>
+            </>
+          )}
+        </dl>
+        {plugin.settings && <PluginSettings plugin={plugin} />}
+        {problem && <ProblemNote problem={problem} />}
+        <div className="row">
+          <button type="button" className="button small" onClick={act(plugin.enabled ? "disable" : "enable")}>
+            {plugin.enabled ? "Turn off" : "Turn on"}
+          </button>
+          {plugin.source && (
+            <button type="button" className="button small" onClick={act("refresh")}>
+              Look for changes
+            </button>
+          )}
+          <Sure label="Remove" sure={`Remove ${title}?`} onSure={act("", "DELETE")} />
+        </div>
+      </div>
+    </Panel>
+  );
+}
+
+/** What the plugin's source has now. Nothing of it counts until somebody says so. */
+function HeldBack({ plugin, onAccept, onRefuse }: { plugin: Plugin; onAccept: () => void; onRefuse: () => void }) {
+  const { at_ms, changes } = plugin.held_back ?? { at_ms: 0, changes: [] };
+  return (
+    <section className="held stack tight" aria-label="A change that is held back">
+      <h3>Its manifest has changed</h3>
+      <p className="soft">Seen {moment(at_ms)}. The plugin goes on as it was accepted until you decide.</p>
+      <ul className="lines">
+        {changes.slice(0, 50).map(({ path, was, now }) => (
+          <li key={path}>
+            <span className="stack tight grow">
+              <code className="break">{visibleLine(path || "/")}</code>
+              {was !== undefined && <del className="break">{visible(was)}</del>}
+              {now !== undefined && <ins className="break">{visible(now)}</ins>}
+            </span>
+          </li>
+        ))}
+      </ul>
+      {changes.length > 50 && <p className="soft">and {plural(changes.length - 50, "more change")}</p>}
+      <div className="row">
+        <button type="button" className="button small primary" onClick={onAccept}>
+          Accept
+        </button>
+        <button type="button" className="button small" onClick={onRefuse}>
+          Refuse
+        </button>
+      </div>
+    </section>
+  );
+}
+
+function Add() {
+  const [url, setUrl] = useState("");
+  const [problem, setProblem] = useState<Problem>();
+  const [failed, setFailed] = useState<{ identifier: string; error: string }[]>([]);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      const added = await api<{ failed: { identifier: string; error: string }[] }>("/v1/plugins", {
+        method: "POST",
+        body: { url: url.trim() },
+      });
+      setFailed(added.failed);
+      setUrl("");
+      plugins.refresh();
+    } catch (error) {
+      setProblem(Problem.of(error));
+    }
+    setBusy(false);
+  };
+  return (
+    <Panel title="Add a plugin">
+      <form className="stack narrow-form" onSubmit={submit}>
+        <div className="field">
+          <label htmlFor="manifest">Address of its manifest</label>
+          <input
+            id="manifest"
+            className="input code"
+            type="url"
+            required
+            autoComplete="off"
+            spellCheck={false}
+            value={url}
+            placeholder="https://example.com/manifest.json"
+            aria-describedby="manifest-hint"
+            onChange={(event) => setUrl(event.target.value)}
+          />
+          <span className="hint" id="manifest-hint">
+            Or of an index of plugins, or of an OpenAPI document.
+          </span>
+        </div>
+        {problem && <ProblemNote problem={problem} />}
+        {failed.map(({ identifier, error }) => (
+          <p key={identifier} className="bad">
+            {visibleLine(identifier)}: {visible(error)}
+          </p>
+        ))}
+        <div>
+          <button type="submit" className="button primary" disabled={busy || !url.trim()}>
+            Add
+          </button>
+        </div>
+      </form>
+    </Panel>
+  );
+}

@@ -1,0 +1,12 @@
+import { renderMarkdown } from "@switchboard/plugin-host";
+import { useLayoutEffect, useRef } from "react";
+import { visible } from "../lib/text";
+
+/** A model's words. Without HTML and images, both of which would be somebody else's. */
+export function Markdown({ text }: { text: string }) {
+  const place = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    place.current?.replaceChildren(renderMarkdown(visible(text), document));
+  }, [text]);
+  return <div ref={place} className="words" />;
+}

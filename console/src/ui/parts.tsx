@@ -1,0 +1,173 @@
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import type { Problem } from "../lib/api";
+import { linked, visible, visibleLine } from "../lib/text";
+import { Icon } from "./icons";
+
+/** Text from outside, on one line. */
+export function Line({ text }: { text: string }) {
+  return <>{visibleLine(text)}</>;
+}
+
+/** Text from outside, with its web addresses as links. They open apart, and are not told where from. */
+export function Prose({ text }: { text: string }) {
+  return (
+    <>
+      {linked(visible(text)).map((part, at) =>
+        part.href === undefined ? (
+          part.text
+        ) : (
+          <a key={at} href={part.href} target="_blank" rel="noopener noreferrer nofollow">
+            {part.text}
+          </a>
+        ),
+      )}
+    </>
+  );
+}
+
+export type Mood = "good" | "bad" | "busy" | "off" | "plain";
+
+export function State({ mood, children }: { mood: Mood; children: ReactNode }) {
+  return (
+    <span className="state">
+      <span className={`dot ${mood}`} aria-hidden="true" />
+      {children}
+    </span>
+  );
+}
+
+export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(false), 1_500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  return (
+    <button type="button" className="button quiet icon" title={label} onClick={() => void copy(text).then(setDone)}>
+      <Icon name={done ? "done" : "copy"} />
+      <span className="hide" aria-live="polite">
+        {done ? "Copied" : label}
+      </span>
+    </button>
+  );
+}
+
+async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // A page that did not come by TLS or from this machine has no clipboard; the old way still works there.
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.className = "hide";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+/** Something to type elsewhere. */
+export function Command({ text, label }: { text: string; label?: string }) {
+  return (
+    <div className="command">
+      <pre>{text}</pre>
+      <CopyButton text={text} label={label ?? "Copy the command"} />
+    </div>
+  );
+}
+
+export function ProblemNote({ problem }: { problem: Problem }) {
+  return (
+    <div className="note" role="alert">
+      <span>
+        <strong>{problem.kind.replaceAll("_", " ")}</strong> {visible(problem.message)}
+      </span>
+      {problem.hint && <span className="soft">{visible(problem.hint)}</span>}
+    </div>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="empty">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
+}
+
+export function Panel({ title, more, children }: { title: string; more?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="panel" aria-label={title}>
+      <div className="top">
+        <h2>{title}</h2>
+        {more}
+      </div>
+      <div className="body">{children}</div>
+    </section>
+  );
+}
+
+/** A page's title takes the focus when the page is opened, so that keyboards and screen readers are where the eyes are. */
+export function Head({ title, children }: { title: ReactNode; children?: ReactNode }) {
+  return (
+    <div className="head">
+      <h1>{title}</h1>
+      {children}
+    </div>
+  );
+}
+
+export function Choice<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+}: {
+  label: string;
+  value: T;
+  options: readonly (readonly [T, string])[];
+  onChange: (value: T) => void;
+}) {
+  return (
+    <div className="tabs" role="group" aria-label={label}>
+      {options.map(([option, text]) => (
+        <button key={option} type="button" aria-pressed={option === value} onClick={() => onChange(option)}>
+          {text}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** A button that wants to be pressed twice before it does what cannot be taken back. */
+export function Sure({ label, sure, onSure }: { label: string; sure: string; onSure: () => void }) {
+  const [asked, setAsked] = useState(false);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const press = () => {
+    clearTimeout(timer.current);
+    if (asked) onSure();
+    else timer.current = setTimeout(() => setAsked(false), 4_000);
+    setAsked(!asked);
+  };
+  return (
+    <button type="button" className="button small danger" onClick={press}>
+      {asked ? sure : label}
+    </button>
+  );
+}
+
+/** The time, for what grows older on the page. */
+export function useNow(everyMs: number): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}

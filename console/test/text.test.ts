@@ -1,0 +1,35 @@
+// Text from outside is shown as what it is, and only web addresses become links.
+import { expect, test } from "vitest";
+import { linked, shortened, visible, visibleLine } from "../src/lib/text";
+
+test("characters that steer a reader become visible", () => {
+  expect(visible("plain ü 😀\n\tindented")).toBe("plain ü 😀\n\tindented");
+  expect(visible("\u001b[31mred")).toBe("\\u{1b}[31mred");
+  expect(visible("a\u202eb\u2066c\u200fd")).toBe("a\\u{202e}b\\u{2066}c\\u{200f}d");
+  expect(visible("a\u0000b\u0085c\u007fd")).toBe("a\\u{0}b\\u{85}c\\u{7f}d");
+  expect(visibleLine("a\nb\tc")).toBe("a\\u{a}b\\u{9}c");
+});
+
+test("links", () => {
+  const check = (text: string, ...hrefs: string[]) => {
+    const parts = linked(text);
+    expect(parts.map((part) => part.text).join("")).toBe(text);
+    expect(parts.flatMap((part) => part.href ?? [])).toEqual(hrefs);
+  };
+  check("see https://example.com/a?b=c.", "https://example.com/a?b=c");
+  check("(http://a.example) and https://b.example/", "http://a.example/", "https://b.example/");
+  check("javascript:alert(1) data:text/html,x file:///etc/passwd");
+  check("https://");
+  check("");
+  expect(linked("see [the docs](https://example.com/a) and [x](javascript:alert(1))")).toEqual([
+    { text: "see " },
+    { text: "the docs", href: "https://example.com/a" },
+    { text: " and [x](javascript:alert(1))" },
+  ]);
+});
+
+test("long texts are cut between characters", () => {
+  expect(shortened("abc", 3)).toBe("abc");
+  expect(shortened("abcd", 3)).toBe("ab…");
+  expect(shortened("😀😀😀", 2)).toBe("😀…");
+});

@@ -1,0 +1,21 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  base: "./",
+  // From its source, so that the console builds without the packages being built before.
+  resolve: {
+    alias: { "@switchboard/plugin-host": new URL("../packages/plugin-host/src/index.ts", import.meta.url).pathname },
+  },
+  plugins: [react()],
+  // `npm run dev` beside a gateway that runs with server.allowed_origins = ["http://127.0.0.1:5173"].
+  server: { host: "127.0.0.1", port: 5173, proxy: { "/v1": { target: "http://127.0.0.1:3210", changeOrigin: true } } },
+  build: {
+    target: "es2022",
+    // Nothing inline: the page's policy allows its own files alone.
+    assetsInlineLimit: 0,
+    modulePreload: false,
+    cssCodeSplit: false,
+    reportCompressedSize: false,
+  },
+});

@@ -1,0 +1,141 @@
+//! Calls that a model wants, carried out through the router, several at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use sa_core::{CallId, CallRequest, Overrun, RawJson, Router, TraceContext, Update, UpdateSink, View};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::formats::{Answer, Wanted};
+use crate::result::Shown;
+
+/// How much of a result is told along with the news that it is there.
+const MAX_TOLD: usize = 2_000;
+
+/// Who asks, and what they see.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub view: View,
+    pub session_key: Option<Arc<str>>,
+    pub trace: TraceContext,
+}
+
+/// How calls are carried out.
+#[derive(Debug)]
+pub(crate) struct Runner<'a> {
+    pub(crate) router: &'a Arc<Router>,
+    pub(crate) caller: &'a Caller,
+    pub(crate) surface: &'static str,
+    pub(crate) at_once: usize,
+    pub(crate) max_result_bytes: usize,
+}
+
+/// A call, and the tool that it is for; `None` when there is no such tool.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) wanted: Wanted,
+    pub(crate) tool: Option<Arc<str>>,
+}
+
+/// What a call is known by afterwards.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) answer: Answer,
+    pub(crate) call: Option<CallId>,
+    pub(crate) duration: Duration,
+}
+
+impl Carried {
+    /// What is told of it beside the result itself.
+    pub(crate) fn news(&self) -> Value {
+        let Answer { wanted, shown } = &self.answer;
+        let mut news = json!({
+            "event": "tool_result", "id": wanted.id, "name": wanted.name, "ok": !shown.is_error,
+            "duration_ms": self.duration.as_millis() as u64,
+            "result": shown.text.chars().take(MAX_TOLD).collect::<String>(),
+        });
+        if let Some(call) = self.call {
+            news["call_id"] = json!(call.to_string());
+        }
+        news
+    }
+}
+
+impl Runner<'_> {
+    /// Carries them all out, and gives back what became of them, in their order. Dropping this cancels what still runs.
+    pub(crate) async fn run(&self, orders: Vec<Order>, news: Option<&mpsc::Sender<Value>>) -> Vec<Carried> {
+        let running = stream::iter(orders).map(|order| self.one(order, news)).buffered(self.at_once.max(1));
+        running.collect().await
+    }
+
+    async fn one(&self, order: Order, news: Option<&mpsc::Sender<Value>>) -> Carried {
+        let Order { wanted, tool } = order;
+        let carried = match (&tool, &wanted.arguments) {
+            (None, _) => {
+                let words =
+                    format!("not_found: there is no tool \"{}\" (use one of those that you were given)", wanted.name);
+                Carried { answer: Answer { wanted, shown: Shown::error(&words) }, call: None, duration: Duration::ZERO }
+            }
+            (_, Err(why)) => {
+                let words = format!("invalid_args: {why} (call it again with one JSON object, as its schema says)");
+                Carried { answer: Answer { wanted, shown: Shown::error(&words) }, call: None, duration: Duration::ZERO }
+            }
+            (Some(tool), Ok(arguments)) => {
+                let request = self.request(tool, arguments.clone());
+                let sink = news.map(|news| {
+                    let (id, name) = (wanted.id.clone().unwrap_or_default(), wanted.name.clone());
+                    Arc::new(Progress { id, name, news: news.clone() }) as Arc<dyn UpdateSink>
+                });
+                let call = self.router.start(request, sink);
+                if let Some(news) = news {
+                    let started = json!({ "event": "tool_call", "id": wanted.id, "name": wanted.name,
+                        "arguments": arguments.as_str(), "call_id": call.id().to_string() });
+                    let _ = news.send(started).await;
+                }
+                let finished = call.outcome().await;
+                let shown = Shown::of(&finished.outcome, self.max_result_bytes);
+                Carried { answer: Answer { wanted, shown }, call: Some(finished.id), duration: finished.duration }
+            }
+        };
+        if let Some(news) = news {
+            let _ = news.send(carried.news()).await;
+        }
+        carried
+    }
+
+    fn request(&self, tool: &str, args: RawJson) -> CallRequest {
+        let Caller { view, session_key, trace } = self.caller;
+        CallRequest {
+            tool: tool.to_owned(),
+            args,
+            view: view.clone(),
+            surface: self.surface,
+            session_key: session_key.clone(),
+            timeout: None,
+            idempotency_key: None,
+            // Of one trace, each with a span of its own.
+            trace: TraceContext { span: TraceContext::root().span, ..*trace },
+        }
+    }
+}
+
+struct Progress {
+    id: Value,
+    name: String,
+    news: mpsc::Sender<Value>,
+}
+
+impl UpdateSink for Progress {
+    fn send(&self, update: Update) -> Result<(), Overrun> {
+        // Reports that find no room are left out: only the latest matters. A result's chunks come whole at the end.
+        if let Update::Progress { progress, total, message } = update {
+            let report = json!({ "event": "tool_progress", "id": self.id, "name": self.name,
+                "progress": progress, "total": total, "message": message });
+            let _ = self.news.try_send(report);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! The models of a gateway, and the way to an answer of theirs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sa_core::Router;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::calls::Caller;
+use crate::error::ChatError;
+use crate::memory::Memory;
+use crate::request::Asked;
+use crate::run::Run;
+use crate::server;
+use crate::spec::Spec;
+
+/// All models that are configured.
+#[derive(Debug)]
+pub struct Chat {
+    pub(crate) router: Arc<Router>,
+    pub(crate) models: BTreeMap<String, Spec>,
+    pub(crate) http: reqwest::Client,
+    pub(crate) memory: Memory,
+}
+
+/// What happens on a stream, in this order: [`Event::Started`] or [`Event::Failed`] comes first.
+#[derive(Debug)]
+pub enum Event {
+    /// The model's server has begun to answer. So many tools are left out, because the server takes no more.
+    Started {
+        left_out: usize,
+    },
+    /// The data of one event.
+    Data(String),
+    Failed(ChatError),
+    Done,
+}
+
+impl Chat {
+    pub fn new(router: Arc<Router>, models: BTreeMap<String, Spec>) -> Result<Self, String> {
+        Ok(Self { router, models, http: server::client()?, memory: Memory::default() })
+    }
+
+    /// The list of models, as `GET /v1/models` has it.
+    pub fn list(&self) -> String {
+        let models: Vec<_> = self.models.keys().map(|name| about(name)).collect();
+        json!({ "object": "list", "data": models }).to_string()
+    }
+
+    /// One model, as `GET /v1/models/NAME` has it.
+    pub fn show(&self, name: &str) -> Result<String, ChatError> {
+        self.model(name).map(|(name, _)| about(name).to_string())
+    }
+
+    pub(crate) fn model(&self, name: &str) -> Result<(&str, &Spec), ChatError> {
+        if let Some((name, spec)) = self.models.get_key_value(name) {
+            return Ok((name, spec));
+        }
+        let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
+        let message = if names.is_empty() {
+            "no model is configured; add a [models.NAME] with a base_url to the gateway's configuration".to_owned()
+        } else {
+            format!("there is no model \"{}\"; there are: {}", crate::error::quoted(name, &[]), names.join(", "))
+        };
+        let error = ChatError::new(404, "invalid_request_error", "model_not_found", message);
+        Err(ChatError { param: Some("model".into()), ..error })
+    }
+
+    /// A whole answer, and how many tools were left out for it. Dropping this cancels everything.
+    pub async fn complete(&self, asked: Asked, caller: &Caller) -> Result<(String, usize), ChatError> {
+        Run::prepare(self, asked, caller)?.whole().await
+    }
+
+    /// An answer in pieces. Ends early when the reader is gone; dropping this cancels everything.
+    pub async fn stream(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
+        let run = match Run::prepare(self, asked, caller) {
+            Ok(run) => run,
+            Err(error) => return drop(events.send(Event::Failed(error)).await),
+        };
+        let last = match run.stream(events).await {
+            Ok(()) => Event::Done,
+            Err(error) => Event::Failed(error),
+        };
+        let _ = events.send(last).await;
+    }
+}
+
+fn about(name: &str) -> serde_json::Value {
+    json!({ "id": name, "object": "model", "created": 0, "owned_by": "switchboard" })
+}

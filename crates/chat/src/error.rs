@@ -1,0 +1,85 @@
+//! Failures in the form that OpenAI's clients read.
+
+use serde_json::json;
+
+/// The longest that is repeated of another server's words.
+const MAX_WORDS: usize = 1_000;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatError {
+    pub status: u16,
+    /// The kind of failure, in OpenAI's words.
+    pub kind: String,
+    /// What programs tell failures apart by.
+    pub code: String,
+    pub message: String,
+    pub param: Option<String>,
+    /// When to try again, as the server had it.
+    pub retry_after: Option<String>,
+    /// Whether the client should try again by itself; `None` leaves it to the client, which goes by the status.
+    pub retry: Option<bool>,
+}
+
+impl ChatError {
+    pub fn new(status: u16, kind: &str, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind: kind.into(),
+            code: code.into(),
+            message: message.into(),
+            param: None,
+            retry_after: None,
+            retry: None,
+        }
+    }
+
+    /// The request cannot be used.
+    pub fn invalid(param: &str, message: impl Into<String>) -> Self {
+        let error = Self::new(400, "invalid_request_error", "invalid_request", message);
+        Self { param: (!param.is_empty()).then(|| param.into()), ..error }
+    }
+
+    /// The model's server did not do its part.
+    pub(crate) fn server(status: u16, code: &str, message: impl Into<String>) -> Self {
+        Self::new(status, "upstream_error", code, message)
+    }
+
+    #[must_use]
+    pub(crate) fn retry(self, retry: bool) -> Self {
+        Self { retry: Some(retry), ..self }
+    }
+
+    /// The response's body, and the data of an event in a stream.
+    pub fn body(&self) -> String {
+        let Self { kind, code, message, param, .. } = self;
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } }).to_string()
+    }
+}
+
+/// Another server's words, short and harmless, and without the secret that it was sent.
+pub(crate) fn quoted(words: &str, secrets: &[&str]) -> String {
+    let mut words = words.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        words = words.replace(secret, "***");
+    }
+    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match words.trim().char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &words.trim()[..end]),
+        None => words.trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_others_are_harmless() {
+        assert_eq!(
+            quoted("Incorrect key sk-1 given:\n\x1b[1msk-1 ", &["sk-1", ""]),
+            "Incorrect key *** given:  [1m***"
+        );
+        assert_eq!(quoted(&"ä".repeat(3_000), &[]).chars().count(), MAX_WORDS + 1);
+    }
+}

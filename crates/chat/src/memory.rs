@@ -1,0 +1,255 @@
+//! What a client does not see of a conversation: calls that the gateway ran before, or beside, a call of the client's own.
+//!
+//! A client that is given a call of its own comes back with a conversation in which the gateway's calls are missing. It is
+//! a valid one, but the model would make these calls a second time. So they are kept for a while, and put back in where the
+//! client's call stands. What was forgotten meanwhile (by a restart, by age) is missed by nobody but the model.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::legacy::{BESIDE, Peek};
+use crate::request::raw;
+
+const MAX_KEPT: usize = 4_096;
+const MAX_BYTES: usize = 64 << 20;
+const MAX_EACH: usize = 8 << 20;
+const KEPT_FOR: Duration = Duration::from_secs(3_600);
+
+/// What the gateway did that the client does not know of.
+#[derive(Debug, Default)]
+pub(crate) struct Hidden {
+    /// Whole rounds, before the message with the client's calls.
+    pub(crate) before: Vec<Box<RawValue>>,
+    /// The gateway's calls in that message, and their results.
+    pub(crate) calls: Vec<Value>,
+    pub(crate) results: Vec<Box<RawValue>>,
+    /// Images of these results, which may only come after all results.
+    pub(crate) after: Option<Box<RawValue>>,
+}
+
+impl Hidden {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.calls.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        let raws = self.before.iter().chain(&self.results).chain(&self.after);
+        raws.map(|message| message.get().len()).sum::<usize>() + self.calls.len() * 512
+    }
+}
+
+/// Whose it is, and where in which conversation: the id of a call of the client's, or a digest of what leads up to it.
+type Key = (Arc<str>, String);
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: HashMap<Key, (Instant, Arc<Hidden>)>,
+    order: VecDeque<Key>,
+    bytes: usize,
+}
+
+impl Memory {
+    pub(crate) fn keep(&self, principal: &Arc<str>, places: impl Iterator<Item = String>, hidden: Hidden) {
+        if hidden.is_empty() || hidden.bytes() > MAX_EACH {
+            return;
+        }
+        let hidden = Arc::new(hidden);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for place in places {
+            let key = (Arc::clone(principal), place);
+            kept.bytes += hidden.bytes();
+            if let Some((_, old)) = kept.entries.insert(key.clone(), (Instant::now(), Arc::clone(&hidden))) {
+                kept.bytes -= old.bytes();
+            } else {
+                kept.order.push_back(key);
+            }
+        }
+        kept.forget();
+    }
+
+    fn find(&self, principal: &Arc<str>, place: String) -> Option<Arc<Hidden>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.forget();
+        kept.entries.get(&(Arc::clone(principal), place)).map(|(_, hidden)| Arc::clone(hidden))
+    }
+
+    /// The client's messages with what is known to be missing put back in.
+    pub(crate) fn restore(&self, principal: &Arc<str>, messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.is_empty() {
+            return messages;
+        }
+        let mut out: Vec<Box<RawValue>> = Vec::with_capacity(messages.len());
+        let mut after: Option<Box<RawValue>> = None;
+        for place in 0..messages.len() {
+            let message = &messages[place];
+            let peek = Peek::of(message);
+            if !peek.as_ref().is_some_and(Peek::is_result) {
+                out.extend(after.take());
+            }
+            let hidden = peek.as_ref().filter(|peek| peek.is("assistant")).and_then(|peek| {
+                if let Some(calls) = peek.tool_calls {
+                    let ids = call_ids(calls);
+                    return ids.into_iter().find_map(|id| self.find(principal, id));
+                }
+                self.find(principal, digest(&messages[..place], peek.function_call?.get()))
+            });
+            match hidden {
+                Some(hidden) => {
+                    out.extend(hidden.before.iter().cloned());
+                    out.push(with_calls(message, &hidden.calls));
+                    out.extend(hidden.results.iter().cloned());
+                    after.clone_from(&hidden.after);
+                }
+                None => out.push(message.clone()),
+            }
+        }
+        out.extend(after);
+        out
+    }
+}
+
+impl Kept {
+    fn forget(&mut self) {
+        let now = Instant::now();
+        while let Some(oldest) = self.order.front() {
+            let Some((since, hidden)) = self.entries.get(oldest) else {
+                self.order.pop_front();
+                continue;
+            };
+            let full = self.entries.len() > MAX_KEPT || self.bytes > MAX_BYTES;
+            if !full && now.duration_since(*since) < KEPT_FOR {
+                return;
+            }
+            self.bytes -= hidden.bytes();
+            self.entries.remove(oldest);
+            self.order.pop_front();
+        }
+    }
+}
+
+/// Stands for a place in a conversation of the older form, whose calls have no ids.
+pub(crate) fn digest(before: &[Box<RawValue>], function_call: &str) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let texts = before.iter().map(|message| message.get()).chain([function_call]);
+    for text in texts {
+        // As a tree, because clients write the same JSON in another order or with other spaces.
+        let tree: Value = serde_json::from_str(text).unwrap_or_default();
+        hasher.update(canonical(&tree).as_bytes()).update(b"\n");
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+            fields.sort_by_key(|(name, _)| name.as_str());
+            let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name:?}:{}", canonical(value))).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
+fn call_ids(calls: &RawValue) -> Vec<String> {
+    let calls: Vec<Value> = serde_json::from_str(calls.get()).unwrap_or_default();
+    calls.iter().filter_map(|call| call["id"].as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// The message with these calls before its own.
+fn with_calls(message: &RawValue, calls: &[Value]) -> Box<RawValue> {
+    if calls.is_empty() {
+        return message.to_owned();
+    }
+    let mut fields: Map<String, Value> = serde_json::from_str(message.get()).unwrap_or_default();
+    // One of the older form has its single call beside these from now on.
+    let own = match (fields.remove("tool_calls"), fields.remove("function_call")) {
+        (Some(Value::Array(own)), _) => own,
+        (_, Some(call)) => vec![serde_json::json!({ "id": BESIDE, "type": "function", "function": call })],
+        _ => Vec::new(),
+    };
+    fields.insert("tool_calls".into(), calls.iter().cloned().chain(own).collect());
+    raw(&Value::Object(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn raws(messages: &Value) -> Vec<Box<RawValue>> {
+        messages.as_array().unwrap().iter().map(raw).collect()
+    }
+
+    fn values(messages: &[Box<RawValue>]) -> Value {
+        messages.iter().map(|message| serde_json::from_str::<Value>(message.get()).unwrap()).collect()
+    }
+
+    fn hidden() -> Hidden {
+        Hidden {
+            before: raws(&json!([{ "round": 1 }])),
+            calls: vec![json!({ "id": "ours" })],
+            results: raws(&json!([{ "role": "tool", "tool_call_id": "ours" }])),
+            after: Some(raw(&json!({ "role": "user", "content": "an image" }))),
+        }
+    }
+
+    #[test]
+    fn calls_are_put_back_in_their_place_for_their_principal_alone() {
+        let memory = Memory::default();
+        let (me, other): (Arc<str>, Arc<str>) = ("me".into(), "other".into());
+        memory.keep(&me, ["theirs".to_owned()].into_iter(), hidden());
+        let messages = json!([
+            { "role": "user" },
+            { "role": "assistant", "content": "kept", "tool_calls": [{ "id": "theirs" }] },
+            { "role": "tool", "tool_call_id": "theirs" },
+            { "role": "user", "content": "next" },
+        ]);
+        assert_eq!(
+            values(&memory.restore(&me, raws(&messages))),
+            json!([
+                { "role": "user" },
+                { "round": 1 },
+                { "role": "assistant", "content": "kept", "tool_calls": [{ "id": "ours" }, { "id": "theirs" }] },
+                { "role": "tool", "tool_call_id": "ours" },
+                { "role": "tool", "tool_call_id": "theirs" },
+                { "role": "user", "content": "an image" },
+                { "role": "user", "content": "next" },
+            ])
+        );
+        assert_eq!(values(&memory.restore(&other, raws(&messages))), messages);
+    }
+
+    #[test]
+    fn a_place_without_an_id_is_known_by_what_leads_up_to_it() {
+        let a = digest(
+            &raws(&json!([{ "role": "user", "content": "x", "name": null }])),
+            r#"{"name":"f","arguments":"{}"}"#,
+        );
+        let b = digest(&raws(&json!([{ "content": "x", "role": "user" }])), r#"{ "arguments": "{}", "name": "f" }"#);
+        assert_eq!(a, b);
+        assert_ne!(a, digest(&raws(&json!([{ "content": "y", "role": "user" }])), r#"{"name":"f","arguments":"{}"}"#));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_old_or_too_much_is_forgotten() {
+        let memory = Memory::default();
+        let me: Arc<str> = "me".into();
+        memory.keep(&me, (0..MAX_KEPT + 10).map(|place| place.to_string()), hidden());
+        assert!(memory.find(&me, "0".into()).is_none());
+        assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_some());
+        tokio::time::advance(KEPT_FOR).await;
+        assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_none());
+        assert_eq!(memory.0.lock().unwrap().bytes, 0);
+    }
+}

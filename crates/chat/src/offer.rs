@@ -1,0 +1,15 @@
+//! The gateway's tools as a principal may use them.
+
+use sa_core::{Router, ToolView, View};
+
+/// More tools than any model is offered.
+const MAX_TOOLS: usize = 10_000;
+
+/// The tools that a view may call now and that are wanted, in the order of their names.
+pub(crate) fn tools(router: &Router, view: &View, wanted: impl Fn(&str) -> bool) -> Vec<ToolView> {
+    let policy = router.policy();
+    let usable = |tool: &ToolView| {
+        tool.online && wanted(&tool.name) && policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok()
+    };
+    router.directory().list(view, None, MAX_TOOLS, usable).tools
+}

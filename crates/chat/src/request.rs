@@ -1,0 +1,273 @@
+//! What a client asks for, in either form of function calls. Fields that are nothing to the gateway pass as they came.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+
+use sa_core::Pattern;
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::error::ChatError;
+
+/// More messages than any conversation has.
+const MAX_MESSAGES: usize = 20_000;
+/// More tools than any server takes.
+const MAX_TOOLS: usize = 1_024;
+
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// A request for an answer.
+#[derive(Debug)]
+pub struct Asked {
+    pub(crate) model: String,
+    pub(crate) stream: bool,
+    /// Whether the client wants to know of the tokens at the end of a stream.
+    pub(crate) include_usage: bool,
+    /// Whether the client calls functions in the older form.
+    pub(crate) legacy: bool,
+    pub(crate) messages: Vec<Box<RawValue>>,
+    /// The client's own tools, in the newer form.
+    pub(crate) tools: Vec<Value>,
+    /// Their names.
+    pub(crate) own: HashSet<String>,
+    pub(crate) choice: Option<Value>,
+    pub(crate) parallel: bool,
+    /// How many answers at once.
+    pub(crate) answers: u64,
+    /// Everything else.
+    pub(crate) fields: Fields,
+    pub(crate) extension: Extension,
+}
+
+/// What a client may tell the gateway beside the request itself, in the field `switchboard`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Extension {
+    /// Which of the gateway's tools the model is offered.
+    pub(crate) tools: Option<Choice>,
+    /// Whether the answer tells of the calls that the gateway ran.
+    pub(crate) events: bool,
+    pub(crate) session: Option<String>,
+    pub(crate) channel: Option<String>,
+    pub(crate) max_rounds: Option<u32>,
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Choice {
+    Word(String),
+    Names(Vec<String>),
+}
+
+impl Choice {
+    /// `none`, `all`, or names with commas between them.
+    pub(crate) fn of_header(text: &str) -> Self {
+        match text.trim() {
+            word @ ("none" | "all") => Self::Word(word.to_owned()),
+            names => Self::Names(names.split(',').map(|name| name.trim().to_owned()).collect()),
+        }
+    }
+
+    pub(crate) fn includes(&self, tool: &str) -> bool {
+        match self {
+            Self::Word(word) => word == "all",
+            Self::Names(names) => names.iter().any(|name| Pattern::new(name).matches(tool)),
+        }
+    }
+}
+
+impl Asked {
+    /// Reads a request's body; `tools` is what a header says of the gateway's tools, where the body says nothing.
+    pub fn read(body: &[u8], tools: Option<&str>) -> Result<Self, ChatError> {
+        if body.trim_ascii_start().first() != Some(&b'{') {
+            return Err(ChatError::invalid("", "the body must be a JSON object"));
+        }
+        let mut fields: Fields = serde_json::from_slice(body)
+            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {error}")))?;
+        let model: String = required(&mut fields, "model", "the name of a model, such as GET /v1/models lists")?;
+        let messages: Vec<Box<RawValue>> = required(&mut fields, "messages", "a list of messages")?;
+        if messages.is_empty() || messages.len() > MAX_MESSAGES {
+            return Err(ChatError::invalid("messages", format!("messages must have 1 to {MAX_MESSAGES} items")));
+        }
+        if let Some(message) = messages.iter().position(|message| !message.get().starts_with('{')) {
+            return Err(ChatError::invalid("messages", format!("message {message} is no object")));
+        }
+        let mut extension: Extension = optional(&mut fields, "switchboard")?.unwrap_or_default();
+        if let Some(Choice::Word(word)) = &extension.tools
+            && !matches!(word.as_str(), "none" | "all")
+        {
+            return Err(ChatError::invalid(
+                "switchboard",
+                "switchboard.tools must be \"none\", \"all\" or a list of names",
+            ));
+        }
+        extension.tools = extension.tools.or_else(|| tools.map(Choice::of_header));
+
+        let modern: Option<Vec<Value>> = optional(&mut fields, "tools")?;
+        let functions: Option<Vec<Value>> = optional(&mut fields, "functions")?;
+        let choice: Option<Value> = optional(&mut fields, "tool_choice")?;
+        let function_call: Option<Value> = optional(&mut fields, "function_call")?;
+        let legacy = functions.is_some() || function_call.is_some();
+        if legacy && (modern.is_some() || choice.is_some()) {
+            return Err(ChatError::invalid("functions", "tools and functions cannot be used in one request"));
+        }
+        let tools = match (modern, functions) {
+            (Some(tools), _) => tools,
+            (None, Some(functions)) => {
+                functions.into_iter().map(|function| json!({ "type": "function", "function": function })).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        if tools.len() > MAX_TOOLS {
+            return Err(ChatError::invalid("tools", format!("there may be {MAX_TOOLS} tools at most")));
+        }
+        let stream_options: Option<Value> = peek(&fields, "stream_options")?;
+        Ok(Self {
+            model,
+            stream: peek(&fields, "stream")?.unwrap_or(false),
+            include_usage: stream_options.is_some_and(|options| options["include_usage"] == true),
+            legacy,
+            own: tools.iter().filter_map(tool_name).map(ToOwned::to_owned).collect(),
+            tools,
+            choice: choice.or_else(|| function_call.map(modern_choice)),
+            parallel: peek(&fields, "parallel_tool_calls")?.unwrap_or(true),
+            answers: peek(&fields, "n")?.unwrap_or(1),
+            messages,
+            fields,
+            extension,
+        })
+    }
+
+    /// Whether the answer is to come in pieces.
+    pub fn is_stream(&self) -> bool {
+        self.stream
+    }
+
+    /// The session and the channel whose tools are wanted, too.
+    pub fn scopes(&self) -> (Option<&str>, Option<&str>) {
+        (self.extension.session.as_deref(), self.extension.channel.as_deref())
+    }
+
+    /// What is said of the tools that may be called in a round. What forces a call does so once: the model would never come
+    /// to an answer.
+    pub(crate) fn choice(&self, first: bool) -> Option<Cow<'_, Value>> {
+        let choice = self.choice.as_ref()?;
+        if first {
+            return Some(Cow::Borrowed(choice));
+        }
+        match (choice["type"].as_str(), choice.as_str()) {
+            (_, Some("required")) | (Some("function" | "custom"), _) => Some(Cow::Owned(json!("auto"))),
+            (Some("allowed_tools"), _) => {
+                let mut choice = choice.clone();
+                choice["allowed_tools"]["mode"] = json!("auto");
+                Some(Cow::Owned(choice))
+            }
+            _ => Some(Cow::Borrowed(choice)),
+        }
+    }
+}
+
+/// The name of a tool of any type that has one.
+pub(crate) fn tool_name(tool: &Value) -> Option<&str> {
+    tool["function"]["name"].as_str().or_else(|| tool["custom"]["name"].as_str())
+}
+
+fn modern_choice(function_call: Value) -> Value {
+    match function_call.get("name") {
+        Some(name) => json!({ "type": "function", "function": { "name": name } }),
+        None => function_call,
+    }
+}
+
+fn required<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str, what: &str) -> Result<T, ChatError> {
+    optional(fields, name)?.ok_or_else(|| ChatError::invalid(name, format!("{name} is missing: {what}")))
+}
+
+fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Result<Option<T>, ChatError> {
+    let found = peek(fields, name);
+    fields.remove(name);
+    found
+}
+
+fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
+    let Some(raw) = fields.get(name) else { return Ok(None) };
+    serde_json::from_str(raw.get()).map_err(|error| ChatError::invalid(name, format!("{name} cannot be read: {error}")))
+}
+
+/// JSON of our own making as it goes into a request.
+pub(crate) fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &Value) -> Result<Asked, ChatError> {
+        Asked::read(body.to_string().as_bytes(), None)
+    }
+
+    #[track_caller]
+    fn check_mistake(body: &Value, param: &str) {
+        let error = read(body).unwrap_err();
+        assert_eq!((error.status, error.param.as_deref().unwrap_or_default()), (400, param), "{body}");
+    }
+
+    #[test]
+    fn mistakes_name_the_field() {
+        let hello = json!([{ "role": "user", "content": "hello" }]);
+        check_mistake(&json!([]), "");
+        check_mistake(&json!({ "messages": hello }), "model");
+        check_mistake(&json!({ "model": "m" }), "messages");
+        check_mistake(&json!({ "model": "m", "messages": [] }), "messages");
+        check_mistake(&json!({ "model": "m", "messages": ["hello"] }), "messages");
+        check_mistake(&json!({ "model": 5, "messages": hello }), "model");
+        check_mistake(&json!({ "model": "m", "messages": hello, "stream": "yes" }), "stream");
+        check_mistake(&json!({ "model": "m", "messages": hello, "tools": {} }), "tools");
+        check_mistake(&json!({ "model": "m", "messages": hello, "tools": [], "functions": [] }), "functions");
+        check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tool": 1 } }), "switchboard");
+        check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tools": "some" } }), "switchboard");
+    }
+
+    #[test]
+    fn what_is_unknown_stays_as_it_was_written() {
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"x"}],"seed":18446744073709551617.10,"x":{"b":1,"a":2}}"#;
+        let asked = Asked::read(body.as_bytes(), None).unwrap();
+        assert_eq!(asked.fields["seed"].get(), "18446744073709551617.10");
+        assert_eq!(asked.fields["x"].get(), r#"{"b":1,"a":2}"#);
+        assert_eq!(asked.fields.len(), 2);
+    }
+
+    #[test]
+    fn the_older_form_becomes_the_newer_one() {
+        let asked = read(&json!({ "model": "m", "messages": [{ "role": "user" }],
+            "functions": [{ "name": "f", "parameters": {} }], "function_call": { "name": "f" } }))
+        .unwrap();
+        assert!(asked.legacy && asked.own.contains("f"));
+        assert_eq!(asked.tools, [json!({ "type": "function", "function": { "name": "f", "parameters": {} } })]);
+        assert_eq!(asked.choice, Some(json!({ "type": "function", "function": { "name": "f" } })));
+    }
+
+    #[test]
+    fn a_choice_forces_one_round_only() {
+        let choice = |choice: Value| {
+            let asked = read(&json!({ "model": "m", "messages": [{}], "tool_choice": choice })).unwrap();
+            asked.choice(false).map(Cow::into_owned)
+        };
+        assert_eq!(choice(json!("required")), Some(json!("auto")));
+        assert_eq!(choice(json!("none")), Some(json!("none")));
+        assert_eq!(choice(json!({ "type": "function", "function": { "name": "f" } })), Some(json!("auto")));
+        let allowed = |mode: &str| json!({ "type": "allowed_tools", "allowed_tools": { "mode": mode, "tools": [] } });
+        assert_eq!(choice(allowed("required")), Some(allowed("auto")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_breaks_the_reader(text in "[\\[\\]{}\",:a-z_0-9 ]{0,80}", bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
+            let _ = Asked::read(&bytes, None);
+            let _ = Asked::read(format!("{{\"model\":\"m\",\"messages\":{text}}}").as_bytes(), Some(&text));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A call's outcome as a model is shown it: a text, and images beside it.
+
+use base64::Engine as _;
+use sa_core::outcome::Block;
+use sa_core::{CallError, Outcome, Output, RawJson};
+use serde_json::Value;
+
+/// A larger image is more than servers take.
+const MAX_IMAGE: usize = 20 << 20;
+/// What models can look at.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Shown {
+    pub(crate) text: String,
+    pub(crate) images: Vec<Image>,
+    pub(crate) is_error: bool,
+    /// The result in MCP's own words, where the provider spoke them.
+    pub(crate) native: Option<RawJson>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) mime_type: String,
+    /// Base64.
+    pub(crate) data: String,
+}
+
+impl Shown {
+    pub(crate) fn of(outcome: &Outcome, max_bytes: usize) -> Self {
+        let mut shown = match outcome {
+            Ok(output) => Self::output(output),
+            Err(error) => Self { native: error.native().cloned(), ..Self::error(&words(error)) },
+        };
+        cut(&mut shown.text, max_bytes);
+        shown
+    }
+
+    /// Something that went wrong, in words that the model can act on.
+    pub(crate) fn error(words: &str) -> Self {
+        Self { text: format!("Error: {words}"), is_error: true, ..Self::default() }
+    }
+
+    fn output(output: &Output) -> Self {
+        let mut shown = Self { native: output.native.clone(), ..Self::default() };
+        let mut texts: Vec<String> = Vec::new();
+        if output.blocks.is_empty() {
+            texts.push(text(&output.content));
+        }
+        for block in &output.blocks {
+            match block {
+                Block::Text(text) => texts.push(text.clone()),
+                Block::Image { data, mime_type } => texts.extend(shown.image(mime_type, || data.clone(), data.len())),
+                Block::Other(json) => texts.push(other(json)),
+            }
+        }
+        for attachment in &output.attachments {
+            let encode = || base64::prelude::BASE64_STANDARD.encode(&attachment.data);
+            let size = attachment.data.len();
+            if attachment.mime_type.starts_with("image/") {
+                texts.extend(shown.image(&attachment.mime_type, encode, size));
+            } else {
+                let name = attachment.name.as_deref().unwrap_or("a file");
+                texts.push(format!("[{name}, {}, {size} bytes, is not shown]", attachment.mime_type));
+            }
+        }
+        texts.retain(|text| !text.is_empty());
+        shown.text = texts.join("\n");
+        if shown.text.is_empty() && shown.images.is_empty() {
+            shown.text = "(no output)".into();
+        }
+        shown
+    }
+
+    /// Takes an image, or says in words what it would have been.
+    fn image(&mut self, mime_type: &str, data: impl FnOnce() -> String, size: usize) -> Option<String> {
+        if !IMAGES.contains(&mime_type) || size > MAX_IMAGE {
+            return Some(format!("[an image, {mime_type}, {size} bytes, is not shown]"));
+        }
+        self.images.push(Image { mime_type: mime_type.to_owned(), data: data() });
+        None
+    }
+
+    /// For a model that cannot look at images: words in their place.
+    pub(crate) fn without_images(&mut self) {
+        for image in self.images.drain(..) {
+            self.text.push_str(&format!("\n[an image, {}, is not shown: this model takes none]", image.mime_type));
+        }
+    }
+}
+
+fn words(error: &CallError) -> String {
+    let hint = error.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    format!("{}: {}{hint}", error.kind, error.message)
+}
+
+/// A text result as text, any other as JSON.
+fn text(content: &RawJson) -> String {
+    serde_json::from_str::<String>(content.as_str()).unwrap_or_else(|_| content.as_str().to_owned())
+}
+
+fn other(json: &RawJson) -> String {
+    let block = json.to_value().unwrap_or_default();
+    match (&block["type"], &block["resource"]["text"]) {
+        (_, Value::String(text)) => text.clone(),
+        (Value::String(kind), _) if kind == "audio" => "[a sound is not shown]".into(),
+        (Value::String(kind), _) if kind == "resource" => {
+            format!("[{} is not shown]", block["resource"]["uri"].as_str().unwrap_or("a file"))
+        }
+        _ => json.as_str().to_owned(),
+    }
+}
+
+fn cut(text: &mut String, max_bytes: usize) {
+    let whole = text.len();
+    if whole > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push_str(&format!("\n… [cut: {max_bytes} of {whole} bytes are shown]"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_core::CallErrorKind;
+    use sa_core::outcome::Attachment;
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(result: Value, text: &str, images: usize) {
+        let output = Output::from_provider(RawJson::of(&result), Vec::new());
+        let shown = Shown::of(&Ok(output), 1_000);
+        assert_eq!((shown.text.as_str(), shown.images.len()), (text, images), "{result}");
+    }
+
+    #[test]
+    fn results_are_texts_and_images() {
+        check(json!("plain"), "plain", 0);
+        check(json!({ "a": 1 }), "{\"a\":1}", 0);
+        check(json!(""), "(no output)", 0);
+        let image = |mime: &str| json!({ "type": "image", "data": "AA==", "mimeType": mime });
+        check(json!({ "content": [{ "type": "text", "text": "x" }, image("image/png")] }), "x", 1);
+        check(json!({ "content": [image("image/tiff")] }), "[an image, image/tiff, 4 bytes, is not shown]", 0);
+    }
+
+    #[test]
+    fn what_came_along_is_shown_or_named() {
+        let attach = |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
+        let attachments = vec![attach("image/png"), attach("application/zip")];
+        let output = Output { attachments, ..Output::json(RawJson::parse("1").unwrap()) };
+        let mut shown = Shown::of(&Ok(output), 1_000);
+        assert_eq!(shown.text, "1\n[a file, application/zip, 1 bytes, is not shown]");
+        assert_eq!(shown.images, [Image { mime_type: "image/png".into(), data: "AA==".into() }]);
+        shown.without_images();
+        assert!(shown.images.is_empty() && shown.text.contains("takes none"));
+    }
+
+    #[test]
+    fn errors_and_long_results() {
+        let error = CallError::new(CallErrorKind::InvalidArgs, "missing \"q\"").hint("see the schema");
+        let shown = Shown::of(&Err(error), 1_000);
+        assert_eq!(shown.text, "Error: invalid_args: missing \"q\" (see the schema)");
+        let long = Output::json(RawJson::of(&json!("ä".repeat(100))));
+        assert_eq!(Shown::of(&Ok(long), 5).text, "ää\n… [cut: 5 of 200 bytes are shown]");
+    }
+}

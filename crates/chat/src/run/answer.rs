@@ -1,0 +1,49 @@
+//! The answer to it all, made from the last round's.
+
+use serde_json::{Value, json};
+
+use super::{End, Run};
+use crate::round::Call;
+
+impl Run<'_> {
+    /// The last round's answer as the answer to it all.
+    pub(super) fn answer(&mut self, end: End) -> String {
+        let mut answer = self.last.take().unwrap_or_default();
+        let mut choice = answer.get("choices").and_then(|choices| choices.get(0)).cloned().unwrap_or_default();
+        let mut message = choice["message"].as_object().cloned().unwrap_or_default();
+        message.remove("tool_calls");
+        message.remove("function_call");
+        message.insert("role".into(), json!("assistant"));
+        if self.rounds > 1 || end.stopped.is_some() {
+            let said = self.texts.join("\n\n");
+            let content = if said.is_empty() { end.stopped.map(|stop| json!(stop.note())) } else { Some(json!(said)) };
+            message.insert("content".into(), content.unwrap_or_default());
+        }
+        if let (Some(call), true) = (end.calls.first(), self.asked.legacy) {
+            message.insert("function_call".into(), json!({ "name": call.name, "arguments": call.arguments }));
+        } else if !end.calls.is_empty() {
+            message.insert("tool_calls".into(), end.calls.iter().map(Call::to_value).collect());
+        }
+        choice["message"] = Value::Object(message);
+        choice["finish_reason"] = json!(end.finish);
+        answer.insert("choices".into(), json!([choice]));
+        if let Some(usage) = self.usage.sum() {
+            answer.insert("usage".into(), usage.clone());
+        }
+        if end.stopped.is_some() || self.asked.extension.events {
+            let mut about = self.about(&end);
+            about["calls"] = Value::Array(std::mem::take(&mut self.news));
+            answer.insert("switchboard".into(), about);
+        }
+        Value::Object(answer).to_string()
+    }
+
+    /// What the gateway did, for the client that wants to know, or has to.
+    pub(super) fn about(&self, end: &End) -> Value {
+        let mut about = json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.carried });
+        if let Some(stop) = end.stopped {
+            about["stopped"] = json!({ "reason": stop.code(), "message": stop.words() });
+        }
+        about
+    }
+}

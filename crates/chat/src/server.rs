@@ -1,0 +1,267 @@
+//! Talking to a model's server: within bounds of size and time, and without a word of the key in what is said of it.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use crate::error::{ChatError, quoted};
+use crate::spec::Spec;
+use crate::sse;
+
+/// A larger answer is no answer.
+pub(crate) const MAX_ANSWER: usize = 64 << 20;
+/// How much of an error's body is read.
+const MAX_COMPLAINT: usize = 64 * 1024;
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What all servers are talked to with. No proxy of the environment is asked, and no redirect followed: either would be
+/// given the key.
+pub(crate) fn client() -> Result<Client, String> {
+    let agent = concat!("switchboard/", env!("CARGO_PKG_VERSION"));
+    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).user_agent(agent);
+    client.connect_timeout(CONNECT).tcp_nodelay(true).build().map_err(|error| format!("cannot set up HTTP: {error}"))
+}
+
+/// One model's server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Server<'a> {
+    pub(crate) http: &'a Client,
+    pub(crate) name: &'a str,
+    pub(crate) spec: &'a Spec,
+}
+
+/// An answer that has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    response: Response,
+    idle: Duration,
+    name: String,
+    secrets: Vec<SecretString>,
+    events: sse::Events,
+    ready: std::collections::VecDeque<String>,
+    ended: bool,
+}
+
+impl Server<'_> {
+    /// Sends a request and waits for the head of the answer. A server that is asked for a whole answer says nothing until
+    /// it has it, so that only who streams can be told to be alive.
+    pub(crate) async fn ask(&self, body: Vec<u8>, stream: bool) -> Result<Begun, ChatError> {
+        let unusable = |why: String| {
+            let message = format!("the key of the model \"{}\" cannot be used: {why}", self.name);
+            ChatError::new(500, "server_error", "model_misconfigured", message).retry(false)
+        };
+        let key = self.spec.api_key.resolve().map_err(unusable)?;
+        let url = format!("{}/chat/completions", self.spec.base_url.trim_end_matches('/'));
+        let mut request = self.http.post(url).header("content-type", "application/json").body(body);
+        let mut secrets = Vec::new();
+        for (header, value) in &self.spec.headers {
+            if let Some(value) = value.resolve().map_err(unusable)? {
+                request = request.header(header, value.expose_secret());
+                secrets.push(value);
+            }
+        }
+        if let Some(key) = key {
+            request = request.bearer_auth(key.expose_secret());
+            secrets.push(key);
+        }
+        let patience = if stream { self.spec.idle_timeout() } else { self.spec.timeout() };
+        let sent = tokio::time::timeout(patience, request.send()).await.map_err(|_| self.silent(patience))?;
+        let response = sent.map_err(|error| self.unreachable(error))?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused(response, &secrets).await);
+        }
+        Ok(Begun {
+            response,
+            idle: patience,
+            name: self.name.to_owned(),
+            secrets,
+            events: sse::Events::default(),
+            ready: std::collections::VecDeque::new(),
+            ended: false,
+        })
+    }
+
+    fn silent(&self, patience: Duration) -> ChatError {
+        silent(self.name, patience)
+    }
+
+    fn unreachable(&self, error: reqwest::Error) -> ChatError {
+        let error = error.without_url();
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        let message = format!("the server of the model \"{}\" cannot be reached: {cause}", self.name);
+        ChatError::server(502, "upstream_unreachable", message)
+    }
+
+    /// A server's refusal, as far as it is the client's business.
+    async fn refused(&self, mut response: Response, secrets: &[SecretString]) -> ChatError {
+        let status = response.status();
+        let retry_after = retry_after(response.headers());
+        let said = async {
+            let mut said = Vec::new();
+            while let Ok(Some(bytes)) = response.chunk().await {
+                said.extend_from_slice(&bytes);
+                if said.len() > MAX_COMPLAINT {
+                    break;
+                }
+            }
+            said
+        };
+        let said = tokio::time::timeout(self.spec.idle_timeout(), said).await.unwrap_or_default();
+        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let of = |field: &str| said["error"][field].as_str().map(|words| quote(words, secrets));
+        let words = of("message").or_else(|| said["error"].as_str().map(|words| quote(words, secrets)));
+        let name = self.name;
+        let with = |what: &str| match &words {
+            Some(words) => format!("the server of the model \"{name}\" {what}: {words}"),
+            None => format!("the server of the model \"{name}\" {what} ({})", status.as_u16()),
+        };
+        match status.as_u16() {
+            // Its own words may name the key.
+            401 | 403 => {
+                let message = format!(
+                    "the server of the model \"{name}\" refused the gateway's key ({}); an operator has to mend api_key in [models.{name}]",
+                    status.as_u16()
+                );
+                ChatError::server(502, "upstream_unauthorized", message).retry(false)
+            }
+            429 => {
+                let code = of("code").unwrap_or_else(|| "rate_limit_exceeded".into());
+                let error = ChatError::new(429, "rate_limit_error", &code, with("has no room for more requests"));
+                ChatError { retry_after, ..error }
+            }
+            503 | 529 => {
+                let error = ChatError::server(503, "upstream_overloaded", with("is overloaded"));
+                ChatError { retry_after, ..error }
+            }
+            408 | 504 => ChatError::server(504, "upstream_timeout", with("ran out of time")),
+            500..=599 => ChatError::server(502, "upstream_failed", with("failed")),
+            400..=499 => {
+                let kind = of("type").unwrap_or_else(|| "invalid_request_error".into());
+                let code = of("code").unwrap_or_else(|| "upstream_refused".into());
+                let error = ChatError::new(status.as_u16(), &kind, &code, with("refused the request"));
+                ChatError { param: of("param"), ..error }
+            }
+            300..=399 => ChatError::server(
+                502,
+                "upstream_redirected",
+                format!("the server of the model \"{name}\" answered with a redirect, which is not followed: it would be given the key; set base_url to where it leads"),
+            )
+            .retry(false),
+            other => ChatError::server(502, "upstream_bad_answer", with(&format!("answered {other}"))),
+        }
+    }
+}
+
+impl Begun {
+    /// The whole of an answer that does not come in pieces.
+    pub(crate) async fn whole(mut self) -> Result<Map<String, Value>, ChatError> {
+        let mut body = Vec::new();
+        while let Some(bytes) = self.bytes().await? {
+            body.extend_from_slice(&bytes);
+            if body.len() > MAX_ANSWER {
+                return Err(self.rubbish("its answer is too large"));
+            }
+        }
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(Value::Object(answer)) if answer.contains_key("error") && !answer.contains_key("choices") => {
+                Err(self.complaint(&Value::Object(answer)))
+            }
+            Ok(Value::Object(answer)) if answer.get("choices").and_then(|choices| choices.get(0)).is_some() => {
+                Ok(answer)
+            }
+            Ok(_) => Err(self.rubbish("its answer has no choices")),
+            Err(error) => Err(self.rubbish(&format!("its answer is not JSON: {error}"))),
+        }
+    }
+
+    /// Whether the server answers in one piece though it was asked for many: some do, most of them to report an error.
+    pub(crate) fn is_whole(&self) -> bool {
+        let kind =
+            self.response.headers().get(reqwest::header::CONTENT_TYPE).map(reqwest::header::HeaderValue::as_bytes);
+        kind.is_some_and(|kind| kind.starts_with(b"application/json"))
+    }
+
+    /// Such an answer as the only piece of a stream.
+    pub(crate) async fn into_piece(self) -> Result<Map<String, Value>, ChatError> {
+        let mut piece = self.whole().await?;
+        for choice in piece.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
+            let mut delta = choice["message"].take();
+            for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
+                call["index"] = json!(index);
+            }
+            choice["delta"] = delta;
+            if let Some(choice) = choice.as_object_mut() {
+                choice.remove("message");
+            }
+        }
+        piece.insert("object".into(), json!("chat.completion.chunk"));
+        Ok(piece)
+    }
+
+    /// The data of the next event; `None` once the stream has ended.
+    pub(crate) async fn event(&mut self) -> Result<Option<String>, ChatError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if let Some(bytes) = self.bytes().await? {
+                let events = self.events.push(&bytes);
+                let events = events.map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
+                self.ready.extend(events);
+            } else {
+                self.ended = true;
+                self.ready.extend(self.events.rest());
+            }
+        }
+    }
+
+    async fn bytes(&mut self) -> Result<Option<bytes::Bytes>, ChatError> {
+        match tokio::time::timeout(self.idle, self.response.chunk()).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(_)) => Err(self.cut()),
+            Err(_) => Err(silent(&self.name, self.idle)),
+        }
+    }
+
+    pub(crate) fn cut(&self) -> ChatError {
+        let message = format!("the server of the model \"{}\" hung up in the middle of its answer", self.name);
+        ChatError::server(502, "upstream_cut_off", message)
+    }
+
+    pub(crate) fn rubbish(&self, why: &str) -> ChatError {
+        let message = format!("the server of the model \"{}\" gave an answer that cannot be used: {why}", self.name);
+        ChatError::server(502, "upstream_bad_answer", message)
+    }
+
+    /// An error that the server reports after it had begun to answer.
+    pub(crate) fn complaint(&self, said: &Value) -> ChatError {
+        let words =
+            said["error"]["message"].as_str().or_else(|| said["error"].as_str()).unwrap_or("it does not say why");
+        let words = quote(words, &self.secrets);
+        ChatError::server(502, "upstream_failed", format!("the server of the model \"{}\" failed: {words}", self.name))
+    }
+}
+
+fn silent(name: &str, patience: Duration) -> ChatError {
+    let message = format!("the server of the model \"{name}\" said nothing for {} ms", patience.as_millis());
+    ChatError::server(504, "upstream_timeout", message)
+}
+
+fn quote(words: &str, secrets: &[SecretString]) -> String {
+    let secrets: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
+    quoted(words, &secrets)
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    (text.len() <= 40).then(|| text.to_owned())
+}

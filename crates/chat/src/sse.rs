@@ -1,0 +1,82 @@
+//! Reading server-sent events as they come, cut anywhere.
+
+/// The longest event. An image in base64 fits.
+const MAX_EVENT: usize = 32 << 20;
+
+/// The events of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    buffer: Vec<u8>,
+    /// How far the buffer has been looked through for the end of a line.
+    looked: usize,
+    data: String,
+}
+
+/// An event without an end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl Events {
+    /// Takes what has come, and gives back the data of the events that are whole.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, TooLong> {
+        self.buffer.extend_from_slice(bytes);
+        let mut events = Vec::new();
+        let mut start = 0;
+        while let Some(end) = self.buffer[self.looked..].iter().position(|byte| *byte == b'\n') {
+            let end = self.looked + end;
+            let line = String::from_utf8_lossy(&self.buffer[start..end]);
+            let line = line.strip_suffix('\r').unwrap_or(&line);
+            if line.is_empty() {
+                if !self.data.is_empty() {
+                    events.push(std::mem::take(&mut self.data));
+                }
+            } else if let Some(data) = line.strip_prefix("data:") {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+            }
+            start = end + 1;
+            self.looked = start;
+        }
+        self.buffer.drain(..start);
+        self.looked = self.buffer.len();
+        if self.buffer.len() + self.data.len() > MAX_EVENT { Err(TooLong) } else { Ok(events) }
+    }
+
+    /// An event that was not closed before the stream ended: some servers forget the last empty line.
+    pub(crate) fn rest(&mut self) -> Option<String> {
+        let rest = self.push(b"\n\n").ok()?;
+        rest.into_iter().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] =
+        "data: {\"a\":\"é\"}\n\n: a comment\n\nevent: x\r\ndata:b\r\ndata: c\r\n\r\ndata: [DONE]\n\n".as_bytes();
+
+    #[test]
+    fn events_are_the_same_wherever_they_are_cut() {
+        let expected = ["{\"a\":\"é\"}", "b\nc", "[DONE]"];
+        for cut in 0..=STREAM.len() {
+            let mut events = Events::default();
+            let mut found = events.push(&STREAM[..cut]).unwrap();
+            found.extend(events.push(&STREAM[cut..]).unwrap());
+            assert_eq!(found, expected, "cut at {cut}");
+        }
+        let mut events = Events::default();
+        let found: Vec<_> = STREAM.iter().flat_map(|byte| events.push(&[*byte]).unwrap()).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_last_event_needs_no_empty_line_and_none_is_endless() {
+        let mut events = Events::default();
+        assert!(events.push(b"data: x").unwrap().is_empty());
+        assert_eq!(events.rest(), Some("x".into()));
+        assert_eq!(Events::default().push(&vec![b'x'; MAX_EVENT + 1]), Err(TooLong));
+    }
+}

@@ -1,0 +1,88 @@
+//! OpenAI's own clients for Python and JavaScript work unchanged, but for the address and the key: streaming and not, with
+//! tools of the gateway's and of their own. `cargo xtask test` installs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::chat::{behind, result};
+use crate::mcp_conformance::peers;
+
+/// Where `cargo xtask test` puts them.
+fn clients() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let clients = program.ancestors().nth(3).unwrap().join("openai-clients");
+    assert!(clients.join("venv").is_dir(), "{} is missing; run: cargo xtask test", clients.display());
+    clients
+}
+
+/// The script has a conversation in which the model calls a tool of the gateway's and then one of the client's.
+fn script(model: &ScriptedModel) {
+    model
+        .then(|_| {}, ModelReply::calls(&[("c1", "notes_search", json!({ "query": "ä" }))]))
+        .then(
+            |request| assert_eq!(result(request, "c1"), "{\"query\":\"ä\"}"),
+            ModelReply::calls(&[
+                ("c2", "notes_search", json!({ "query": "b" })),
+                ("c3", "get_time", json!({ "zone": "UTC" })),
+            ]),
+        )
+        .then(
+            |request| {
+                assert_eq!(result(request, "c2"), "{\"query\":\"b\"}");
+                let last = request["messages"].as_array().unwrap().last().unwrap();
+                assert_eq!(last["content"], "12:00", "{request}");
+            },
+            ModelReply::text("It is noon."),
+        );
+}
+
+async fn converse(program: &Path, arguments: &[&Path], mode: &str, gateway: &Gateway) -> Value {
+    let mut command = Command::new(program);
+    command.args(arguments).args([&format!("{}/v1", gateway.url), &gateway.operator, mode]);
+    command.env("HOME", gateway.dir.path()).current_dir(gateway.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(name);
+    }
+    let output = command.output().await.unwrap();
+    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complaint}");
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}\n{complaint}"))
+}
+
+async fn check(program: &Path, arguments: &[&Path]) {
+    let tool = json!({ "name": "notes.search", "input_schema": { "type": "object", "properties": { "query": { "type": "string" } } } });
+    for mode in ["whole", "stream"] {
+        let model = ScriptedModel::start().await;
+        let gateway = behind(&model, "").await;
+        let _node = Hello::new("mac").describe(tool.clone()).connect(&gateway).await.echo();
+        script(&model);
+        let said = converse(program, arguments, mode, &gateway).await;
+        let expected = json!({
+            "models": ["scripted"],
+            "calls": [{ "name": "get_time", "arguments": "{\"zone\":\"UTC\"}" }],
+            "answer": "It is noon.",
+            "error": [404, "model_not_found"],
+        });
+        assert_eq!(said, expected, "{mode}");
+        model.finish();
+    }
+}
+
+fn here(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai-clients").join(name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client() {
+    check(&clients().join("venv/bin/python"), &[&here("client.py")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_javascript_client() {
+    // It needs a newer Node.js than Debian's, which came with the others.
+    check(&peers().join("node_modules/node/bin/node"), &[&here("client.mjs"), &clients()]).await;
+}

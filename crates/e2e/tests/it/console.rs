@@ -1,0 +1,203 @@
+//! The console does in a browser what it is there for, on the real program: from the printed link to the first call, each page
+//! in light and dark, wide and narrow, by keyboard alone, with ten thousand calls. The scripts are in `console/e2e`.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use futures_util::StreamExt as _;
+use sa_testkit::{CallSocket, Cli, FakeNode, Gateway, Hello, Message, PATIENCE, Setup, soon};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::SWITCHBOARD;
+
+/// More calls than the history gives at once, and than a page could draw.
+const CALLS: usize = 10_000;
+
+/// The smallest PNG there is.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// Drives a browser with a script. `said` hears each line that the script prints.
+async fn browse(script: &str, setup: Value, mut said: impl FnMut(&str)) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut child = Command::new("node")
+        .arg(root.join("console/e2e").join(script))
+        .env("CONSOLE_TEST", setup.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut complaint = String::new();
+    let mut errors = child.stderr.take().unwrap();
+    let reading = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            said(&line);
+        }
+    };
+    // Each step of a script has a bound of its own; this one is for a browser that hangs.
+    let both = async { tokio::join!(reading, errors.read_to_string(&mut complaint)).1 };
+    let _ = tokio::time::timeout(PATIENCE * 12, both).await.expect("the browser hangs");
+    let status = soon(child.wait()).await.unwrap();
+    assert!(status.success(), "{script}: {complaint}");
+}
+
+/// The program with its demo node, and a node whose tools have all that a form can show.
+async fn gateway() -> (Gateway, tokio::task::JoinHandle<()>) {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let node = forms(&gateway).await;
+    // The demo node connects by itself, a moment later.
+    sa_testkit::eventually("the demo's tools", || async {
+        gateway.operator().get("/v1/tools").await.text.contains("demo_echo").then_some(())
+    })
+    .await;
+    (gateway, node)
+}
+
+async fn forms(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
+    let place = json!({ "type": "object", "properties": { "street": { "type": "string" } }, "required": ["street"] });
+    let fill = json!({ "name": "forms.fill", "description": "Fills in a form. See https://example.com/forms.", "input_schema": {
+        "type": "object",
+        "required": ["title"],
+        "properties": {
+            "title": { "type": "string", "description": "What it is about" },
+            "count": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "urgent": { "type": "boolean" },
+            "level": { "enum": ["low", "high", 3] },
+            "where": { "$ref": "#/$defs/place" },
+            "labels": { "type": "array", "items": { "type": "string" } },
+            "anything": { "oneOf": [{ "type": "object" }, { "type": "array" }] },
+            "secret": { "type": "string", "format": "password" },
+        },
+        "$defs": { "place": place },
+    } });
+    let hello = Hello::new("forms").describe(fill).tool("forms.picture").tool("forms.break");
+    tokio::spawn(serve_forms(hello.connect(gateway).await))
+}
+
+async fn serve_forms(mut node: FakeNode) {
+    while let Some(Ok(message)) = node.socket.next().await {
+        let Message::Text(text) = message else { continue };
+        let frame: Value = serde_json::from_str(&text).unwrap();
+        if frame["type"] != "tool_request" {
+            continue;
+        }
+        let id = frame["request_id"].as_str().unwrap();
+        match frame["tool"].as_str().unwrap() {
+            "forms.picture" => {
+                let picture = json!([{ "mime_type": "image/png", "name": "pixel.png", "data": PIXEL }]);
+                let answer = json!({ "type": "tool_response", "request_id": id, "ok": true, "result": {}, "attachments": picture });
+                node.send(answer).await;
+            }
+            "forms.break" => node.fail(id, "failed", "it broke").await,
+            _ => node.answer(id, frame["args"].clone()).await,
+        }
+    }
+}
+
+fn described(gateway: &Gateway) -> Value {
+    json!({ "url": gateway.url, "operator": gateway.operator })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_the_printed_link_to_the_first_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let up =
+        Cli::new(SWITCHBOARD).args(&["up", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]).start();
+    let said = up.says("Ctrl-C stops it").await;
+    let link = said.lines().find_map(|line| line.trim().strip_prefix("console ")).unwrap().trim().to_owned();
+    let operator = std::fs::read_to_string(data.join("operator.token")).unwrap();
+    assert!(!said.contains(operator.trim()), "the token is not printed");
+    let (url, _) = link.split_once("/console/#code=").unwrap();
+    browse("first.mjs", json!({ "url": url, "operator": operator.trim(), "link": link }), |_| {}).await;
+    up.signal(rustix::process::Signal::TERM);
+    up.end().await.assert_code(0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_in_every_light_and_width() {
+    let (gateway, _node) = gateway().await;
+    let operator = gateway.operator();
+    operator.call("forms_fill", json!({ "title": "a call" })).await;
+    let message = json!({ "type": "message", "payload": { "id": "1", "content": "a message with a verylongwordverylongwordverylongwordverylongword" } });
+    operator.post("/v1/channels/lobby/messages", &message).await;
+    let session = json!({ "message": "hello", "context": { "caller_id": "app", "caller_tools": [] } });
+    operator.post("/v1/sessions", &session).await;
+    operator.post("/v1/upstream", &json!({ "name": "nowhere", "url": "http://127.0.0.1:9/mcp" })).await;
+    let calls = operator.get("/v1/calls").await.body;
+    let call = format!("calls/{}", calls["calls"][0]["id"].as_str().unwrap());
+    let pages = json!([
+        ["overview", "Latest calls"],
+        ["tools", "demo_countdown"],
+        ["tools/forms_fill", "What it is about"],
+        ["calls", "forms_fill"],
+        [call, "Went to"],
+        ["nodes", "forms_picture"],
+        ["upstream", "nowhere"],
+        ["sessions", "app"],
+        ["channels", "lobby"],
+        ["channels/lobby", "verylongword"],
+        ["nothing", "Nothing is here"],
+    ]);
+    let mut setup = described(&gateway);
+    setup["pages"] = pages;
+    browse("pages.mjs", setup, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_keyboard_alone() {
+    let (gateway, _node) = gateway().await;
+    browse("keyboard.mjs", described(&gateway), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_by_form_and_the_same_elsewhere() {
+    let (gateway, _node) = gateway().await;
+    // The program under the name that people type.
+    let programs: PathBuf = gateway.dir.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    std::os::unix::fs::symlink(SWITCHBOARD, programs.join("switchboard")).unwrap();
+    let mut setup = described(&gateway);
+    setup["programs"] = json!(programs);
+    browse("tools.mjs", setup, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_calls() {
+    let (gateway, _node) = gateway().await;
+    let mut socket = CallSocket::connect(&gateway.url, &gateway.operator).await;
+    for batch in 0..CALLS / 20 {
+        for at in 0..20 {
+            socket.call(&format!("{batch}.{at}"), "forms_fill", json!({ "title": format!("call {batch}.{at}") })).await;
+        }
+        for _ in 0..20 {
+            socket.recv().await;
+        }
+    }
+    let mut setup = described(&gateway);
+    setup["calls"] = json!(CALLS);
+    browse("calls.mjs", setup, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_elsewhere_appears_by_itself() {
+    let (gateway, _node) = gateway().await;
+    let mut setup = described(&gateway);
+    setup["server"] = json!(crate::upstream::SERVER);
+    browse("live.mjs", setup, |line| {
+        if line == "STOP" {
+            gateway.signal(rustix::process::Signal::KILL);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_with_tools_and_a_plugins_page() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("chat.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}

@@ -1,0 +1,151 @@
+//! A plugin host's call does all the steps (the manifest is found, arguments and settings are checked, the server is called,
+//! its answer comes back as it is) and is a call like any other; and each function of a plugin is a tool on every surface.
+
+use reqwest::Method;
+use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup, eventually};
+use serde_json::{Value, json};
+
+/// Posts a payload to the plugin gateway.
+pub(crate) async fn gateway(agent: &Agent, payload: &Value) -> Reply {
+    agent.post("/api/gateway", payload).await
+}
+
+pub(crate) fn payload(identifier: &str, arguments: Value) -> Value {
+    json!({ "identifier": identifier, "apiName": "run", "arguments": arguments.to_string() })
+}
+
+/// Adds a plugin by its manifest.
+pub(crate) async fn add(agent: &Agent, manifest: &Value) {
+    let reply = agent.post("/v1/plugins", &json!({ "manifest": manifest })).await;
+    assert_eq!(reply.status, 201, "{}", reply.text);
+}
+
+#[tokio::test]
+async fn a_hosts_call_does_all_the_steps() {
+    let server = PluginServer::start(|_| PluginAnswer::text(200, "text/markdown; charset=utf-8", "## Sunny\n")).await;
+    let gateway = Setup::new().config(&server.allowed()).start().await;
+    let operator = gateway.operator();
+    let settings =
+        json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
+    add(&operator, &server.manifest("weather", json!({ "type": "markdown", "settings": settings }))).await;
+    let agent = gateway.new_agent("host").await;
+
+    let header = r#"{"name":"Zo\u00eb"}"#;
+    for (path, name) in [
+        ("/api/gateway", "X-Sperax-Plugin-Settings"),
+        ("/api/v1/runner", "Sperax-Plugin-Settings"),
+        ("/api/gateway/v1/runner", "SperaxOS-Plugin-Settings"),
+        ("/webapi/plugin/gateway", "X-Lobe-Plugin-Settings"),
+    ] {
+        let arguments = r#"{ "city": "Zürich", "n": 1.50 }"#;
+        let body = json!({ "identifier": "weather", "apiName": "run", "arguments": arguments, "type": "markdown" });
+        let reply = Reply::of(agent.request(Method::POST, path).header(name, header).json(&body)).await;
+        assert_eq!((reply.status, reply.text.as_str()), (200, "## Sunny\n"), "{path}");
+        assert_eq!(reply.headers["content-type"], "text/markdown; charset=utf-8");
+        let asked = server.last();
+        assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/run"));
+        assert_eq!(asked.body, arguments, "as the model wrote them");
+        assert_eq!(asked.headers["content-type"], "application/json");
+        for name in ["x-sperax-plugin-settings", "sperax-plugin-settings"] {
+            assert_eq!(asked.headers[name], r#"{"name":"Zo\u00eb","units":"celsius"}"#);
+        }
+        assert!(!asked.headers.contains_key("x-lobe-plugin-settings"));
+        assert!(!asked.headers.contains_key("authorization"), "the host's token is for the gateway");
+
+        let id = reply.headers["x-call-id"].to_str().unwrap().to_owned();
+        let record = eventually("the record", || async {
+            Some(operator.get(&format!("/v1/calls/{id}")).await).filter(|reply| reply.status == 200)
+        })
+        .await;
+        assert_eq!((&record.body["tool"], &record.body["surface"]), (&json!("weather__run"), &json!("plugin")));
+        assert_eq!(record.body["provider"]["kind"], "plugin");
+    }
+}
+
+#[tokio::test]
+async fn each_function_is_a_tool_on_every_surface() {
+    let server = PluginServer::echo().await;
+    let gateway = Setup::new().config(&server.allowed()).start().await;
+    let operator = gateway.operator();
+    add(&operator, &server.manifest("weather.com", json!({}))).await;
+    let agent = gateway.new_agent("a").await;
+    let tools = agent.get("/v1/tools").await.body;
+    let tool =
+        tools["tools"].as_array().unwrap().iter().find(|tool| tool["provider"]["kind"] == "plugin").unwrap().clone();
+    assert_eq!((&tool["name"], &tool["description"]), (&json!("weather_com__run"), &json!("Runs.")));
+    assert_eq!(tool["input_schema"]["required"], json!(["city"]));
+
+    let result = agent.call("weather_com__run", json!({ "city": "Bern" })).await.result();
+    assert_eq!(result["got"]["city"], "Bern");
+    agent.call("weather_com__run", json!({})).await.assert_problem(422, "invalid_args");
+    let mcp = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "weather_com__run", "arguments": { "city": "Chur" } } });
+    let request =
+        agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&mcp);
+    let reply = Reply::of(request).await;
+    assert!(reply.text.contains("Chur"), "{}", reply.text);
+
+    // A token that is for other tools is not for this one, on this surface either.
+    let (_, token) = gateway.token(json!({ "name": "few", "role": "agent", "tools": ["demo_*"] })).await;
+    let few = gateway.agent(&token);
+    let refused = crate::plugin_calls::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
+    assert_eq!((refused.status, &refused.body["errorType"]), (403, &json!(403)), "{}", refused.text);
+    assert_eq!(few.get("/v1/plugins").await.body["plugins"], json!([]));
+}
+
+#[tokio::test]
+async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
+    let server = PluginServer::echo().await;
+    let manifest = server.manifest("brought", json!({}));
+    let mut payload = payload("brought", json!({ "city": "Bern" }));
+    payload["manifest"] = manifest;
+    let closed = Setup::new().config(&server.allowed()).start().await;
+    let reply = gateway(&closed.operator(), &payload).await;
+    assert_eq!((reply.status, &reply.body["errorType"]), (404, &json!("PluginMarketIndexNotFound")));
+    assert!(reply.text.contains("allow_inline_manifest"), "{}", reply.text);
+    assert_eq!(server.asked().len(), 0);
+
+    let open = Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+    for _ in 0..2 {
+        let reply = gateway(&open.operator(), &payload).await;
+        assert_eq!((reply.status, &reply.body["got"]["city"]), (200, &json!("Bern")), "{}", reply.text);
+    }
+    assert_eq!(open.operator().tool_names().await, Vec::<String>::new(), "nobody else sees it");
+    // By the name that it claims, it is not what a token for that name is for.
+    let (_, token) = open.token(json!({ "name": "few", "role": "agent", "tools": ["brought__*"] })).await;
+    assert_eq!(gateway(&open.agent(&token), &payload).await.status, 403);
+    // A caller's manifest never changes what an operator has added.
+    let other = PluginServer::start(|_| PluginAnswer::json(&json!("added"))).await;
+    let both = format!(
+        "[plugins]\nallow_inline_manifest = true\nallow_private = [\"{}\", \"{}\"]",
+        server.address, other.address
+    );
+    let both = Setup::new().config(&both).start().await;
+    add(&both.operator(), &other.manifest("brought", json!({}))).await;
+    assert_eq!(gateway(&both.operator(), &payload).await.body, "added");
+}
+
+#[tokio::test]
+async fn pages_of_listed_origins_may_use_the_plugin_gateway_and_nothing_else() {
+    let server = PluginServer::echo().await;
+    let config = format!("{}allowed_origins = [\"https://host.example\"]\n", server.allowed());
+    let gateway = Setup::new().config(&config).start().await;
+    let operator = gateway.operator();
+    add(&operator, &server.manifest("w", json!({}))).await;
+    let ask = async |method: Method, path: &str, origin: &str| {
+        let body = payload("w", json!({ "city": "x" }));
+        Reply::of(operator.request(method, path).header("origin", origin).json(&body)).await
+    };
+    let preflight = ask(Method::OPTIONS, "/api/gateway", "https://host.example").await;
+    assert_eq!(preflight.status, 204);
+    assert_eq!(preflight.headers["access-control-allow-origin"], "https://host.example");
+    let allowed = preflight.headers["access-control-allow-headers"].to_str().unwrap();
+    assert!(allowed.contains("speraxos-plugin-settings") && allowed.contains("authorization"), "{allowed}");
+    let answered = ask(Method::POST, "/api/gateway", "https://host.example").await;
+    assert_eq!(
+        (answered.status, &answered.headers["access-control-allow-origin"]),
+        (200, &"https://host.example".parse().unwrap())
+    );
+    assert_eq!(ask(Method::POST, "/api/gateway", "https://evil.example").await.status, 403);
+    assert_eq!(ask(Method::GET, "/v1/tools", "https://host.example").await.status, 403);
+}

@@ -1,0 +1,193 @@
+//! Settings belong to one user, are checked, sealed at rest and never shown, and go only to the servers that they were
+//! stored for.
+
+use reqwest::Method;
+use sa_testkit::{
+    Agent, PluginAnswer, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files, is_private,
+};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+use crate::plugin_calls::{add, gateway, payload};
+
+const CANARY: &str = "canary-5f0c71d2e9";
+
+fn schema() -> Value {
+    json!({ "type": "object", "required": ["apiKey"], "properties": {
+        "apiKey": { "type": "string", "minLength": 8, "format": "password" },
+        "endpoint": { "type": "string", "default": "https://api.example.com" }
+    } })
+}
+
+async fn store(agent: &Agent, path: &str, settings: Value) -> Reply {
+    Reply::of(agent.request(Method::PUT, path).json(&json!({ "settings": settings }))).await
+}
+
+/// The key that the plugin's server was sent last.
+fn key_seen(server: &PluginServer) -> Value {
+    let header = server.last().headers.get("sperax-plugin-settings").cloned();
+    header.map_or(Value::Null, |header| serde_json::from_slice::<Value>(header.as_bytes()).unwrap()["apiKey"].clone())
+}
+
+#[tokio::test]
+async fn each_user_has_their_own() {
+    let server = PluginServer::echo().await;
+    let at = Setup::new().config(&server.allowed()).start().await;
+    let operator = at.operator();
+    add(&operator, &server.manifest("w", json!({ "settings": schema() }))).await;
+    let (ann, ben) = (at.new_agent("ann").await, at.new_agent("ben").await);
+    let path = "/v1/plugins/w/settings";
+    assert!(ann.get(path).await.body["problem"].as_str().unwrap().contains("apiKey"));
+    let call = async |agent: &Agent| gateway(agent, &payload("w", json!({ "city": "x" }))).await;
+
+    store(&ann, path, json!({})).await.assert_problem(422, "invalid_args");
+    let short = store(&ann, path, json!({ "apiKey": "canary" })).await;
+    assert!(short.detail().contains("apiKey") && !short.text.contains("canary"), "{}", short.text);
+    let stored = store(&ann, path, json!({ "apiKey": "the key of ann" })).await;
+    assert_eq!((stored.status, &stored.body["settings"]), (200, &json!({ "apiKey": "***" })), "{}", stored.text);
+    assert_eq!(call(&ann).await.status, 200);
+    assert_eq!(key_seen(&server), "the key of ann");
+    assert_eq!(call(&ben).await.body["errorType"], "PluginSettingsInvalid", "nobody has set any for him");
+
+    // For everyone who has none; only operators set those.
+    store(&ben, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" }))
+        .await
+        .assert_problem(403, "not_allowed");
+    assert_eq!(
+        store(&operator, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" })).await.status,
+        200
+    );
+    call(&ben).await;
+    assert_eq!(key_seen(&server), "for everyone");
+    call(&ann).await;
+    assert_eq!(key_seen(&server), "the key of ann");
+
+    // A form that was filled with what was shown keeps the secret.
+    assert_eq!(store(&ann, path, json!({ "apiKey": "***", "endpoint": "https://other.example" })).await.status, 200);
+    call(&ann).await;
+    assert_eq!(key_seen(&server), "the key of ann");
+    assert_eq!(ann.get(path).await.body["settings"], json!({ "apiKey": "***", "endpoint": "https://other.example" }));
+    assert_eq!(ann.delete(path).await.status, 204);
+    store(&ann, path, json!({ "apiKey": "***" })).await.assert_problem(422, "invalid_args");
+    // What comes with a call counts for that call.
+    let request =
+        ann.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"of this call"}"#);
+    Reply::of(request.json(&payload("w", json!({ "city": "x" })))).await;
+    assert_eq!(key_seen(&server), "of this call");
+}
+
+#[tokio::test]
+async fn what_was_stored_for_one_server_does_not_go_to_another() {
+    let (old, new) = (PluginServer::echo().await, PluginServer::echo().await);
+    let config = format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", old.address, new.address);
+    let at = Setup::new().config(&config).start().await;
+    let operator = at.operator();
+    add(&operator, &old.manifest("w", json!({ "settings": schema() }))).await;
+    let path = "/v1/plugins/w/settings";
+    store(&operator, path, json!({ "apiKey": CANARY })).await;
+    let moved = json!({ "manifest": new.manifest("w", json!({ "settings": schema() })), "replace": true });
+    assert_eq!(operator.post("/v1/plugins", &moved).await.status, 201);
+    let reply = gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
+    assert_eq!(reply.body["errorType"], "PluginSettingsInvalid", "{}", reply.text);
+    assert!(reply.text.contains("another server"), "{}", reply.text);
+    assert_eq!(new.asked().len(), 0);
+    store(&operator, path, json!({ "apiKey": "***" })).await.assert_problem(422, "invalid_args");
+    store(&operator, path, json!({ "apiKey": "typed for the new one" })).await;
+    assert_eq!(gateway(&operator, &payload("w", json!({ "city": "x" }))).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_secret_setting_is_nowhere() {
+    // A server that tells everybody everything it was told.
+    let server = PluginServer::start(|request| {
+        let seen = format!("{:?}", request.headers.get("sperax-plugin-settings"));
+        let key = if seen.contains(CANARY) { CANARY } else { "none" };
+        match request.path.as_str() {
+            "/refuse" => PluginAnswer::text(400, "text/plain", &format!("bad key {key}")),
+            _ => PluginAnswer::json(&json!({ "your key": key })),
+        }
+    })
+    .await;
+    let mut manifest = server.manifest("w", json!({ "settings": schema() }));
+    manifest["api"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "refuse", "description": "d", "url": server.url("/refuse") }));
+    let config = format!("[log]\nfilter = \"debug\"\n{}", server.allowed());
+    let at = Setup::new().config(&config).spawn(SWITCHBOARD).await;
+    let operator = at.operator();
+    add(&operator, &manifest).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), json!({ "apiKey": CANARY }).to_string()).unwrap();
+    let mut said = String::new();
+    for args in
+        [vec!["plugin", "settings", "w", "--from", file.path().to_str().unwrap()], vec!["plugin", "settings", "w"]]
+    {
+        let ended = at.cli(&args).run().await;
+        ended.assert_code(0);
+        said += &(ended.stdout + &ended.stderr);
+    }
+    assert!(said.contains("***"), "{said}");
+    let from_stdin =
+        at.cli(&["plugin", "settings", "w", "--from", "-"]).run_with(&json!({ "apiKey": CANARY }).to_string()).await;
+    from_stdin.assert_code(0);
+    for api in ["run", "refuse"] {
+        said += &gateway(&operator, &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))
+            .await
+            .text;
+        said += &operator.call(&format!("w__{api}"), json!({ "city": "x" })).await.text;
+        // What a host sends itself is its own, but not for the record.
+        let request = operator
+            .request(Method::POST, "/api/gateway")
+            .header("sperax-plugin-settings", json!({ "apiKey": CANARY }).to_string());
+        Reply::of(request.json(&json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))).await;
+    }
+    assert_eq!(server.asked().len(), 6);
+    assert!(
+        server.asked().iter().all(|request| format!("{:?}", request.headers).contains(CANARY)),
+        "the server itself gets it"
+    );
+    let history = eventually("the history", || async {
+        Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 6)
+    })
+    .await;
+    let mut lists = history.text.clone();
+    for call in history.body["calls"].as_array().unwrap() {
+        lists += &operator
+            .get_text(&format!("/v1/calls/{}", call["id"].as_str().or(call["call_id"].as_str()).unwrap()))
+            .await;
+    }
+    for path in
+        ["/v1/plugins", "/v1/plugins/w", "/v1/plugins/w/settings", "/v1/audit", "/v1/tools", "/v1/status", "/metrics"]
+    {
+        lists += &operator.get_text(path).await;
+    }
+    let (dir, mut at) = (at.dir.clone(), at);
+    at.begin_stop();
+    assert_eq!(at.exit_code().await, Some(0));
+    let log = at.stderr();
+    assert_nowhere(CANARY, &[("the answers", &said), ("the lists", &lists), ("the log", &log)]);
+    assert_eq!(find_in_files(dir.path(), CANARY), Vec::<std::path::PathBuf>::new());
+    assert!(is_private(&dir.path().join("data/settings.key")));
+}
+
+#[tokio::test]
+async fn a_key_from_the_environment_opens_what_it_has_sealed_and_no_other_does() {
+    let server = PluginServer::echo().await;
+    let setup = || Setup::new().config(&server.allowed());
+    let at = setup().env("SWITCHBOARD_KEY", "a long enough key of ours").spawn(SWITCHBOARD).await;
+    add(&at.operator(), &server.manifest("w", json!({ "settings": schema() }))).await;
+    store(&at.operator(), "/v1/plugins/w/settings", json!({ "apiKey": CANARY })).await;
+    assert!(!at.data_dir().join("settings.key").exists());
+    let again = setup().on(&at).env("SWITCHBOARD_KEY", "a long enough key of ours");
+    at.stop().await;
+    let at = again.spawn(SWITCHBOARD).await;
+    assert_eq!(gateway(&at.operator(), &payload("w", json!({ "city": "x" }))).await.status, 200);
+    assert_eq!(key_seen(&server), CANARY);
+    let other = setup().on(&at).env("SWITCHBOARD_KEY", "quite another key than that");
+    at.stop().await;
+    let at = other.spawn(SWITCHBOARD).await;
+    let reply = gateway(&at.operator(), &payload("w", json!({ "city": "x" }))).await;
+    assert_eq!(reply.body["errorType"], "PluginSettingsInvalid", "{}", reply.text);
+    assert_eq!(store(&at.operator(), "/v1/plugins/w/settings", json!({ "apiKey": "typed again" })).await.status, 200);
+}

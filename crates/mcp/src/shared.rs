@@ -1,0 +1,70 @@
+//! What the clients' ends of the surface share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::store::Records;
+use sa_core::{Notices, Principal, Role, Router, View};
+use tokio_util::sync::CancellationToken;
+
+use crate::caller::Caller;
+use crate::convert::Tools;
+use crate::questions::Waiting;
+use crate::search::Search;
+use crate::service::Options;
+use crate::tasks::Tasks;
+
+/// All that is not one client's.
+pub(crate) struct Shared {
+    pub(crate) router: Arc<Router>,
+    pub(crate) notices: Notices,
+    pub(crate) version: &'static str,
+    pub(crate) search_by_default: bool,
+    pub(crate) closing: CancellationToken,
+    /// Sees what everybody does.
+    pub(crate) anybody: View,
+    pub(crate) tools: Tools,
+    pub(crate) search: Search,
+    pub(crate) waiting: Waiting,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) task_after: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        router: Arc<Router>,
+        notices: Notices,
+        records: Arc<dyn Records>,
+        options: &Options,
+        closing: CancellationToken,
+    ) -> Self {
+        Self {
+            router,
+            notices,
+            version: options.version,
+            search_by_default: options.search,
+            tasks: Arc::new(Tasks::new(records, closing.clone())),
+            task_after: options.task_after,
+            closing,
+            anybody: View::of(Arc::new(Principal {
+                id: "".into(),
+                name: "".into(),
+                role: Role::Agent,
+                tools: Vec::new(),
+            })),
+            tools: Tools::default(),
+            search: Search::default(),
+            waiting: Waiting::default(),
+        }
+    }
+
+    pub(crate) fn searches(&self, caller: &Caller) -> bool {
+        caller.search.unwrap_or(self.search_by_default)
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! A plugin server's answer in the gateway's words.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use sa_core::{Attachment, Block, CallError, CallErrorKind, Output, RawJson};
+use sa_egress::{EgressError, EgressErrorKind};
+use sa_protocol::plugin::PluginErrorType;
+use serde_json::Value;
+
+use crate::errand::{Answer, Fault};
+use crate::settings::scrub;
+
+const EXCERPT: usize = 300;
+
+/// What an answer means. JSON is passed on as it is, text as text, an image as one; `secrets` are taken out of what the
+/// record will keep and a model may see.
+pub(crate) fn outcome(plugin: &str, answer: &Answer, secrets: &[String]) -> Result<Output, Fault> {
+    if !(200..300).contains(&answer.status) {
+        return Err(refusal(plugin, answer, secrets));
+    }
+    let content_type = answer.content_type.as_deref().unwrap_or_default();
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media.starts_with("image/") && media != "image/svg+xml" {
+        let (data, bytes) = (BASE64_STANDARD.encode(&answer.body), answer.body.len());
+        let content = RawJson::of(&serde_json::json!({ "mimeType": media, "bytes": bytes }));
+        let blocks = vec![Block::Image { data, mime_type: media }];
+        return Ok(Output { blocks, ..Output::json(content) });
+    }
+    let Ok(text) = std::str::from_utf8(&answer.body) else {
+        let content = RawJson::of(&serde_json::json!({ "mimeType": media, "bytes": answer.body.len() }));
+        let mime_type = if media.is_empty() { "application/octet-stream".into() } else { media };
+        let attachments = vec![Attachment { mime_type, name: None, data: answer.body.clone() }];
+        return Ok(Output { attachments, ..Output::json(content) });
+    };
+    if text.trim().is_empty() {
+        return Ok(Output::json(RawJson::null()));
+    }
+    let text = scrub(text, secrets);
+    let says_json = media == "application/json" || media.ends_with("+json");
+    match RawJson::parse(&text) {
+        // `new Response(JSON.stringify(…))` calls itself plain text.
+        Ok(json) if says_json || text.trim_start().starts_with(['{', '[']) => {
+            Ok(Output::from_provider(json, Vec::new()))
+        }
+        Err(error) if says_json => {
+            let why = format!("the server of the plugin \"{plugin}\" answered with {media} that is not JSON: {error}");
+            Err(Fault::new(PluginErrorType::PluginServerError, CallError::new(CallErrorKind::Failed, why)))
+        }
+        _ => {
+            let content = RawJson::of(&Value::String(text.clone()));
+            Ok(Output { blocks: vec![Block::Text(text)], ..Output::json(content) })
+        }
+    }
+}
+
+/// A server that says no. The host gets its status and its words; everyone else a sentence.
+fn refusal(plugin: &str, answer: &Answer, secrets: &[String]) -> Fault {
+    let text = String::from_utf8_lossy(&answer.body);
+    let status = answer.status;
+    if !(400..600).contains(&status) {
+        let why = format!("the server of the plugin \"{plugin}\" answered {status}, which is no answer to a call");
+        return Fault::new(PluginErrorType::PluginServerError, CallError::new(CallErrorKind::Failed, why));
+    }
+    let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
+    let said = ["/body/message", "/message", "/error/message", "/error", "/body"];
+    let said = said.iter().find_map(|path| parsed.pointer(path)?.as_str()).unwrap_or(&text);
+    let said: String = scrub(said, secrets).chars().filter(|c| !c.is_control()).take(EXCERPT).collect();
+    let kind = if status == 429 { CallErrorKind::Overloaded } else { CallErrorKind::Failed };
+    let mut error = CallError::new(kind, format!("the server of the plugin \"{plugin}\" answered {status}: {said}"));
+    let wants_settings = parsed.get("errorType").and_then(Value::as_str) == Some("PluginSettingsInvalid");
+    if wants_settings || status == 401 || status == 403 {
+        error = error.hint(format!("look at its settings: switchboard plugin settings {plugin}"));
+    }
+    let error = error.retryable(status == 429 || status >= 502);
+    Fault { error_type: PluginErrorType::Status(status), body: Value::String(text.into_owned()), error }
+}
+
+/// A request that came to nothing.
+pub(crate) fn unanswered(plugin: &str, error: &EgressError) -> Fault {
+    use EgressErrorKind as Kind;
+    let (error_type, kind) = match error.kind {
+        Kind::Forbidden | Kind::BadUrl | Kind::CrossOrigin => {
+            (PluginErrorType::PluginGatewayError, CallErrorKind::Failed)
+        }
+        Kind::Unresolved | Kind::Unreachable => (PluginErrorType::PluginServerError, CallErrorKind::Offline),
+        Kind::Timeout => (PluginErrorType::PluginServerError, CallErrorKind::Timeout),
+        Kind::Broken | Kind::TooLarge | Kind::TooManyRedirects => {
+            (PluginErrorType::PluginServerError, CallErrorKind::Failed)
+        }
+    };
+    let failed = CallError::new(kind, format!("the plugin \"{plugin}\" cannot be called: {error}"));
+    let failed = match error.kind {
+        Kind::Forbidden => {
+            failed.hint("for a server on a private network, an operator adds its host:port to plugins.allow_private")
+        }
+        Kind::TooLarge => failed.hint("ask for less, or raise plugins.max_response_bytes"),
+        Kind::Unresolved | Kind::Unreachable => failed.hint("is its server running? try again later"),
+        _ => failed,
+    };
+    Fault::new(error_type, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, content_type: &str, body: &[u8]) -> Result<Output, Fault> {
+        let content_type = Some(content_type.to_owned()).filter(|text| !text.is_empty());
+        outcome("p", &Answer { status, content_type, body: Bytes::copy_from_slice(body) }, &["canary".to_owned()])
+    }
+
+    #[test]
+    fn answers_are_taken_for_what_they_are() {
+        let content = |output: Output| output.content.to_value().unwrap();
+        assert_eq!(content(answer(200, "application/json; charset=utf-8", b"{\"a\":1}").unwrap()), json!({ "a": 1 }));
+        assert_eq!(content(answer(200, "text/plain;charset=UTF-8", b"[1]").unwrap()), json!([1]));
+        let text = answer(200, "text/markdown", "## Title\n".as_bytes()).unwrap();
+        assert_eq!(text.blocks, [Block::Text("## Title\n".into())]);
+        assert_eq!(content(text), json!("## Title\n"));
+        assert_eq!(content(answer(204, "", b"").unwrap()), json!(null));
+        assert!(matches!(answer(200, "image/png", b"\x89PNG").unwrap().blocks[..], [Block::Image { .. }]));
+        assert_eq!(answer(200, "application/zip", b"\xff\xfe").unwrap().attachments.len(), 1);
+        let rubbish = answer(200, "application/json", b"<html>").unwrap_err();
+        assert_eq!(rubbish.error_type, PluginErrorType::PluginServerError);
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_status_and_loses_secrets() {
+        let fault = answer(418, "text/plain", b"no canary here").unwrap_err();
+        assert_eq!((fault.error_type, fault.body), (PluginErrorType::Status(418), json!("no canary here")));
+        assert!(fault.error.message.contains("418: no *** here"), "{}", fault.error.message);
+        let sdk = br#"{"body":{"message":"API key required"},"errorType":"PluginSettingsInvalid"}"#;
+        let fault = answer(400, "application/json", sdk).unwrap_err();
+        assert!(fault.error.message.ends_with("400: API key required") && fault.error.hint.is_some());
+        assert_eq!(answer(304, "", b"").unwrap_err().error_type, PluginErrorType::PluginServerError);
+    }
+}

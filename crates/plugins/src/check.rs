@@ -1,0 +1,84 @@
+//! What is wrong with a manifest, for its author.
+
+use serde_json::Value;
+
+use crate::manifest::{self, Manifest, Problem, Severity};
+use crate::registry::{Addition, ChangeError};
+use crate::source::{FetchError, Validators};
+use crate::{Plugins, openapi, places};
+
+impl Plugins {
+    /// What is wrong with a manifest, line by line, and whether it could be added.
+    pub async fn check(&self, addition: Addition) -> Result<(bool, Vec<Problem>), ChangeError> {
+        let (text, base) = match addition {
+            Addition::Url(url) => {
+                let fetched = self.fetch(&url, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                (fetched.ok_or(FetchError::Status(304))?.text, Some(url))
+            }
+            Addition::Text(text) => (text, None),
+        };
+        let reading = manifest::read(&text, base.as_ref());
+        let mut problems = reading.problems;
+        let Some(manifest) = &reading.manifest else {
+            // Perhaps it is an OpenAPI document, without a manifest.
+            return Ok(match openapi::read(&text, base.as_ref()) {
+                Ok(document) => (true, mentioned(&document, &places::lines_of_json(&text), "")),
+                Err(_) => (false, problems),
+            });
+        };
+        let lines = places::lines(&text);
+        problems.extend(self.unreachable(&text, manifest, &lines));
+        let mut usable = true;
+        if let Some(url) = &manifest.openapi {
+            let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
+            let document = fetched.map_err(|error| error.to_string()).and_then(|fetched| {
+                let text = fetched.map(|fetched| fetched.text).unwrap_or_default();
+                openapi::read(&text, Some(url))
+            });
+            match document {
+                Ok(document) => problems.extend(mentioned(&document, &lines, "/openapi")),
+                Err(why) => {
+                    usable = false;
+                    let (path, message) =
+                        ("/openapi".to_owned(), format!("the OpenAPI document cannot be used: {why}"));
+                    let line = places::line_of(&lines, &path);
+                    problems.push(Problem { severity: Severity::Error, line, path, message });
+                }
+            }
+        }
+        problems.sort_by_key(|problem| problem.line);
+        Ok((usable, problems))
+    }
+
+    /// Functions at addresses that could never be called from here.
+    fn unreachable(&self, text: &str, manifest: &Manifest, lines: &places::Lines) -> Vec<Problem> {
+        let apis =
+            manifest.apis.iter().filter_map(|api| Some((api, self.shared.egress.check(api.url.as_ref()?).err()?)));
+        apis.map(|(api, error)| {
+            let at = serde_json::from_str::<Value>(text).ok().and_then(|value| {
+                value
+                    .get("api")?
+                    .as_array()?
+                    .iter()
+                    .position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
+            });
+            let path = format!("/api/{}/url", at.unwrap_or_default());
+            let line = places::line_of(lines, &path);
+            let message = format!("\"{}\" cannot be called from here: {error}", api.name);
+            Problem { severity: Severity::Warning, line, path, message }
+        })
+        .collect()
+    }
+}
+
+/// What a document's author should know. Within a manifest all of it stands where the document is named.
+fn mentioned(document: &sa_openapi::Document, lines: &places::Lines, at: &str) -> Vec<Problem> {
+    let problems = document.problems().iter().map(|problem| {
+        let path = if at.is_empty() { problem.pointer.clone() } else { at.to_owned() };
+        let message = if at.is_empty() { problem.message.clone() } else { problem.to_string() };
+        Problem { severity: Severity::Warning, line: places::line_of(lines, &path), path, message }
+    });
+    let mut problems: Vec<Problem> = problems.collect();
+    problems.sort_by_key(|problem| problem.line);
+    problems
+}

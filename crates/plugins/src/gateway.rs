@@ -1,0 +1,247 @@
+//! THE PLUGIN GATEWAY: parse → find the manifest → find the function → call it → answer as its server did.
+//!
+//! The call itself goes through the router like every other: policy, schema, limits, deadline and record are there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sa_core::{CallError, CallErrorKind, CallId, CallRequest, ProviderId, RawJson, TraceContext, View};
+use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::errand::{Answer, Errand, Fault, message};
+use crate::settings::parse_header;
+use crate::source::Validators;
+use crate::transient::Found;
+use crate::{KIND, Plugins, manifest, openapi};
+
+/// What a host posts.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    pub body: &'a [u8],
+    /// The value of its settings header, if it sent one.
+    pub settings: Option<&'a [u8]>,
+    pub view: View,
+    pub trace: TraceContext,
+}
+
+/// What it gets back.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Bytes,
+    /// Once there was a call.
+    pub call: Option<CallId>,
+}
+
+impl Reply {
+    /// A failure in the plugin gateway's own form.
+    pub fn error(error_type: PluginErrorType, body: &Value) -> Self {
+        let content_type = "application/json; charset=utf-8".to_owned();
+        Self { status: error_type.status(), content_type, body: plugin_error(error_type, body).into(), call: None }
+    }
+}
+
+/// What is answered instead of a call's outcome.
+type Refusal = (PluginErrorType, Value);
+
+fn refusal(error_type: PluginErrorType, message: impl Into<String>) -> Refusal {
+    (error_type, json!({ "message": message.into() }))
+}
+
+impl Plugins {
+    /// Runs a function of a plugin for a host.
+    pub async fn run(&self, asked: Asked<'_>) -> Reply {
+        self.try_run(asked).await.unwrap_or_else(|(error_type, body)| Reply::error(error_type, &body))
+    }
+
+    async fn try_run(&self, asked: Asked<'_>) -> Result<Reply, Refusal> {
+        let payload: PluginRequestPayload<'_> = serde_json::from_slice(asked.body).map_err(|error| {
+            let why = format!("the body must be JSON with \"identifier\" and \"apiName\": {error}");
+            refusal(PluginErrorType::Status(400), why)
+        })?;
+        let settings = asked.settings.map(parse_header).transpose();
+        let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
+        let refused = |error: CallError| (error_type(&error), message(&error));
+        self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
+        let found = self.find(&payload, &asked.view.principal.id).await?;
+        let own = function(&found, &payload.api_name)?;
+        let arguments = payload.arguments_text().map_err(|error| error.to_string());
+        let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| error.to_string()));
+        let args = args.map_err(|error| {
+            refusal(PluginErrorType::PluginApiParamsError, format!("\"arguments\" must be a JSON text: {error}"))
+        })?;
+        let tool = self.router.directory().exposed_name(&found.id, &own).ok_or_else(|| {
+            refusal(PluginErrorType::PluginGatewayError, "the plugin has just been switched off; try again")
+        })?;
+        let mut view = asked.view;
+        view.scopes.extend(found.scope);
+        let request = CallRequest {
+            tool: tool.to_string(),
+            args,
+            view,
+            surface: "plugin",
+            session_key: None,
+            timeout: None,
+            idempotency_key: None,
+            trace: asked.trace,
+        };
+        let running = self.router.start(request, None);
+        let errand = self.shared.errands.enter(running.id(), Errand { settings, ..Errand::default() });
+        let finished = running.outcome().await;
+        let call = Some(finished.id);
+        let reply = match (errand.end(), finished.outcome) {
+            (Some(Ok(Answer { status, content_type, body })), Ok(_)) => {
+                let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into());
+                Reply { status, content_type, body, call: None }
+            }
+            (Some(Err(Fault { error_type, body, .. })), Err(_)) => Reply::error(error_type, &body),
+            (_, Err(error)) => Reply::error(error_type(&error), &message(&error)),
+            (_, Ok(_)) => {
+                Reply::error(PluginErrorType::PluginGatewayError, &json!({ "message": "the answer was lost" }))
+            }
+        };
+        Ok(Reply { call, ..reply })
+    }
+
+    /// The plugin that is meant: one that was added, one that the host has brought along, or one of an index.
+    async fn find(&self, payload: &PluginRequestPayload<'_>, asker: &Arc<str>) -> Result<Found, Refusal> {
+        let identifier = payload.identifier.as_str();
+        let added = self.entries().get(identifier).map(|entry| (entry.plugin.clone(), entry.record.enabled));
+        match added {
+            Some((plugin, true)) => return Ok(Found { plugin, id: ProviderId::new(KIND, identifier), scope: None }),
+            Some((_, false)) => {
+                let why = format!("the plugin \"{identifier}\" is disabled here");
+                return Err(refusal(PluginErrorType::PluginMetaNotFound, why));
+            }
+            None => {}
+        }
+        // What is not here is fetched, and nobody may have that done without end.
+        self.shared.rate.check(asker, "that was not added").map_err(|fault| (fault.error_type, fault.body))?;
+        let inline = payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
+        if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
+            let from = format!("inline:{identifier}:{}", blake3::hash(text.as_bytes()));
+            if let Some(found) = self.transients.fetched(&from) {
+                return Ok(found);
+            }
+            let found = self.brought(text, None, identifier).await?;
+            self.transients.remember(&from, &found);
+            return Ok(found);
+        }
+        let named = payload.index_url.as_deref().filter(|url| !url.is_empty());
+        let indexes: Vec<String> = match named {
+            Some(url) if self.options.allow_inline_manifest || self.indexes.has(url) => vec![url.to_owned()],
+            _ => self.indexes.urls(),
+        };
+        let hint = if inline.is_some() || named.is_some() {
+            "; what a host brings along counts only where plugins.allow_inline_manifest is set"
+        } else {
+            ""
+        };
+        let mut missing = refusal(
+            PluginErrorType::PluginMarketIndexNotFound,
+            format!(
+                "there is no plugin \"{identifier}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}"
+            ),
+        );
+        for index in indexes {
+            match self.find_in(&index, identifier).await {
+                Ok(found) => return Ok(found),
+                Err(why) => missing = why,
+            }
+        }
+        Err(missing)
+    }
+
+    async fn find_in(&self, index: &str, identifier: &str) -> Result<Found, Refusal> {
+        let index = Url::parse(index)
+            .map_err(|_| refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL"))?;
+        let found = self.look_up(&index, identifier).await;
+        let url = found.map_err(|(error_type, why)| refusal(error_type, why))?;
+        if let Some(found) = self.transients.fetched(url.as_str()) {
+            return Ok(found);
+        }
+        let fetched = self.fetch(&url, &Validators::default(), manifest::MAX_MANIFEST).await;
+        let text = match fetched {
+            Ok(Some(fetched)) => fetched.text,
+            Ok(None) => String::new(),
+            Err(error) => {
+                let why = format!("the manifest of \"{identifier}\" cannot be fetched: {error}");
+                return Err(refusal(PluginErrorType::PluginManifestNotFound, why));
+            }
+        };
+        let found = self.brought(&text, Some(&url), identifier).await?;
+        self.transients.remember(url.as_str(), &found);
+        Ok(found)
+    }
+
+    /// A plugin of a manifest that nobody has added, with its OpenAPI document.
+    async fn brought(&self, text: &str, base: Option<&Url>, identifier: &str) -> Result<Found, Refusal> {
+        let reading = manifest::read(text, base);
+        let errors = reading.errors();
+        let manifest = reading.manifest.ok_or_else(|| invalid_manifest(identifier, &errors))?;
+        if manifest.identifier != identifier {
+            let why = format!("it is the manifest of \"{}\", not of \"{identifier}\"", manifest.identifier);
+            return Err(invalid_manifest(identifier, &why));
+        }
+        let unusable = |why: String| {
+            let why = format!("the OpenAPI document of \"{identifier}\" cannot be used: {why}");
+            refusal(PluginErrorType::PluginOpenApiInitError, why)
+        };
+        let source = manifest.openapi.clone();
+        let document = match &source {
+            Some(url) => {
+                let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
+                Some(
+                    fetched
+                        .map_err(|error| unusable(error.to_string()))?
+                        .map(|fetched| fetched.text)
+                        .unwrap_or_default(),
+                )
+            }
+            None => None,
+        };
+        let document = document.as_deref().map(|text| (text, source.as_ref()));
+        self.transient(manifest, document, base, text).map_err(unusable)
+    }
+}
+
+/// The directory's own name for the function that is meant.
+fn function(found: &Found, name: &str) -> Result<String, Refusal> {
+    if let Some(function) = found.plugin.by_name(name) {
+        return match function.input.check() {
+            Ok(()) => Ok(function.own.to_string()),
+            Err(why) => {
+                Err(invalid_manifest(found.plugin.identifier(), &format!("the parameters of \"{name}\": {why}")))
+            }
+        };
+    }
+    let identifier = found.plugin.identifier();
+    let shown: String = name.chars().take(128).collect();
+    let why = if found.plugin.manifest.apis.iter().any(|api| api.name == name) {
+        format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
+    } else {
+        let names = found.plugin.functions.iter().map(|f| format!("\"{}\"", f.name)).take(20).collect::<Vec<_>>();
+        format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {}", names.join(", "))
+    };
+    Err(refusal(PluginErrorType::PluginApiNotFound, why))
+}
+
+fn invalid_manifest(identifier: &str, why: &str) -> Refusal {
+    refusal(PluginErrorType::PluginManifestInvalid, format!("the manifest of \"{identifier}\" cannot be used: {why}"))
+}
+
+/// What the router has to say, in the plugin gateway's words.
+fn error_type(error: &CallError) -> PluginErrorType {
+    match error.kind {
+        CallErrorKind::InvalidArgs => PluginErrorType::PluginApiParamsError,
+        CallErrorKind::NotFound => PluginErrorType::PluginApiNotFound,
+        CallErrorKind::Timeout | CallErrorKind::Offline => PluginErrorType::PluginServerError,
+        CallErrorKind::NotAllowed | CallErrorKind::Overloaded | CallErrorKind::Conflict | CallErrorKind::Cancelled => {
+            PluginErrorType::Status(error.kind.http_status())
+        }
+        CallErrorKind::Failed => PluginErrorType::PluginGatewayError,
+    }
+}

@@ -1,0 +1,142 @@
+//! Indexes: lists of plugins, looked into when a host names a plugin that was never added.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sa_core::store::{Expect, Records, StoreError};
+use sa_protocol::plugin::{PluginErrorType, PluginIndex, PluginIndexEntry};
+use serde_json::Value;
+use tokio::time::Instant;
+use url::Url;
+
+use crate::Plugins;
+use crate::manifest::is_identifier;
+use crate::source::Validators;
+
+const BUCKET: &str = "plugin-indexes";
+pub(crate) const MAX_INDEX: usize = 4 << 20;
+/// For how long an index is used without looking at it again.
+const FRESH: Duration = Duration::from_secs(60);
+/// Of those that callers name, so many are remembered.
+const MAX_CACHED: usize = 16;
+
+/// The entries of an index, if the text is one.
+pub(crate) fn read(text: &str) -> Option<Vec<Value>> {
+    serde_json::from_str::<PluginIndex>(text).ok().map(|index| index.plugins)
+}
+
+/// A plugin's identifier and where its manifest is.
+pub(crate) fn entry(value: &Value, base: Option<&Url>) -> Result<(String, Url), String> {
+    let entry: PluginIndexEntry = serde_json::from_value(value.clone()).map_err(|_| {
+        "an entry of an index needs an \"identifier\" and a \"manifest\", the URL of its manifest".to_owned()
+    })?;
+    if !is_identifier(&entry.identifier) {
+        return Err("its identifier cannot be used".into());
+    }
+    let url = match base {
+        Some(base) => base.join(&entry.manifest),
+        None => Url::parse(&entry.manifest),
+    };
+    let url = url.ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    Ok((entry.identifier, url.ok_or("its \"manifest\" is no URL that begins with http:// or https://")?))
+}
+
+#[derive(Default)]
+pub(crate) struct Indexes {
+    added: Mutex<BTreeSet<String>>,
+    cached: Mutex<BTreeMap<String, Cached>>,
+}
+
+#[derive(Clone)]
+struct Cached {
+    entries: Vec<Value>,
+    validators: Validators,
+    at: Instant,
+}
+
+impl Indexes {
+    pub(crate) async fn load(records: &dyn Records) -> Result<Self, StoreError> {
+        let stored = records.list(BUCKET).await?;
+        let urls = stored.into_iter().filter_map(|(_, record)| String::from_utf8(record.value.to_vec()).ok());
+        Ok(Self { added: Mutex::new(urls.collect()), cached: Mutex::default() })
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    pub(crate) fn has(&self, url: &str) -> bool {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).contains(url)
+    }
+
+    pub(crate) async fn add(&self, records: &dyn Records, url: &Url) -> Result<(), StoreError> {
+        let url = url.to_string();
+        records.put(BUCKET, &key(&url), Bytes::from(url.clone()), Expect::Anything).await?;
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).insert(url);
+        Ok(())
+    }
+
+    pub(crate) async fn remove(&self, records: &dyn Records, url: &str) -> Result<bool, StoreError> {
+        let removed = records.delete(BUCKET, &key(url)).await?;
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).remove(url);
+        Ok(removed)
+    }
+}
+
+/// A URL may be longer than a record's key.
+fn key(url: &str) -> String {
+    blake3::hash(url.as_bytes()).to_hex().to_string()
+}
+
+/// Why a plugin cannot be found by way of an index.
+pub(crate) type Missing = (PluginErrorType, String);
+
+impl Plugins {
+    /// Where an index has a plugin's manifest.
+    pub(crate) async fn look_up(&self, index: &Url, identifier: &str) -> Result<Url, Missing> {
+        let entries = self.index(index).await?;
+        let named = |entry: &&Value| entry.get("identifier").and_then(Value::as_str) == Some(identifier);
+        let found = entries.iter().find(named).ok_or_else(|| {
+            (PluginErrorType::PluginMetaNotFound, format!("the index does not list a plugin \"{identifier}\""))
+        })?;
+        entry(found, Some(index)).map(|(_, url)| url).map_err(|why| {
+            (
+                PluginErrorType::PluginMetaInvalid,
+                format!("the index's entry for \"{identifier}\" cannot be used: {why}"),
+            )
+        })
+    }
+
+    async fn index(&self, url: &Url) -> Result<Vec<Value>, Missing> {
+        let cache = || self.indexes.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = cache().get(url.as_str()).cloned();
+        if let Some(known) = known.as_ref().filter(|known| known.at.elapsed() < FRESH) {
+            return Ok(known.entries.clone());
+        }
+        let validators = known.as_ref().map(|known| known.validators.clone()).unwrap_or_default();
+        let fetched = self.fetch(url, &validators, MAX_INDEX).await.map_err(|error| {
+            (PluginErrorType::PluginMarketIndexNotFound, format!("the index of plugins cannot be fetched: {error}"))
+        })?;
+        let (entries, validators) = match (fetched, known) {
+            (Some(fetched), _) => {
+                let entries = read(&fetched.text).ok_or_else(|| {
+                    let why = "the index of plugins is no JSON of the form { \"plugins\": […] }".to_owned();
+                    (PluginErrorType::PluginMarketIndexInvalid, why)
+                })?;
+                (entries, fetched.validators)
+            }
+            (None, Some(known)) => (known.entries, known.validators),
+            (None, None) => (Vec::new(), Validators::default()),
+        };
+        let mut cached = cache();
+        if cached.len() >= MAX_CACHED {
+            cached.retain(|_, known| known.at.elapsed() < FRESH);
+        }
+        if cached.len() < MAX_CACHED {
+            cached.insert(url.to_string(), Cached { entries: entries.clone(), validators, at: Instant::now() });
+        }
+        Ok(entries)
+    }
+}

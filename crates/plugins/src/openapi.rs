@@ -1,0 +1,242 @@
+//! OpenAPI documents behind a plugin: their operations as its functions, and the tokens that calls of them need.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sa_core::{CallError, CallErrorKind};
+use sa_egress::header::{HeaderMap, HeaderName, HeaderValue};
+use sa_egress::{Egress, Method, Request, origin};
+use sa_openapi::{AccessToken, Document, HttpRequest, Operation, RequestError, RequestErrorKind, TokenRequest};
+use sa_protocol::plugin::PluginErrorType;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use url::Url;
+
+use crate::answer;
+use crate::errand::Fault;
+
+/// The largest document that is fetched.
+pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
+const MAX_TOKENS: usize = 1_000;
+const MAX_TOKEN_ANSWER: usize = 64 * 1024;
+/// A token that does not say how long it lasts is used for this long, and any is given up a little early.
+const TOKEN_LIFE: Duration = Duration::from_secs(300);
+const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
+const EARLY: Duration = Duration::from_secs(30);
+
+pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
+    Document::parse(text.as_bytes(), source).map_err(|error| error.to_string())
+}
+
+/// A manifest for a document that has none.
+pub(crate) fn manifest_for(document: &Document) -> Value {
+    let slug: String = document
+        .title()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect();
+    let words: Vec<&str> = slug.split('-').filter(|word| !word.is_empty()).collect();
+    let identifier: String = words.join("-").chars().take(48).collect();
+    let identifier = if identifier.is_empty() { "openapi".to_owned() } else { identifier };
+    json!({ "identifier": identifier, "meta": { "title": document.title(), "description": document.description() }, "api": [] })
+}
+
+/// The settings of a manifest and those of its document, as one schema.
+pub(crate) fn settings_schema(own: Option<&Value>, document: &Document) -> Option<Value> {
+    let from_document = document.settings_schema();
+    let mut schema = own.cloned().unwrap_or_else(|| json!({ "type": "object" }));
+    let of = |schema: &Value, key: &str| schema.get(key).cloned().unwrap_or_default();
+    let mut properties = of(&from_document, "properties").as_object().cloned().unwrap_or_default();
+    properties.extend(of(&schema, "properties").as_object().cloned().unwrap_or_default());
+    if properties.is_empty() && own.is_none() {
+        return None;
+    }
+    let mut required: BTreeSet<String> = BTreeSet::new();
+    for schema in [&from_document, &schema] {
+        let names = of(schema, "required").as_array().cloned().unwrap_or_default();
+        required.extend(names.iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    schema["properties"] = Value::Object(properties);
+    schema["required"] = json!(required);
+    Some(schema)
+}
+
+/// Everywhere that a call of an operation, or the fetching of its token, would send something.
+pub(crate) fn origins(document: &Document, operation: &Operation) -> Vec<String> {
+    // Any settings do: which clients there are decides for which tokens are asked, not where.
+    let schema = document.settings_schema();
+    let example = |field: &Value| match (field.get("default"), field.pointer("/enum/0")) {
+        (Some(value), _) | (None, Some(value)) => value.clone(),
+        (None, None) => json!("x"),
+    };
+    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let examples: Map<String, Value> = fields.map(|(name, field)| (name.clone(), example(field))).collect();
+    let settings = document.settings(&Value::Object(examples));
+    let tokens = operation.tokens(&settings).unwrap_or_default();
+    let server = operation.server(&settings).ok();
+    server.iter().chain(tokens.iter().map(|token| &token.token_url)).map(origin).collect()
+}
+
+/// What of a document matters to models and to whoever stores a secret, to be compared with another one.
+pub(crate) fn summary(text: &str, source: Option<&Url>) -> Value {
+    let Ok(document) = read(text, source) else { return json!("it cannot be read") };
+    let operations = document.operations().iter().map(|operation| {
+        let schema: Value = serde_json::from_str(operation.input_schema()).unwrap_or_default();
+        let shown = json!({
+            "description": operation.description(), "method": operation.method(), "path": operation.path(),
+            "servers": origins(&document, operation), "parameters": schema,
+        });
+        (operation.name().to_owned(), shown)
+    });
+    json!({ "functions": operations.collect::<Map<_, _>>(), "settings": document.settings_schema() })
+}
+
+/// Tokens that were fetched with users' clients, for as long as they last.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<HashMap<blake3::Hash, (SecretString, Instant)>>);
+
+impl Tokens {
+    fn known(&self, token: &TokenRequest) -> Option<SecretString> {
+        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(&key(token)).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
+    }
+
+    fn keep(&self, token: &TokenRequest, fetched: AccessToken) -> SecretString {
+        let AccessToken { value, expires_in } = fetched;
+        let life = expires_in.map_or(TOKEN_LIFE, Duration::from_secs).min(LONGEST_LIFE);
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.len() >= MAX_TOKENS {
+            tokens.clear();
+        }
+        tokens.insert(key(token), (value.clone(), Instant::now() + life.saturating_sub(EARLY)));
+        value
+    }
+
+    pub(crate) fn sweep(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (_, until)| *until > Instant::now());
+    }
+}
+
+/// A token is good for whoever has the same client, at the same server, for the same scopes.
+fn key(token: &TokenRequest) -> blake3::Hash {
+    let (secret, scopes) = (token.client_secret.expose_secret(), token.scopes.join(" "));
+    blake3::hash([token.token_url.as_str(), &token.client_id, secret, &scopes].join("\n").as_bytes())
+}
+
+/// A call of an operation.
+pub(crate) struct OperationCall<'a> {
+    pub(crate) document: &'a Document,
+    pub(crate) operation: &'a str,
+    pub(crate) arguments: &'a Value,
+    pub(crate) settings: &'a Value,
+}
+
+impl OperationCall<'_> {
+    /// Its request, with the tokens that it needs; these are fetched where there are none yet, or `fresh` ones are wanted.
+    pub(crate) async fn request(
+        &self,
+        egress: &Egress,
+        tokens: &Tokens,
+        time: Duration,
+        fresh: bool,
+    ) -> Result<HttpRequest, Fault> {
+        let operation = self.document.operation(self.operation).ok_or_else(|| {
+            let error = CallError::new(CallErrorKind::NotFound, "the OpenAPI document has no such operation");
+            Fault::new(PluginErrorType::PluginApiNotFound, error)
+        })?;
+        let mut settings = self.document.settings(self.settings);
+        for token in operation.tokens(&settings).map_err(fault)? {
+            let value = match tokens.known(&token).filter(|_| !fresh) {
+                Some(value) => value,
+                None => tokens.keep(&token, fetch(egress, &token.request(), time).await?),
+            };
+            settings = settings.token(token.scheme.clone(), value);
+        }
+        operation.request(self.arguments, &settings).map_err(fault)
+    }
+
+    /// Whether it is made with a token that is fetched.
+    pub(crate) fn uses_tokens(&self) -> bool {
+        let operation = self.document.operation(self.operation);
+        let tokens = operation.and_then(|operation| operation.tokens(&self.document.settings(self.settings)).ok());
+        tokens.is_some_and(|tokens| !tokens.is_empty())
+    }
+}
+
+async fn fetch(egress: &Egress, request: &HttpRequest, time: Duration) -> Result<AccessToken, Fault> {
+    let request = outgoing(request.clone(), true, time, MAX_TOKEN_ANSWER)?;
+    let response = egress.send(request).await.map_err(|error| answer::unanswered("token server", &error))?;
+    AccessToken::read(&response.body).map_err(fault)
+}
+
+/// A request as it leaves.
+pub(crate) fn outgoing(request: HttpRequest, secret: bool, time: Duration, max_bytes: usize) -> Result<Request, Fault> {
+    let HttpRequest { method, url, headers: pairs, body } = request;
+    let unusable = || {
+        let error =
+            CallError::new(CallErrorKind::Failed, "the OpenAPI document asks for a request that cannot be made");
+        Fault::new(PluginErrorType::PluginOpenApiInitError, error)
+    };
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| unusable())?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let name = HeaderName::try_from(name).map_err(|_| unusable())?;
+        let mut value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unusable())?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(Request { method, url, headers, body: body.map(Bytes::from).unwrap_or_default(), secret, time, max_bytes })
+}
+
+fn fault(error: RequestError) -> Fault {
+    use RequestErrorKind as Kind;
+    let (error_type, kind) = match error.kind {
+        Kind::MissingArgument | Kind::UnknownArgument | Kind::InvalidArgument => {
+            (PluginErrorType::PluginApiParamsError, CallErrorKind::InvalidArgs)
+        }
+        Kind::MissingSetting | Kind::InvalidSetting | Kind::MissingToken => {
+            (PluginErrorType::PluginSettingsInvalid, CallErrorKind::Failed)
+        }
+        Kind::Server => (PluginErrorType::PluginOpenApiInitError, CallErrorKind::Failed),
+    };
+    Fault::new(error_type, CallError::new(kind, error.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = r#"{"openapi":"3.1.0","info":{"title":"Pet Store!","description":"Pets."},
+        "servers":[{"url":"https://api.example/v1"}],"security":[{"client":[]}],
+        "components":{"securitySchemes":{"client":{"type":"oauth2","flows":{"clientCredentials":{"tokenUrl":"https://auth.example/token","scopes":{}}}}}},
+        "paths":{"/pets":{"get":{"operationId":"listPets","description":"All pets."}}}}"#;
+
+    #[test]
+    fn a_document_says_what_it_is_called_and_where_it_leads() {
+        let document = read(DOCUMENT, None).unwrap();
+        assert_eq!(manifest_for(&document)["identifier"], "pet-store");
+        let origins = origins(&document, &document.operations()[0]);
+        assert_eq!(origins, ["https://api.example", "https://auth.example"]);
+        let own = json!({ "type": "object", "properties": { "units": { "type": "string" } }, "required": ["units"] });
+        let schema = settings_schema(Some(&own), &document).unwrap();
+        assert_eq!(schema["required"], json!(["client_clientId", "client_clientSecret", "units"]));
+        assert_eq!(schema["properties"]["client_clientSecret"]["format"], "password");
+    }
+
+    #[test]
+    fn a_change_of_what_matters_is_seen() {
+        let same = DOCUMENT.replace("3.1.0", "3.1.1");
+        assert_eq!(summary(DOCUMENT, None), summary(&same, None));
+        for change in [
+            ("All pets.", "Send secrets."),
+            ("api.example", "evil.example"),
+            ("auth.example", "evil.example"),
+            ("\"get\"", "\"delete\""),
+        ] {
+            assert_ne!(summary(DOCUMENT, None), summary(&DOCUMENT.replace(change.0, change.1), None), "{change:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A plugin as it is stored: what was accepted, and what waits to be.
+
+use sa_core::store::{Records, StoreError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+use crate::difference::{Change, between};
+use crate::manifest::{self, Manifest, Reading};
+use crate::openapi;
+use crate::plugin::Plugin;
+use crate::source::Validators;
+
+pub(crate) const BUCKET: &str = "plugins";
+/// Where the OpenAPI document stands in a difference.
+const DOCUMENT: &str = "/openapi document";
+
+/// What a plugin is made of.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Texts {
+    pub(crate) manifest: String,
+    /// Its OpenAPI document, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) openapi: Option<String>,
+}
+
+/// A plugin as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The address that it was added by; absent for one that was handed over.
+    pub(crate) source: Option<String>,
+    /// Whether an OpenAPI document was added, without a manifest.
+    #[serde(default)]
+    pub(crate) is_document: bool,
+    /// What was accepted.
+    #[serde(flatten)]
+    pub(crate) texts: Texts,
+    #[serde(default)]
+    pub(crate) validators: Validators,
+    pub(crate) enabled: bool,
+    pub(crate) added_ms: i64,
+    /// When the source was last seen.
+    pub(crate) fetched_ms: i64,
+    /// What the source has now, and nobody has accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_back: Option<HeldBack>,
+    /// The hash of what was refused, so that it is not shown again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct HeldBack {
+    #[serde(flatten)]
+    pub(crate) texts: Texts,
+    pub(crate) at_ms: i64,
+}
+
+impl Record {
+    pub(crate) fn base(&self) -> Option<Url> {
+        self.source.as_ref().and_then(|source| Url::parse(source).ok())
+    }
+
+    /// The plugin as it was accepted.
+    pub(crate) fn plugin(&self) -> Result<Plugin, String> {
+        let base = self.base();
+        let manifest = made(manifest::read_beside(&self.texts.manifest, base.as_ref(), self.texts.openapi.is_some()))?;
+        let source = if self.is_document { base } else { manifest.openapi.clone() };
+        let document = self.texts.openapi.as_deref().map(|text| (text, source.as_ref()));
+        Plugin::new(manifest, document, true, "").map_err(|why| format!("its OpenAPI document cannot be used: {why}"))
+    }
+
+    /// What has changed between what was accepted and this.
+    pub(crate) fn difference(&self, now: &Texts) -> Vec<Change> {
+        let mut changes = between(&self.compared(&self.texts), &self.compared(now));
+        if changes.is_empty() && self.texts.openapi != now.openapi {
+            let now = Some("the text has changed, and none of the functions".to_owned());
+            changes.push(Change { path: DOCUMENT.to_owned(), was: None, now });
+        }
+        changes
+    }
+
+    /// Texts as they are compared: the manifest as JSON, and of the document what it comes to.
+    fn compared(&self, texts: &Texts) -> Value {
+        let base = self.base();
+        let mut value: Value = serde_json::from_str(&texts.manifest).unwrap_or_default();
+        if let Some(text) = &texts.openapi {
+            let of_manifest = manifest::read_beside(&texts.manifest, base.as_ref(), true).manifest;
+            let source = if self.is_document { base } else { of_manifest.and_then(|manifest| manifest.openapi) };
+            value[&DOCUMENT[1..]] = openapi::summary(text, source.as_ref());
+        }
+        value
+    }
+}
+
+impl Texts {
+    /// By which it is known again.
+    pub(crate) fn hash(&self) -> String {
+        let text = format!("{}\n{}", self.manifest, self.openapi.as_deref().unwrap_or_default());
+        blake3::hash(text.as_bytes()).to_hex().to_string()
+    }
+}
+
+fn made(reading: Reading) -> Result<Manifest, String> {
+    let errors = reading.errors();
+    reading.manifest.ok_or(errors)
+}
+
+pub(crate) async fn stored(records: &dyn Records) -> Result<Vec<(String, Record)>, StoreError> {
+    let mut found = Vec::new();
+    for (identifier, record) in records.list(BUCKET).await? {
+        match serde_json::from_slice(&record.value) {
+            Ok(record) => found.push((identifier, record)),
+            Err(error) => tracing::warn!(plugin = identifier, %error, "its record cannot be read; add it again"),
+        }
+    }
+    Ok(found)
+}

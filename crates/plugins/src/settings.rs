@@ -1,0 +1,374 @@
+//! What users set for a plugin: checked by the manifest's schema, sealed at rest, and for one set of origins alone.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use sa_core::store::{Expect, Records, StoreError};
+use sa_core::{CallError, RawJson, Schema};
+use sa_protocol::plugin::ascii_json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::warn;
+
+use crate::vault::{Vault, VaultError};
+
+const BUCKET: &str = "plugin-settings";
+/// What stands in place of a secret; sent back, it stands for the value that is stored.
+pub const MASK: &str = "***";
+/// They travel in headers, more than once, and common servers take 16 KB of headers.
+pub const MAX_SETTINGS: usize = 6 * 1024;
+/// Stands for everyone who has stored nothing of their own.
+pub const SHARED: &str = "*";
+
+pub(crate) type Settings = Map<String, Value>;
+
+/// A manifest's schema of settings.
+#[derive(Debug, Clone)]
+pub(crate) struct SettingsSchema {
+    value: Value,
+    schema: Schema,
+}
+
+impl SettingsSchema {
+    pub(crate) fn new(value: Value) -> Self {
+        let schema = Schema::new(RawJson::of(&value));
+        Self { value, schema }
+    }
+
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Fills in what is absent and has a default.
+    pub(crate) fn with_defaults(&self, mut settings: Settings) -> Settings {
+        fill(&mut settings, &self.value);
+        settings
+    }
+
+    /// Whether a plugin can be called with these. What is said names the field, never its value.
+    pub(crate) fn check(&self, settings: &Settings) -> Result<(), CallError> {
+        self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))
+    }
+
+    /// For people: only what the schema describes, and does not call a password, is shown.
+    pub(crate) fn masked(&self, settings: &Settings) -> Value {
+        masked(&Value::Object(settings.clone()), Some(&self.value))
+    }
+
+    /// The texts that must not be seen.
+    pub(crate) fn secrets(&self, settings: &Settings) -> Vec<String> {
+        let mut found = Vec::new();
+        secrets(&Value::Object(settings.clone()), Some(&self.value), &mut found);
+        found
+    }
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+fn fill(settings: &mut Settings, schema: &Value) {
+    for (name, field) in properties(schema) {
+        match (settings.get_mut(name), field.get("default")) {
+            (Some(Value::Object(inner)), _) => fill(inner, field),
+            (None, Some(default)) => drop(settings.insert(name.clone(), default.clone())),
+            _ => {}
+        }
+    }
+}
+
+fn is_secret(schema: &Value) -> bool {
+    schema.get("format").and_then(Value::as_str) == Some("password") || schema.get("writeOnly") == Some(&true.into())
+}
+
+/// The schema of what is below, if it is described there.
+fn below<'a>(schema: Option<&'a Value>, name: &str) -> Option<&'a Value> {
+    schema?.get("properties")?.get(name)
+}
+
+fn masked(value: &Value, schema: Option<&Value>) -> Value {
+    match (value, schema) {
+        (_, None) => Value::String(MASK.into()),
+        (_, Some(schema)) if is_secret(schema) => Value::String(MASK.into()),
+        (Value::Object(fields), _) => {
+            let shown = |(name, value): (&String, &Value)| (name.clone(), masked(value, below(schema, name)));
+            Value::Object(fields.iter().map(shown).collect())
+        }
+        (Value::Array(items), Some(schema)) => {
+            Value::Array(items.iter().map(|item| masked(item, schema.get("items"))).collect())
+        }
+        _ => value.clone(),
+    }
+}
+
+fn secrets(value: &Value, schema: Option<&Value>, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if schema.is_some_and(|schema| !is_secret(schema)) => {
+            for (name, value) in fields {
+                secrets(value, below(schema, name), found);
+            }
+        }
+        Value::Array(items) if schema.is_some_and(|schema| !is_secret(schema)) => {
+            let items_schema = schema.and_then(|schema| schema.get("items"));
+            for item in items {
+                secrets(item, items_schema, found);
+            }
+        }
+        Value::Object(fields) => {
+            for value in fields.values() {
+                secrets(value, None, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                secrets(item, None, found);
+            }
+        }
+        // Shorter ones are found everywhere, and cannot be much of a secret.
+        Value::String(text) if text.len() >= 4 && schema.is_none_or(is_secret) => found.push(text.clone()),
+        _ => {}
+    }
+}
+
+/// Takes secrets out of a text that is going to be kept or shown.
+pub(crate) fn scrub(text: &str, secrets: &[String]) -> String {
+    secrets.iter().fold(text.to_owned(), |text, secret| {
+        let quoted = Value::String(secret.clone()).to_string();
+        text.replace(secret.as_str(), MASK).replace(quoted.trim_matches('"'), MASK)
+    })
+}
+
+/// The value of a settings header.
+pub(crate) fn header(settings: &Settings) -> String {
+    ascii_json(&Value::Object(settings.clone()))
+}
+
+/// What a host has sent along, from its header.
+pub(crate) fn parse_header(bytes: &[u8]) -> Result<Settings, String> {
+    if bytes.len() > MAX_SETTINGS {
+        return Err(format!("the settings have more than {MAX_SETTINGS} bytes"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "the settings header is not text".to_owned())?;
+    if text.trim().is_empty() {
+        return Ok(Settings::new());
+    }
+    match RawJson::parse(text).and_then(|json| json.to_value()) {
+        Ok(Value::Object(settings)) => Ok(settings),
+        Ok(Value::Null) => Ok(Settings::new()),
+        Ok(_) => Err("the settings header must hold a JSON object".into()),
+        // The parser's own words may quote what is there.
+        Err(_) => Err("the settings header is not JSON".into()),
+    }
+}
+
+/// What somebody has stored for a plugin.
+pub(crate) struct Stored {
+    pub(crate) settings: Settings,
+    /// The only origins that may be sent these.
+    pub(crate) origins: BTreeSet<String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Sealed {
+    origins: BTreeSet<String>,
+    sealed: String,
+}
+
+/// All settings that are stored, sealed in memory as well.
+pub(crate) struct SettingsStore {
+    records: Arc<dyn Records>,
+    vault: Vault,
+    known: RwLock<HashMap<String, Sealed>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SettingsStore {
+    pub(crate) async fn load(records: Arc<dyn Records>, vault: Vault) -> Result<Self, StoreError> {
+        let mut known = HashMap::new();
+        for (key, record) in records.list(BUCKET).await? {
+            match serde_json::from_slice(&record.value) {
+                Ok(sealed) => drop(known.insert(key, sealed)),
+                Err(error) => warn!(%error, "settings of a plugin cannot be read, and have to be stored again"),
+            }
+        }
+        Ok(Self { records, vault, known: RwLock::new(known) })
+    }
+
+    /// What this owner has stored, or else what is there for everyone.
+    pub(crate) fn find(&self, plugin: &str, owner: &str) -> Result<Option<Stored>, SettingsError> {
+        match self.get(plugin, owner)? {
+            Some(own) => Ok(Some(own)),
+            None => self.get(plugin, SHARED),
+        }
+    }
+
+    pub(crate) fn get(&self, plugin: &str, owner: &str) -> Result<Option<Stored>, SettingsError> {
+        let key = key(plugin, owner);
+        let Some(sealed) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned() else {
+            return Ok(None);
+        };
+        let bytes = BASE64_STANDARD.decode(&sealed.sealed).map_err(|_| VaultError::Sealed)?;
+        let text = self.vault.open(&key, &bytes)?;
+        let settings = serde_json::from_str(&text).map_err(|_| VaultError::Sealed)?;
+        Ok(Some(Stored { settings, origins: sealed.origins }))
+    }
+
+    /// Stores settings for these origins. The mask in place of a value stands for the value that was stored for them.
+    pub(crate) async fn put(
+        &self,
+        plugin: &str,
+        owner: &str,
+        settings: Settings,
+        origins: &BTreeSet<String>,
+        schema: Option<&SettingsSchema>,
+    ) -> Result<Settings, SettingsError> {
+        let former = self.get(plugin, owner).unwrap_or_default().filter(|former| former.origins == *origins);
+        let mut settings = Value::Object(settings);
+        restore(&mut settings, former.map(|former| Value::Object(former.settings)).as_ref(), "")?;
+        let Value::Object(settings) = settings else { return Err(SettingsError::Invalid("no object".into())) };
+        if header(&settings).len() > MAX_SETTINGS {
+            return Err(SettingsError::Invalid(format!("the settings have more than {MAX_SETTINGS} bytes")));
+        }
+        if let Some(schema) = schema {
+            let whole = schema.with_defaults(settings.clone());
+            schema.check(&whole).map_err(|error| SettingsError::Invalid(error.message))?;
+        }
+        let key = key(plugin, owner);
+        let bytes = self.vault.seal(&key, &Value::Object(settings.clone()).to_string())?;
+        let sealed = Sealed { origins: origins.clone(), sealed: BASE64_STANDARD.encode(bytes) };
+        let json = serde_json::to_vec(&sealed).map_err(|error| SettingsError::Invalid(error.to_string()))?;
+        self.records.put(BUCKET, &key, Bytes::from(json), Expect::Anything).await?;
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, sealed);
+        Ok(settings)
+    }
+
+    pub(crate) async fn delete(&self, plugin: &str, owner: &str) -> Result<bool, StoreError> {
+        let key = key(plugin, owner);
+        let deleted = self.records.delete(BUCKET, &key).await?;
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        Ok(deleted)
+    }
+
+    /// Deletes all that `which` holds for, by plugin and owner.
+    pub(crate) async fn delete_where(&self, which: impl Fn(&str, &str) -> bool) -> Result<(), StoreError> {
+        let keys: Vec<String> = self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for key in keys {
+            if let Some((plugin, owner)) = key.split_once('/')
+                && which(plugin, owner)
+            {
+                self.delete(plugin, owner).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No identifier has a slash.
+fn key(plugin: &str, owner: &str) -> String {
+    format!("{plugin}/{owner}")
+}
+
+fn restore(value: &mut Value, former: Option<&Value>, path: &str) -> Result<(), SettingsError> {
+    match value {
+        Value::String(text) if text == MASK => {
+            let former = former.ok_or_else(|| {
+                SettingsError::Invalid(format!("\"{path}\" is \"{MASK}\", which stands for a value that is not stored for this server; give it anew"))
+            })?;
+            *value = former.clone();
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                restore(value, former.and_then(|former| former.get(name)), &path)?;
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                restore(item, former.and_then(|former| former.get(index)), &format!("{path}/{index}"))?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> SettingsSchema {
+        SettingsSchema::new(json!({
+            "type": "object", "required": ["apiKey"],
+            "properties": {
+                "apiKey": { "type": "string", "minLength": 8, "format": "password" },
+                "endpoint": { "type": "string", "default": "https://api.example.com" },
+                "more": { "type": "object", "properties": { "pin": { "writeOnly": true }, "depth": { "default": 3 } } }
+            }
+        }))
+    }
+
+    fn object(value: Value) -> Settings {
+        let Value::Object(settings) = value else { panic!("{value}") };
+        settings
+    }
+
+    #[test]
+    fn defaults_are_filled_in_and_mistakes_named_without_values() {
+        let whole = schema().with_defaults(object(json!({ "apiKey": "12345678", "more": {} })));
+        assert_eq!(
+            Value::Object(whole.clone()),
+            json!({ "apiKey": "12345678", "endpoint": "https://api.example.com", "more": { "depth": 3 } })
+        );
+        assert!(schema().check(&whole).is_ok());
+        assert_eq!(schema().check(&Settings::new()).unwrap_err().message, "missing \"apiKey\" (string)");
+        let short = schema().check(&object(json!({ "apiKey": "canary" }))).unwrap_err().message;
+        assert!(short.contains("apiKey") && !short.contains("canary"), "{short}");
+    }
+
+    #[test]
+    fn only_what_is_described_and_no_secret_is_shown() {
+        let settings = object(
+            json!({ "apiKey": "canary-1", "endpoint": "e", "more": { "pin": "canary-2", "depth": 1 }, "else": ["canary-3"] }),
+        );
+        assert_eq!(
+            schema().masked(&settings),
+            json!({ "apiKey": "***", "endpoint": "e", "more": { "pin": "***", "depth": 1 }, "else": "***" })
+        );
+        let secrets = schema().secrets(&settings);
+        assert_eq!(secrets.len(), 3);
+        assert_eq!(scrub("a canary-1 b canary-2", &secrets), "a *** b ***");
+        assert_eq!(scrub(r#"{"x":"q\"uo"}"#, &["q\"uo".to_owned()]), r#"{"x":"***"}"#);
+    }
+
+    #[test]
+    fn a_header_that_is_no_settings_is_refused_without_repeating_it() {
+        assert_eq!(parse_header(b"").unwrap().len(), 0);
+        assert_eq!(parse_header(br#"{"a":1}"#).unwrap().len(), 1);
+        for bad in [&b"canary"[..], b"[\"canary\"]", b"\xff", &[b'x'; MAX_SETTINGS + 1]] {
+            assert!(!parse_header(bad).unwrap_err().contains("canary"));
+        }
+    }
+
+    #[test]
+    fn the_mask_stands_for_what_was_there() {
+        let former = json!({ "apiKey": "old", "more": { "pin": "p" } });
+        let mut new = json!({ "apiKey": "***", "more": { "pin": "***", "depth": 2 } });
+        restore(&mut new, Some(&former), "").unwrap();
+        assert_eq!(new, json!({ "apiKey": "old", "more": { "pin": "p", "depth": 2 } }));
+        assert!(restore(&mut json!({ "apiKey": "***" }), None, "").is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! Where manifests come from, and whether they are still the same there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_egress::header::{ACCEPT, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use sa_egress::{EgressError, Request};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use url::Url;
+
+use crate::Plugins;
+use crate::registry::ChangeError;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// By what a server tells whether something has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Validators {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_modified: Option<String>,
+}
+
+pub(crate) struct Fetched {
+    pub(crate) text: String,
+    pub(crate) validators: Validators,
+}
+
+/// Why a document could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    #[error("its server answered {0}")]
+    Status(u16),
+    #[error("it is not text")]
+    NotText,
+}
+
+impl Plugins {
+    /// Fetches a document; `None` when it has not changed since it had these validators.
+    pub(crate) async fn fetch(
+        &self,
+        url: &Url,
+        validators: &Validators,
+        max_bytes: usize,
+    ) -> Result<Option<Fetched>, FetchError> {
+        let mut request = Request::get(url.clone(), PATIENCE, max_bytes);
+        request.headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
+        for (name, value) in [(IF_NONE_MATCH, &validators.etag), (IF_MODIFIED_SINCE, &validators.last_modified)] {
+            if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
+                request.headers.insert(name, value);
+            }
+        }
+        let response = self.shared.egress.send(request).await?;
+        if response.status.as_u16() == 304 && *validators != Validators::default() {
+            return Ok(None);
+        }
+        if !response.status.is_success() {
+            return Err(FetchError::Status(response.status.as_u16()));
+        }
+        let header = |name| response.header(name).map(str::to_owned);
+        let validators = Validators { etag: header(&ETAG), last_modified: header(&LAST_MODIFIED) };
+        let text = String::from_utf8(response.body.to_vec()).map_err(|_| FetchError::NotText)?;
+        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        Ok(Some(Fetched { text, validators }))
+    }
+}
+
+/// Looks at every source now and then, one after another, until the gateway stops.
+pub(crate) async fn keep_fresh(plugins: Arc<Plugins>, closing: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(plugins.options.refresh) => {}
+            () = closing.cancelled() => return,
+        }
+        let known: Vec<String> = plugins.entries().keys().cloned().collect();
+        for identifier in known {
+            let refreshed = tokio::select! {
+                refreshed = plugins.refresh(&identifier) => refreshed,
+                () = closing.cancelled() => return,
+            };
+            match refreshed {
+                Ok(_) | Err(ChangeError::NoSource(_) | ChangeError::Unknown(_)) => {}
+                Err(error) => warn!(plugin = identifier, %error, "cannot look at its source"),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What is sealed before it reaches the disk.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+
+const CONTEXT: &str = "switchboard plugin settings v1";
+const NONCE: usize = 24;
+/// A word that people choose must be long enough to be a key.
+const MIN_KEY: usize = 16;
+
+/// Seals and opens with a key that is in the environment, or in a file that is made when it is first needed.
+pub(crate) struct Vault {
+    file: PathBuf,
+    cipher: Mutex<Option<XChaCha20Poly1305>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum VaultError {
+    #[error("SWITCHBOARD_KEY must have at least {MIN_KEY} characters")]
+    WeakKey,
+    #[error("the key file {file} cannot be used: {why}")]
+    KeyFile { file: String, why: String },
+    #[error("what is stored cannot be opened with this key")]
+    Sealed,
+}
+
+impl Vault {
+    /// `key` is what the environment has, if anything.
+    pub(crate) fn new(file: PathBuf, key: Option<&str>) -> Result<Self, VaultError> {
+        let cipher = match key {
+            Some(key) if key.len() < MIN_KEY => return Err(VaultError::WeakKey),
+            Some(key) => Some(cipher(key)),
+            None => None,
+        };
+        Ok(Self { file, cipher: Mutex::new(cipher) })
+    }
+
+    /// Seals `text` for this place: elsewhere it cannot be opened.
+    pub(crate) fn seal(&self, place: &str, text: &str) -> Result<Vec<u8>, VaultError> {
+        let nonce: [u8; NONCE] = rand::random();
+        let payload = Payload { msg: text.as_bytes(), aad: place.as_bytes() };
+        let sealed = self.cipher(true)?.encrypt(XNonce::from_slice(&nonce), payload).map_err(|_| VaultError::Sealed)?;
+        Ok([&nonce[..], &sealed].concat())
+    }
+
+    pub(crate) fn open(&self, place: &str, sealed: &[u8]) -> Result<String, VaultError> {
+        let (nonce, sealed) = sealed.split_at_checked(NONCE).ok_or(VaultError::Sealed)?;
+        let payload = Payload { msg: sealed, aad: place.as_bytes() };
+        let text = self.cipher(false)?.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| VaultError::Sealed)?;
+        String::from_utf8(text).map_err(|_| VaultError::Sealed)
+    }
+
+    fn cipher(&self, make: bool) -> Result<XChaCha20Poly1305, VaultError> {
+        let mut known = self.cipher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cipher) = &*known {
+            return Ok(cipher.clone());
+        }
+        let failed = |why: String| VaultError::KeyFile { file: self.file.display().to_string(), why };
+        let key = match fs::read_to_string(&self.file) {
+            Ok(key) if key.trim().len() >= MIN_KEY => key,
+            Ok(_) => return Err(failed("it holds no key".into())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
+                write_key(&self.file).map_err(|error| failed(error.to_string()))?
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        Ok(known.insert(cipher(key.trim())).clone())
+    }
+}
+
+fn cipher(key: &str) -> XChaCha20Poly1305 {
+    XChaCha20Poly1305::new(Key::from_slice(&blake3::derive_key(CONTEXT, key.as_bytes())))
+}
+
+/// A new key, which is on disk before anything is sealed with it.
+fn write_key(file: &Path) -> std::io::Result<String> {
+    let key = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    let draft = file.with_extension("new");
+    let _ = fs::remove_file(&draft);
+    let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    open.write_all(key.as_bytes())?;
+    open.sync_all()?;
+    fs::rename(&draft, file)?;
+    if let Some(dir) = file.parent() {
+        fs::File::open(dir)?.sync_all()?;
+    }
+    Ok(key)
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vault").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_in_its_place_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("settings.key");
+        let vault = Vault::new(file.clone(), None).unwrap();
+        assert!(matches!(vault.open("a", b"short"), Err(VaultError::Sealed)));
+        assert!(!file.exists(), "reading makes no key");
+        let sealed = vault.seal("a", "canary").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!sealed.windows(6).any(|part| part == b"canary"));
+        assert_ne!(sealed, vault.seal("a", "canary").unwrap(), "never twice the same");
+        let again = Vault::new(file, None).unwrap();
+        assert_eq!(again.open("a", &sealed).unwrap(), "canary");
+        assert!(again.open("b", &sealed).is_err(), "another's");
+        for at in [0, NONCE, sealed.len() - 1] {
+            let mut bent = sealed.clone();
+            bent[at] ^= 1;
+            assert!(again.open("a", &bent).is_err());
+        }
+        let other = Vault::new(dir.path().join("none"), Some("another key of enough length")).unwrap();
+        assert!(other.open("a", &sealed).is_err());
+        assert!(Vault::new(dir.path().join("none"), Some("short")).is_err());
+    }
+}

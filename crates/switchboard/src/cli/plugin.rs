@@ -1,0 +1,268 @@
+//! `plugin`: HTTP servers with a manifest, whose functions are tools here.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Global;
+use super::client::{Client, segment};
+use super::lists::text;
+use super::output::{self, Failure, clock, line, table};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum PluginCommand {
+    /// Add a plugin, or every plugin of an index.
+    Add {
+        /// The URL or the file of a manifest or an index.
+        source: String,
+        /// Accept it in place of the plugin that has its identifier already.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// All plugins, and how they are.
+    List,
+    /// One plugin: its functions, its servers, and what has changed at its source.
+    Show { id: String },
+    /// Remove a plugin with everything that was set for it, or, by its URL, an index.
+    Remove { id: String },
+    /// Offer a plugin's functions again.
+    Enable { id: String },
+    /// Keep a plugin, and offer nothing of it.
+    Disable { id: String },
+    /// What is wrong with a manifest, line by line.
+    Check {
+        /// The URL or the file of a manifest.
+        source: String,
+    },
+    /// Look at a plugin's source now. A change there is held back.
+    Refresh { id: String },
+    /// Accept the change that is held back.
+    Accept { id: String },
+    /// Refuse the change that is held back.
+    Refuse { id: String },
+    /// Show, store or delete settings. Secrets are never shown.
+    Settings(SettingsArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SettingsArgs {
+    id: String,
+    /// Store the JSON object in this file; - is stdin. (Not on the command line, which others on the machine can read.)
+    #[arg(long, value_name = "FILE")]
+    from: Option<String>,
+    /// Delete them.
+    #[arg(long, conflicts_with = "from")]
+    clear: bool,
+    /// Those for everyone who has none of their own.
+    #[arg(long)]
+    shared: bool,
+}
+
+pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), Failure> {
+    let client = Client::new(global)?;
+    let at = |id: &str, action: &str| format!("/v1/plugins/{}{action}", segment(id));
+    let post = |id: &str, action: &str| client.request(Method::POST, &at(id, action));
+    let (request, done) = match command {
+        PluginCommand::List => return list(global, &client).await,
+        PluginCommand::Show { id } => return show(global, &client, &id).await,
+        PluginCommand::Check { source } => return check(global, &client, &source).await,
+        PluginCommand::Settings(args) => return settings(global, &client, args).await,
+        PluginCommand::Add { source, replace } => return add(global, &client, &source, replace).await,
+        PluginCommand::Refresh { id } => {
+            let raw = client.send(post(&id, "/refresh")).await?.text().await.unwrap_or_default();
+            return if global.json { output::json(&raw) } else { changes(&raw, &id) };
+        }
+        PluginCommand::Remove { id } => (client.request(Method::DELETE, &at(&id, "")), format!("removed {id}")),
+        PluginCommand::Enable { id } => (post(&id, "/enable"), format!("enabled {id}")),
+        PluginCommand::Disable { id } => (post(&id, "/disable"), format!("disabled {id}")),
+        PluginCommand::Accept { id } => {
+            // What is accepted is what is shown here, and nothing that comes in between.
+            let (plugin, _): (Value, _) = client.get(&at(&id, "")).await?;
+            if !global.json {
+                differences(&plugin["held_back"])?;
+            }
+            let seen = json!({ "hash": plugin["held_back"]["hash"] });
+            (post(&id, "/accept").json(&seen), format!("accepted what has changed of {id}"))
+        }
+        PluginCommand::Refuse { id } => (post(&id, "/refuse"), format!("refused what has changed of {id}")),
+    };
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    if global.json && !raw.is_empty() { output::json(&raw) } else { line(&done) }
+}
+
+/// What to send for a URL or a file.
+fn body_for(source: &str) -> Result<Value, Failure> {
+    if source.starts_with("http://") || source.starts_with("https://") {
+        return Ok(json!({ "url": source }));
+    }
+    let text = std::fs::read_to_string(Path::new(source)).map_err(|error| {
+        Failure::usage(format!("cannot read {source}: {error}"))
+            .hint("name a file, or a URL that begins with http:// or https://")
+    })?;
+    Ok(json!({ "text": text }))
+}
+
+async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> Result<(), Failure> {
+    let mut body = body_for(source)?;
+    body["replace"] = json!(replace);
+    let raw =
+        client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
+    if global.json {
+        return output::json(&raw);
+    }
+    let added: Value = serde_json::from_str(&raw).unwrap_or_default();
+    for plugin in added["plugins"].as_array().into_iter().flatten() {
+        let tools: Vec<&str> =
+            plugin["api"].as_array().into_iter().flatten().filter_map(|api| api["tool"].as_str()).collect();
+        let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
+        line(&format!("added {}: {}", text(&plugin["identifier"]), crate::redact::printable(&tools)))?;
+    }
+    for failed in added["failed"].as_array().into_iter().flatten() {
+        line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
+    }
+    Ok(())
+}
+
+async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
+    let (list, raw): (Value, _) = client.get("/v1/plugins").await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if plugins.is_empty() {
+        return line("No plugins yet. Add one: switchboard plugin add URL");
+    }
+    let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
+    table(&["ID", "TITLE", "TYPE", "STATE", "TOOLS", "SOURCE", "LAST ERROR"], &rows)
+}
+
+fn row(plugin: &Value) -> Vec<String> {
+    let state = match (&plugin["enabled"], &plugin["held_back"]) {
+        (Value::Bool(false), _) => "disabled",
+        (_, Value::Object(_)) => "changed",
+        _ => "enabled",
+    };
+    let tools = plugin["api"].as_array().into_iter().flatten().filter(|api| api["tool"].is_string()).count();
+    let part = |value: &Value| text(value).to_owned();
+    vec![
+        part(&plugin["identifier"]),
+        part(&plugin["meta"]["title"]),
+        part(&plugin["type"]),
+        state.to_owned(),
+        tools.to_string(),
+        part(&plugin["source"]),
+        part(&plugin["last_error"]),
+    ]
+}
+
+async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure> {
+    let (plugin, raw): (Value, _) = client.get(&format!("/v1/plugins/{}", segment(id))).await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    let printed = |text: &str| crate::redact::printable(text).into_owned();
+    line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
+    for (name, value) in [
+        ("title", &plugin["meta"]["title"]),
+        ("about", &plugin["meta"]["description"]),
+        ("source", &plugin["source"]),
+        ("page", &plugin["ui"]["url"]),
+        ("error", &plugin["last_error"]),
+    ] {
+        if let Some(value) = value.as_str() {
+            line(&format!("{name:<8} {}", printed(value)))?;
+        }
+    }
+    for origin in plugin["origins"].as_array().into_iter().flatten() {
+        line(&format!("server   {}", printed(text(origin))))?;
+    }
+    for api in plugin["api"].as_array().into_iter().flatten() {
+        let tool = api["tool"].as_str().unwrap_or("no tool");
+        line(&format!("function {} ({tool})", printed(text(&api["name"]))))?;
+    }
+    changes(&raw, id)
+}
+
+/// What is held back, as a difference.
+fn changes(raw: &str, id: &str) -> Result<(), Failure> {
+    let plugin: Value = serde_json::from_str(raw).unwrap_or_default();
+    let held = &plugin["held_back"];
+    if held.is_null() {
+        return line("nothing is held back");
+    }
+    line(&format!("held back since {}:", clock(held["at_ms"].as_i64().unwrap_or(0))))?;
+    differences(held)?;
+    line(&format!("take it with: switchboard plugin accept {id}   or leave it with: switchboard plugin refuse {id}"))
+}
+
+fn differences(held: &Value) -> Result<(), Failure> {
+    for change in held["changes"].as_array().into_iter().flatten() {
+        let part = |key: &str| change[key].as_str().map(|text| crate::redact::printable(text).into_owned());
+        line(&format!("  {}", part("path").unwrap_or_default()))?;
+        for (sign, key) in [('-', "was"), ('+', "now")] {
+            if let Some(value) = part(key) {
+                line(&format!("    {sign} {value}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn check(global: &Global, client: &Client, source: &str) -> Result<(), Failure> {
+    let request = client.request(Method::POST, "/v1/plugins/check").json(&body_for(source)?);
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    let checked: Value = serde_json::from_str(&raw).unwrap_or_default();
+    if global.json {
+        output::json(&raw)?;
+    } else {
+        for problem in checked["problems"].as_array().into_iter().flatten() {
+            let message = crate::redact::printable(text(&problem["message"]));
+            line(&format!("{source}:{}: {}: {message}", problem["line"], text(&problem["severity"])))?;
+        }
+    }
+    if checked["usable"] == json!(true) {
+        return if global.json { Ok(()) } else { line("it can be added") };
+    }
+    Err(Failure::new(6, "the manifest cannot be used"))
+}
+
+async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Result<(), Failure> {
+    let shared = if args.shared { "?shared=true" } else { "" };
+    let path = format!("/v1/plugins/{}/settings{shared}", segment(&args.id));
+    let request = match (&args.from, args.clear) {
+        (_, true) => {
+            client.send(client.request(Method::DELETE, &path)).await?;
+            return if global.json { Ok(()) } else { line(&format!("deleted the settings of {}", args.id)) };
+        }
+        (Some(from), _) => client.request(Method::PUT, &path).json(&json!({ "settings": read(from)? })),
+        (None, _) => client.request(Method::GET, &path),
+    };
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    if global.json {
+        return output::json(&raw);
+    }
+    let shown: Value = serde_json::from_str(&raw).unwrap_or_default();
+    match &shown["settings"] {
+        Value::Null => line("nothing is stored")?,
+        settings => line(&output::pretty(settings))?,
+    }
+    match shown["problem"].as_str() {
+        Some(problem) => line(&format!("a call would be refused: {}", crate::redact::printable(problem))),
+        None => Ok(()),
+    }
+}
+
+fn read(from: &str) -> Result<Value, Failure> {
+    let mut text = String::new();
+    let read = if from == "-" {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(from).map(|read| text = read)
+    };
+    read.map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
+    // The parser's words would quote what is there.
+    let value: Value = serde_json::from_str(&text).map_err(|_| Failure::usage(format!("{from} is not JSON")))?;
+    if value.is_object() { Ok(value) } else { Err(Failure::usage(format!("{from} must hold a JSON object"))) }
+}

@@ -1,0 +1,169 @@
+//! The OpenAI-compatible routes: answers of models that use the gateway's tools.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sa_chat::{Asked, Caller, ChatError, Event};
+use sa_core::TraceContext;
+use tokio::sync::mpsc;
+
+use super::body::Payload;
+use super::tools::JSON;
+use super::{App, Problem, Segment};
+use crate::tokens::Identity;
+
+/// Says which of the gateway's tools the model is offered: `none`, or names with commas between them.
+const TOOLS: HeaderName = HeaderName::from_static("x-switchboard-tools");
+/// How many tools the model was not offered, because its server takes no more.
+const LEFT_OUT: HeaderName = HeaderName::from_static("x-switchboard-tools-left-out");
+/// OpenAI's clients go by it before they go by the status.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// How long a stream is silent before a comment shows that it is alive: tools may take longer than proxies wait.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// An answer of a model, which the gateway's tools are offered to; OpenAI's chat completions, with `switchboard` as the one
+/// field of the gateway's own.
+#[utoipa::path(post, path = "/v1/chat/completions", tag = "chat", request_body = Object,
+    params(("x-switchboard-tools" = Option<String>, Header, description = "Which of the gateway's tools the model is offered: none, or names with commas between them")),
+    responses((status = 200, description = "The answer, as JSON, or as a stream of events when the request has \"stream\": true"),
+        (status = 400, description = "The request cannot be used"), (status = 401, body = Problem),
+        (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
+        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long")))]
+pub(crate) async fn completions(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    body: Result<Payload, Problem>,
+) -> Response {
+    answer(app, identity, &headers, body).await.unwrap_or_else(|error| failed(&error))
+}
+
+/// The models that can be asked.
+#[utoipa::path(get, path = "/v1/models", tag = "chat", responses((status = 200, body = Object), (status = 401, body = Problem)))]
+pub(crate) async fn models(State(app): State<App>) -> Response {
+    json(app.chat.list())
+}
+
+/// One model.
+#[utoipa::path(get, path = "/v1/models/{name}", tag = "chat", params(("name" = String, Path, description = "The model's name")),
+    responses((status = 200, body = Object), (status = 401, body = Problem), (status = 404, description = "There is no such model")))]
+pub(crate) async fn model(State(app): State<App>, Segment(name): Segment) -> Response {
+    app.chat.show(&name).map_or_else(|error| failed(&error), json)
+}
+
+async fn answer(
+    app: App,
+    identity: Identity,
+    headers: &HeaderMap,
+    body: Result<Payload, Problem>,
+) -> Result<Response, ChatError> {
+    let Payload(body) = body.map_err(of_problem)?;
+    let tools = headers.get(TOOLS).and_then(|value| value.to_str().ok());
+    let asked = Asked::read(&body, tools)?;
+    drop(body);
+    let caller = caller(&app, &identity, asked.scopes(), headers)?;
+    if !asked.is_stream() {
+        let chat = Arc::clone(&app.chat);
+        return tokio::select! {
+            answer = chat.complete(asked, &caller) => answer.map(|(answer, left_out)| counted(json(answer), left_out)),
+            error = ended(&app, &identity) => Err(error),
+        };
+    }
+    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    let (events, mut news) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let chat = Arc::clone(&app.chat);
+        let error = tokio::select! {
+            () = chat.stream(asked, &caller, &events) => return,
+            // Dropping the answer cancels what runs for it.
+            () = events.closed() => return,
+            error = ended(&app, &identity) => error,
+        };
+        let _ = events.send(Event::Failed(error)).await;
+    });
+    match news.recv().await {
+        Some(Event::Started { left_out }) => Ok(counted(sse(news), left_out)),
+        Some(Event::Failed(error)) => Err(error),
+        _ => Err(ChatError::new(500, "server_error", "internal", "the gateway failed at this request")),
+    }
+}
+
+/// Resolves when nobody may go on: the token is over, or the gateway ends.
+async fn ended(app: &App, identity: &Identity) -> ChatError {
+    tokio::select! {
+        () = identity.over() => ChatError::new(401, "authentication_error", "token_over", "the token does not count any more"),
+        () = app.closing.cancelled() => ChatError::new(503, "server_error", "shutting_down", "the gateway is shutting down"),
+    }
+}
+
+pub(super) fn caller(
+    app: &App,
+    identity: &Identity,
+    (session, channel): (Option<&str>, Option<&str>),
+    headers: &HeaderMap,
+) -> Result<Caller, ChatError> {
+    let view = app.view_in(identity, session, channel).ok_or_else(|| {
+        ChatError::new(403, "invalid_request_error", "not_allowed", "the token may not call in this channel")
+    })?;
+    let trace = TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok()));
+    Ok(Caller { view, session_key: session.map(Into::into), trace })
+}
+
+/// A problem of the front door's in the form that these routes have.
+pub(super) fn of_problem(problem: Problem) -> ChatError {
+    ChatError::new(problem.status(), "invalid_request_error", "invalid_request", problem.detail())
+}
+
+pub(super) fn json(text: String) -> Response {
+    ([(header::CONTENT_TYPE, JSON)], text).into_response()
+}
+
+pub(super) fn failed(error: &ChatError) -> Response {
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut response = (status, json(error.body())).into_response();
+    let retry_after = error.retry_after.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
+    let should_retry = error.retry.map(|retry| HeaderValue::from_static(if retry { "true" } else { "false" }));
+    for (name, value) in [(header::RETRY_AFTER, retry_after), (SHOULD_RETRY, should_retry)] {
+        if let Some(value) = value {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn counted(mut response: Response, left_out: usize) -> Response {
+    if left_out > 0 {
+        response.headers_mut().insert(LEFT_OUT, HeaderValue::from(left_out));
+    }
+    response
+}
+
+fn sse(events: mpsc::Receiver<Event>) -> Response {
+    let stream = futures_util::stream::unfold(events, |mut events| async move {
+        let text = match tokio::time::timeout(KEEP_ALIVE, events.recv()).await {
+            Err(_) => ": working\n\n".to_owned(),
+            Ok(None | Some(Event::Started { .. })) => return None,
+            Ok(Some(Event::Data(data))) => event(&data),
+            Ok(Some(Event::Failed(error))) => event(&error.body()),
+            Ok(Some(Event::Done)) => event("[DONE]"),
+        };
+        Some((Ok::<_, Infallible>(Bytes::from(text)), events))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::from_stream(stream)).into_response()
+}
+
+/// One event without a name, as OpenAI's streams have them.
+fn event(data: &str) -> String {
+    let lines: Vec<String> = data.split(['\n', '\r']).map(|line| format!("data: {line}\n")).collect();
+    lines.concat() + "\n"
+}

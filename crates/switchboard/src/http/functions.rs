@@ -1,0 +1,78 @@
+//! The tools for those who run a model themselves: definitions in several formats, and replies whose calls are made.
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use sa_chat::{ChatError, Execute, Format, Functions, unknown_format};
+use serde::Deserialize;
+use std::sync::Arc;
+
+use super::body::Payload;
+use super::chat::{caller, failed, json, of_problem};
+use super::{App, Problem};
+use crate::tokens::Identity;
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FunctionsQuery {
+    /// `openai` (unless told), `openai-legacy`, `anthropic`, `gemini` or `mcp`.
+    format: Option<String>,
+    /// Only these tools: names with commas between them, `*` standing for any characters.
+    tools: Option<String>,
+    /// A session of yours, whose caller's tools are listed as well.
+    session: Option<String>,
+    /// Show the methods of this channel's participants, too.
+    channel: Option<String>,
+}
+
+type Asked = Result<Query<FunctionsQuery>, axum::extract::rejection::QueryRejection>;
+
+/// The definitions of the tools that the token may use, for a request to a model.
+#[utoipa::path(get, path = "/v1/functions", tag = "chat", params(FunctionsQuery),
+    responses((status = 200, body = Object), (status = 400, description = "There is no such format"), (status = 401, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    query: Asked,
+) -> Response {
+    let listed = || {
+        let query = read(query)?;
+        let caller = caller(&app, &identity, (query.session.as_deref(), query.channel.as_deref()), &headers)?;
+        let format = format(query.format.as_deref())?.unwrap_or(Format::OpenAi);
+        Ok(Functions::new(Arc::clone(&app.router)).list(format, &caller.view, query.tools.as_deref()))
+    };
+    listed().map_or_else(|error: ChatError| failed(&error), json)
+}
+
+/// Makes the calls of a model's reply, and gives back the messages to append: `{"format", "messages", "calls"}`. The body
+/// is the reply, or `{"reply", "format", "leave", "session", "channel"}`. A call that fails is a result like any other.
+#[utoipa::path(post, path = "/v1/functions/execute", tag = "chat", request_body = Object,
+    params(("format" = Option<String>, Query, description = "The reply's format; unless told, it is found out")),
+    responses((status = 200, body = Object), (status = 400, description = "The reply cannot be read"), (status = 401, body = Problem)))]
+pub(crate) async fn execute(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    query: Asked,
+    body: Result<Payload, Problem>,
+) -> Response {
+    let executed = async {
+        let format = format(read(query)?.format.as_deref())?;
+        let Payload(body) = body.map_err(of_problem)?;
+        let asked = Execute::read(&body, format)?;
+        let caller = caller(&app, &identity, asked.scopes(), &headers)?;
+        Functions::new(Arc::clone(&app.router)).execute(asked, &caller).await
+    };
+    executed.await.map_or_else(|error| failed(&error), json)
+}
+
+fn read(query: Asked) -> Result<FunctionsQuery, ChatError> {
+    query.map(|Query(query)| query).map_err(|error| ChatError::invalid("", error.body_text()))
+}
+
+fn format(name: Option<&str>) -> Result<Option<Format>, ChatError> {
+    name.map(|name| Format::parse(name).ok_or_else(|| unknown_format(name))).transpose()
+}

@@ -1,0 +1,174 @@
+//! Documents that somebody watches.
+//!
+//! Up to 2025-11-25 a server is told which ones, and takes it back likewise; from 2026-07-28 on each has a stream of its own.
+//! Either way a server is told once on each connection, however many watch there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{ErrorData, ServerNotification, SubscriptionFilter};
+use sa_core::{Asking, CallError, RawJson, Watch};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::connection::{Connection, Era, Failure};
+use crate::server::Server;
+use crate::table::Asker;
+
+/// How long after a connection ended its documents are watched again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is watched on one connection.
+#[derive(Default)]
+pub(crate) struct Watched(Mutex<HashMap<String, Entry>>);
+
+struct Entry {
+    watchers: usize,
+    changes: watch::Sender<u64>,
+    /// Follows the document's own stream, where it has one.
+    following: Option<AbortOnDropHandle<()>>,
+}
+
+impl Watched {
+    pub(crate) fn changed(&self, uri: &str) {
+        if let Some(entry) = self.table().get(uri) {
+            entry.changes.send_modify(|revision| *revision += 1);
+        }
+    }
+
+    /// `true` when it is the first to watch.
+    fn enter(&self, uri: &str) -> (bool, watch::Receiver<u64>) {
+        let mut table = self.table();
+        let entry = table.entry(uri.to_owned()).or_insert_with(|| Entry {
+            watchers: 0,
+            changes: watch::Sender::new(0),
+            following: None,
+        });
+        entry.watchers += 1;
+        (entry.watchers == 1, entry.changes.subscribe())
+    }
+
+    /// `true` when it was the last to watch.
+    fn leave(&self, uri: &str) -> bool {
+        let mut table = self.table();
+        let Some(entry) = table.get_mut(uri) else { return false };
+        entry.watchers -= 1;
+        let last = entry.watchers == 0;
+        if last {
+            table.remove(uri);
+        }
+        last
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who watches, on one connection.
+struct Watcher {
+    connection: Arc<Connection>,
+    uri: String,
+    changes: watch::Receiver<u64>,
+}
+
+impl Watcher {
+    async fn new(connection: Arc<Connection>, uri: &str) -> Result<Self, Failure> {
+        let (first, changes) = connection.watched.enter(uri);
+        // From here on, dropping it takes it back.
+        let watcher = Self { connection, uri: uri.to_owned(), changes };
+        if first {
+            watcher.tell_server().await?;
+        }
+        Ok(watcher)
+    }
+
+    async fn tell_server(&self) -> Result<(), Failure> {
+        if self.connection.era() == Era::Initialize {
+            let params = RawJson::of(&json!({ "uri": self.uri }));
+            return self.connection.request("resources/subscribe", &params, Asker::Nobody).await.map(drop);
+        }
+        let mut filter = SubscriptionFilter::new();
+        filter.resource_subscriptions = Some(vec![self.uri.clone()]);
+        let refused = |why: String| Failure::Answered(ErrorData::invalid_request(why, None));
+        let mut stream = self.connection.peer.listen(filter).await.map_err(|error| refused(error.to_string()))?;
+        if stream.acknowledged().resource_subscriptions.is_none() {
+            return Err(refused(format!("the server does not tell of changes of \"{}\"", self.uri)));
+        }
+        let (watched, uri) = (Arc::clone(&self.connection.watched), self.uri.clone());
+        let follow = tokio::spawn(async move {
+            while let Ok(Some(notification)) = stream.next().await {
+                if let ServerNotification::ResourceUpdatedNotification(_) = notification {
+                    watched.changed(&uri);
+                }
+            }
+        });
+        if let Some(entry) = self.connection.watched.table().get_mut(&self.uri) {
+            entry.following = Some(AbortOnDropHandle::new(follow));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let last = self.connection.watched.leave(&self.uri);
+        if !last || self.connection.era() != Era::Initialize {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (connection, params) = (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
+        runtime
+            .spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Nobody).await.map(drop) });
+    }
+}
+
+/// Watches a document of a server for as long as the answer is kept, however often the server is started anew meanwhile.
+pub(crate) async fn watch_document(
+    server: Arc<Server>,
+    caller: String,
+    uri: String,
+    asking: Asking,
+) -> Result<Watch, Result<Failure, CallError>> {
+    let first = watcher(&server, &caller, &uri, asking).await?;
+    let (changes, seen) = watch::channel(0_u64);
+    let following = tokio::spawn(async move {
+        let mut watcher_now = Some(first);
+        loop {
+            if let Some(mut watcher) = watcher_now.take() {
+                let closed = watcher.connection.closed.clone();
+                loop {
+                    tokio::select! {
+                        changed = watcher.changes.changed() => if changed.is_err() { break },
+                        () = closed.cancelled() => break,
+                    }
+                    changes.send_modify(|revision| *revision += 1);
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+            if server.is_over() {
+                return;
+            }
+            watcher_now = watcher(&server, &caller, &uri, asking).await.ok();
+            if watcher_now.is_some() {
+                // It may have changed while nobody watched.
+                changes.send_modify(|revision| *revision += 1);
+            }
+        }
+    });
+    Ok(Watch::new(seen, AbortOnDropHandle::new(following)))
+}
+
+async fn watcher(
+    server: &Server,
+    caller: &str,
+    uri: &str,
+    asking: Asking,
+) -> Result<Watcher, Result<Failure, CallError>> {
+    let main = server.connection().await.map_err(Err)?;
+    let connection = server.seats.of(caller, &main, Some(asking)).await;
+    let connection = connection.map_err(|why| Err(CallError::undelivered(why)))?;
+    Watcher::new(connection, uri).await.map_err(Ok)
+}
