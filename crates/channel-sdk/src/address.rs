@@ -28,13 +28,7 @@ pub(crate) fn parse(url: &str) -> Result<Url, Error> {
 }
 
 /// The address for one connection: which channel, and from where to go on.
-pub(crate) fn for_channel(
-    url: &Url,
-    token: &Token,
-    channel: &str,
-    instance: &str,
-    from: Option<&Position>,
-) -> Url {
+pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, instance: &str, from: Option<&Position>) -> Url {
     let ours = |pair: &&str| {
         let key = pair.split('=').next().unwrap_or_default();
         !pair.is_empty() && !["token", "channel", "sinceId", "epoch", "roster", "instance"].contains(&key)

@@ -130,8 +130,7 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
         let duplicate = appended.is_some_and(|appended| appended.duplicate);
         let (kind, id) = appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
         let bytes = item.attached.as_ref().map(|(bytes, _)| bytes);
-        let frame =
-            |reference, duplicate| frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes);
+        let frame = |reference, duplicate| frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes);
         if duplicate {
             // Whoever else is here has had it. Whether it was this sender's is for the store to say.
             return channel.answer_duplicate(item, appended);

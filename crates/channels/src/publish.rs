@@ -430,8 +430,7 @@ impl Channel {
         }
         let mut state = self.state();
         if let Some(handle) = &read.handle {
-            let holder =
-                state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
+            let holder = state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
             if let Some((holder, _)) = holder {
                 let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
                 return Err(Refusal::new("handle-conflict", message));

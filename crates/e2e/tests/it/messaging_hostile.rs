@@ -1,7 +1,7 @@
 //! A participant that lies, takes what is not its own, or goes on after it was shut out harms nobody but itself.
 
 use futures_util::StreamExt as _;
-use sa_testkit::{Gateway, Message, Participant, Setup, soon};
+use sa_testkit::{Gateway, Hello, Message, Participant, Setup, soon};
 use serde_json::{Value, json};
 
 /// A participant with the method `work`.
@@ -120,5 +120,27 @@ async fn a_token_that_is_revoked_during_its_replay_is_out_at_once() {
     };
     assert_eq!(code, Some(4001));
     assert!(notes < 50, "what was on its way, and no more");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_tool_counts_is_a_percentage_that_can_be_written() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    let mut ann = Participant::join(&gateway, "room", "ann").await;
+    let asked = json!({ "callId": "c1", "methodName": "demo.count", "providerId": "switchboard", "args": {} });
+    ann.say("method-call", asked).await;
+    let request = node.request().await;
+    for (progress, total) in [(1e308, json!(1)), (5000.0, Value::Null), (-3.0, json!(4))] {
+        let id = &request.id;
+        let update = json!({ "type": "tool_progress", "request_id": id, "progress": progress, "total": total });
+        node.send(update).await;
+    }
+    node.answer(&request.id, json!("done")).await;
+    for percent in [100.0, 100.0, 0.0] {
+        assert_eq!(ann.message("method-result").await["payload"]["progress"].as_f64(), Some(percent));
+    }
+    assert_eq!(ann.message("method-result").await["payload"]["content"], "done");
+    assert_eq!(gateway.operator().get("/v1/channels/room/messages").await.status, 200, "and history can be read");
     gateway.stop().await;
 }
