@@ -28,10 +28,10 @@ pub(crate) fn parse(url: &str) -> Result<Url, Error> {
 }
 
 /// The address for one connection: which channel, and from where to go on.
-pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, from: Option<&Position>) -> Url {
+pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, instance: &str, from: Option<&Position>) -> Url {
     let ours = |pair: &&str| {
         let key = pair.split('=').next().unwrap_or_default();
-        !pair.is_empty() && !["token", "channel", "sinceId", "epoch", "roster"].contains(&key)
+        !pair.is_empty() && !["token", "channel", "sinceId", "epoch", "roster", "instance"].contains(&key)
     };
     let mut parts: Vec<String> = url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
     parts.push(format!("token={}", utf8_percent_encode(&token.0, QUERY)));
@@ -42,8 +42,9 @@ pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, from: Option<
             parts.push(format!("epoch={}", utf8_percent_encode(epoch, QUERY)));
         }
     }
-    // A server that does not know this one sends the roster in its own way.
+    // A server that does not know these sends the roster in its own way, and calls to every program of the participant's.
     parts.push("roster=snapshot".into());
+    parts.push(format!("instance={instance}"));
     let mut url = url.clone();
     url.set_query(Some(&parts.join("&")));
     url
@@ -85,11 +86,13 @@ mod tests {
     fn the_query_says_where_to_go_on() {
         let url = parse("http://gw:3210/?a=1&token=old").unwrap();
         let token = Token("s&t".into());
-        let first = for_channel(&url, &token, "team/röom", None);
-        assert_eq!(first.as_str(), "ws://gw:3210/?a=1&token=s%26t&channel=team%2Fr%C3%B6om&roster=snapshot");
+        let first = for_channel(&url, &token, "team/röom", "i1", None);
+        let query = "a=1&token=s%26t&channel=team%2Fr%C3%B6om&roster=snapshot&instance=i1";
+        assert_eq!(first.as_str(), format!("ws://gw:3210/?{query}"));
         let from = Position { epoch: Some("e 1".into()), last_id: 7 };
-        let again = for_channel(&url, &token, "a", Some(&from));
-        assert_eq!(again.query().unwrap(), "a=1&token=s%26t&channel=a&sinceId=7&epoch=e%201&roster=snapshot");
+        let again = for_channel(&url, &token, "a", "i1", Some(&from));
+        let query = "a=1&token=s%26t&channel=a&sinceId=7&epoch=e%201&roster=snapshot&instance=i1";
+        assert_eq!(again.query().unwrap(), query);
         assert_eq!(shown(&again), "ws://gw:3210/");
         assert_eq!(token.redact("s&t or s%26t"), "[redacted] or [redacted]");
         assert_eq!(format!("{token:?}"), "[redacted]");

@@ -55,7 +55,9 @@ pub struct ToolOutput {
 /// would be the name of two tools, it ends in a number that is made of participant and method, so that the same method
 /// has the same name each time and no tool ever takes another's place.
 pub fn tools_for_agent(client: &Client, options: &AgentToolsOptions) -> AgentTools {
-    let methods = name(client.discover_methods(), &options.name_prefix);
+    let own = client.client_id();
+    let others = client.discover_methods().into_iter().filter(|found| found.provider_id != own);
+    let methods = name(others.collect(), &options.name_prefix);
     let definition = |(name, found): (&String, &DiscoveredMethod)| ToolDefinition {
         name: name.clone(),
         description: found

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) token: Token,
     pub(crate) channel: String,
     pub(crate) handle: String,
+    /// Tells this program from others of the same participant.
+    pub(crate) instance: String,
     name: String,
     kind: String,
     extra: Map<String, Value>,
@@ -73,6 +75,7 @@ impl ClientBuilder {
                 token: Token::default(),
                 channel: String::new(),
                 handle: String::new(),
+                instance: String::new(),
                 name: String::new(),
                 kind: "agent".into(),
                 extra: Map::new(),
@@ -229,6 +232,7 @@ impl ClientBuilder {
 
     fn check(mut self) -> Result<Config, Error> {
         self.config.url = address::parse(&self.server)?;
+        self.config.instance = uuid::Uuid::new_v4().simple().to_string();
         let bad = |what: &str, why: &str| Err(Error::sent(what, why));
         if self.config.token.0.is_empty() {
             return bad("the token", "it is empty; make one with `switchboard token create NAME --role participant`");

@@ -66,11 +66,9 @@ impl Client {
         RosterChanges { reader: self.shared.roster_updates.read([], |_| true) }
     }
 
-    /// All methods that others in the channel offer.
+    /// All methods that are offered in the channel, one's own among them.
     pub fn discover_methods(&self) -> Vec<DiscoveredMethod> {
-        let own = self.client_id();
-        let roster = self.roster();
-        roster.keys().filter(|id| **id != own).flat_map(|id| self.discover_methods_from(id)).collect()
+        self.roster().keys().flat_map(|id| self.discover_methods_from(id)).collect()
     }
 
     /// The methods that one participant offers.

@@ -80,9 +80,13 @@ impl Executions {
 
 /// Runs a call, on a task of its own. What was run before is not run again.
 pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str, persist: bool) {
+    let method = shared.config.methods.get(&call.method_name).cloned();
+    // A server that sees to calls has refused this one already; or another connection of this participant has the method.
+    if method.is_none() && shared.watches_calls() {
+        return;
+    }
     let signal = shared.closed.child_token();
     let begun = shared.executions.begin(&call.call_id, caller, &signal);
-    let method = shared.config.methods.get(&call.method_name).cloned();
     let refusal = match (begun, &method) {
         (Ok(false), _) => return,
         (Err(busy), _) => Some(busy),

@@ -15,11 +15,21 @@ pub struct AdvertisedMethod {
     /// JSON Schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns: Option<Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient_flag")]
     pub streaming: bool,
     /// How long its callers should wait, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient_millis", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
+}
+
+/// Others write numbers as they come to them; what is no use as a time says nothing about the rest of the method.
+fn lenient_millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let millis = Value::deserialize(deserializer)?.as_f64();
+    Ok(millis.filter(|millis| (1.0..1e15).contains(millis)).map(|millis| millis.round() as u64))
+}
+
+fn lenient_flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Value::deserialize(deserializer)? == Value::Bool(true))
 }
 
 fn any_object() -> Value {
@@ -73,6 +83,9 @@ mod tests {
         let methods = worker.methods();
         assert_eq!(methods.iter().map(|method| method.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((methods[1].timeout, methods[0].streaming), (Some(5), false));
+        let said = r#"{"methods":[{"name":"a","timeout":1500.5,"streaming":null},{"name":"b","timeout":-1}]}"#;
+        let methods = Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() }.methods();
+        assert_eq!(methods.iter().map(|method| method.timeout).collect::<Vec<_>>(), [Some(1501), None]);
         assert_eq!(Participant { id: "x".into(), metadata: Map::new() }.name(), "x");
     }
 }

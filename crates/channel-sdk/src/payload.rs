@@ -114,6 +114,9 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
 
     fn check(&self) -> Result<(), String>;
 
+    /// Makes usable what others write differently, where it is clear what they mean.
+    fn mend(&mut self) {}
+
     /// The JSON of a payload that may be sent.
     fn write(&self) -> Result<String, Error> {
         let what = format!("the {}", Self::KIND);
@@ -124,7 +127,8 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
     /// A payload that came from somebody.
     fn read(json: &str, sender: &str) -> Result<Self, Error> {
         let what = format!("a {} of \"{}\"", Self::KIND, sender.escape_debug());
-        let read: Self = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+        let mut read: Self = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+        read.mend();
         read.check().map_err(|why| Error::received(&what, why))?;
         Ok(read)
     }
@@ -172,6 +176,11 @@ impl Payload for MethodCallRequest {
 
 impl Payload for MethodResult {
     const KIND: &'static str = "method-result";
+
+    /// A result is not lost because its progress is a little more than everything.
+    fn mend(&mut self) {
+        self.progress = self.progress.map(|progress| progress.clamp(0.0, 100.0));
+    }
 
     fn check(&self) -> Result<(), String> {
         id("callId", &self.call_id)?;
@@ -232,6 +241,8 @@ mod tests {
             let result = MethodResult { call_id: "c".into(), progress: Some(progress), ..MethodResult::default() };
             assert_eq!(result.write().unwrap_err().code(), "validation-error");
         }
+        let result = MethodResult::read(r#"{"callId":"c","progress":100.1,"complete":true}"#, "eve").unwrap();
+        assert_eq!((result.progress, result.complete), (Some(100.0), true));
         assert!(MessageError { id: "x".repeat(129), error: String::new(), code: None }.write().is_err());
         assert!(ExecutionPause::read(r#"{"messageId":"m","status":"gone"}"#, "eve").is_err());
     }

@@ -117,7 +117,7 @@ impl Receiver {
         }
         // A server with extensions ends the calls of a provider that leaves by itself, and knows better: the provider may
         // have answered before.
-        if matches!(presence.action, PresenceAction::Leave(_)) && self.shared.identity().extensions.is_empty() {
+        if matches!(presence.action, PresenceAction::Leave(_)) && !self.shared.watches_calls() {
             self.shared.calls.provider_left(sender);
         }
     }

@@ -212,6 +212,11 @@ impl Shared {
         Ok(found.timeout.map(Duration::from_millis))
     }
 
+    /// Whether the server sees to calls by itself: it fails those that cannot be answered.
+    pub(crate) fn watches_calls(&self) -> bool {
+        !self.identity().extensions.is_empty()
+    }
+
     pub(crate) fn identity(&self) -> MutexGuard<'_, Identity> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use crate::pipeline::Item;
 use crate::{CALL_MEMORY, GATEWAY};
 
-/// The most calls that a channel has running.
+/// The most calls that a channel has running, and the most that one participant has: nobody keeps the others from calling.
 const MAX_RUNNING: usize = 10_000;
+const MAX_OF_CALLER: usize = 1_000;
 /// How many ended calls are remembered, to tell what comes late from what is made up.
 const REMEMBERED: usize = 1_000;
 
@@ -25,6 +26,8 @@ pub(crate) const MADE_BEFORE: &str = "a call with this callId was made before; u
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
+    /// How many calls each participant has running.
+    callers: HashMap<Arc<str>, usize>,
     ended: VecDeque<String>,
 }
 
@@ -38,6 +41,13 @@ pub(crate) struct Running {
     pub(crate) since: Instant,
     /// The router's id, for a tool of the gateway's.
     pub(crate) routed: Option<CallId>,
+}
+
+/// What the log has about a call.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    Open(Running),
+    Ended,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,19 +66,44 @@ impl Calls {
         if self.is_known(&call.id) {
             return Err(MADE_BEFORE);
         }
-        if self.running.len() >= MAX_RUNNING {
-            self.running.retain(|_, call| call.since.elapsed() < CALL_MEMORY);
+        if self.running.len() >= MAX_RUNNING || self.of_caller(&call.caller) >= MAX_OF_CALLER {
+            self.take_where(|call| call.since.elapsed() >= CALL_MEMORY);
+        }
+        if self.of_caller(&call.caller) >= MAX_OF_CALLER {
+            return Err("this participant has too many calls running; try again when some have ended");
         }
         if self.running.len() >= MAX_RUNNING {
             return Err("too many calls are running in this channel; try again when some have ended");
         }
+        *self.callers.entry(Arc::clone(&call.caller)).or_default() += 1;
         self.running.insert(call.id.clone(), call);
         Ok(())
     }
 
     /// Whether there is or was a call of this id, as far as that is remembered.
     pub(crate) fn is_known(&self, id: &str) -> bool {
-        self.running.contains_key(id) || self.ended.iter().any(|ended| ended == id)
+        self.running.contains_key(id) || self.has_ended(id)
+    }
+
+    /// What the log says about a call that was entered, or not, without knowing it: whose it is, or that it has ended.
+    pub(crate) fn correct(&mut self, id: &str, stored: Stored) {
+        match stored {
+            Stored::Open(call) => {
+                if self.running.get(id).is_none_or(|known| known.caller != call.caller) && !self.has_ended(id) {
+                    self.take(id);
+                    let _ = self.begin(call);
+                }
+            }
+            Stored::Ended => {
+                self.take(id);
+                self.remember(id);
+            }
+        }
+    }
+
+    /// What a running call's last result is stored under, so that there is one.
+    pub(crate) fn end_key(&self, id: &str) -> Option<Arc<str>> {
+        self.running.get(id).and_then(Running::end_key)
     }
 
     /// Whether this participant has made the call before, as far as that is remembered. For one that has ended, the log
@@ -76,7 +111,7 @@ impl Calls {
     pub(crate) fn was_made(&self, id: &str, caller: &str) -> bool {
         match self.running.get(id) {
             Some(call) => *call.caller == *caller,
-            None => self.ended.iter().any(|ended| ended == id),
+            None => self.has_ended(id),
         }
     }
 
@@ -96,12 +131,43 @@ impl Calls {
 
     /// The call is over. `None` when it was before.
     pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
+        let call = self.take(id)?;
+        self.remember(id);
+        Some(call)
+    }
+
+    fn take(&mut self, id: &str) -> Option<Running> {
         let call = self.running.remove(id)?;
-        self.ended.push_back(call.id.clone());
+        if let Some(count) = self.callers.get_mut(&call.caller) {
+            *count -= 1;
+            if *count == 0 {
+                self.callers.remove(&call.caller);
+            }
+        }
+        Some(call)
+    }
+
+    fn take_where(&mut self, which: impl Fn(&Running) -> bool) -> Vec<Running> {
+        let ids: Vec<String> = self.running.values().filter(|call| which(call)).map(|call| call.id.clone()).collect();
+        ids.iter().filter_map(|id| self.take(id)).collect()
+    }
+
+    fn remember(&mut self, id: &str) {
+        if self.has_ended(id) {
+            return;
+        }
+        self.ended.push_back(id.to_owned());
         if self.ended.len() > REMEMBERED {
             self.ended.pop_front();
         }
-        Some(call)
+    }
+
+    fn has_ended(&self, id: &str) -> bool {
+        self.ended.iter().any(|ended| ended == id)
+    }
+
+    fn of_caller(&self, caller: &str) -> usize {
+        self.callers.get(caller).copied().unwrap_or_default()
     }
 
     /// The calls that a participant was asked for and will not answer.
@@ -115,15 +181,18 @@ impl Calls {
     }
 
     fn end_where(&mut self, which: impl Fn(&Running) -> bool) -> Vec<Running> {
-        let ids: Vec<String> = self.running.values().filter(|call| which(call)).map(|call| call.id.clone()).collect();
-        ids.iter().filter_map(|id| self.end(id)).collect()
+        let ended = self.take_where(which);
+        for call in &ended {
+            self.remember(&call.id);
+        }
+        ended
     }
 
     fn standing(&self, id: &str, right: impl Fn(&Running) -> bool) -> Standing {
         match self.running.get(id) {
             Some(call) if right(call) => Standing::Right,
             Some(_) => Standing::Foreign,
-            None if self.ended.iter().any(|ended| ended == id) => Standing::Ended,
+            None if self.has_ended(id) => Standing::Ended,
             None => Standing::Unknown,
         }
     }
@@ -137,7 +206,7 @@ impl Running {
         content.push_str(",\"code\":");
         push_string(&mut content, code);
         content.push('}');
-        self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true"))
+        self.last(self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true")))
     }
 
     /// A result with these fields, which the gateway writes for the provider.
@@ -145,9 +214,14 @@ impl Running {
         Item::new(self.body(fields, &[]), self.persist)
     }
 
-    /// Makes a tool's last result one that is stored once, whatever is thought of the call after a restart.
+    /// Makes a last result one that is stored once, whatever is thought of the call after a restart.
     pub(crate) fn last(&self, item: Item) -> Item {
-        Item { key: self.persist.then(|| format!("end:{}:{}", self.caller, self.id).into()), ..item }
+        Item { key: self.end_key(), ..item }
+    }
+
+    /// What the last result is stored under. A call that is not stored may be made again under its id.
+    pub(crate) fn end_key(&self) -> Option<Arc<str>> {
+        self.persist.then(|| format!("end:{}:{}", self.caller, self.id).into())
     }
 
     pub(crate) fn body(&self, fields: &str, attachments: &[sa_protocol::channel::AttachmentMeta]) -> String {
@@ -187,6 +261,30 @@ mod tests {
         assert_eq!(calls.result("1", "bob", true), Standing::Ended);
         assert_eq!(calls.result("2", "bob", true), Standing::Unknown);
         assert!(calls.begin(call("1")).is_err());
+    }
+
+    #[test]
+    fn one_caller_does_not_keep_the_others_from_calling() {
+        let mut calls = Calls::default();
+        for n in 0..MAX_OF_CALLER {
+            calls.begin(call(&n.to_string())).unwrap();
+        }
+        assert!(calls.begin(call("more")).is_err());
+        calls.begin(Running { caller: "eve".into(), ..call("other") }).unwrap();
+        calls.end("0");
+        calls.begin(call("more")).unwrap();
+    }
+
+    #[test]
+    fn the_log_knows_better() {
+        let mut calls = Calls::default();
+        calls.begin(Running { caller: "eve".into(), ..call("1") }).unwrap();
+        calls.correct("1", Stored::Open(call("1")));
+        assert_eq!(calls.cancel("1", "eve").0, Standing::Foreign);
+        calls.correct("1", Stored::Ended);
+        calls.correct("1", Stored::Open(call("1")));
+        assert_eq!(calls.cancel("1", "ann").0, Standing::Ended);
+        assert!(calls.provider_left("bob").is_empty() && calls.callers.is_empty());
     }
 
     #[test]

@@ -13,11 +13,12 @@ use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message};
 use sa_socket::Outbox;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
 use crate::history::sender_of;
-use crate::methods::{MethodLink, Offer};
+use crate::methods::{Metadata, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{self, Notes, payload};
 use crate::{About, Channels, stream};
@@ -52,6 +53,9 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) id: u64,
+    pub(crate) participant: Arc<str>,
+    /// Which of the participant's programs this is, where it says so. It is the same when it connects again.
+    pub(crate) instance: Option<Arc<str>>,
     pub(crate) outbox: Outbox,
     pub(crate) reads: bool,
     /// The last message that it got before it became a reader.
@@ -68,8 +72,38 @@ pub(crate) struct Presence {
     connections: usize,
     joined_ms: i64,
     notes: Notes,
+    /// What its connections said about it, the latest last: that counts, and whoever said it is given the calls.
+    said: Vec<Said>,
     /// Its methods, where it has any.
     pub(crate) offer: Option<Offer>,
+}
+
+/// What one connection said about its participant.
+struct Said {
+    member: u64,
+    instance: Option<Arc<str>>,
+    metadata: Arc<str>,
+    handle: Option<String>,
+}
+
+impl Presence {
+    /// Takes what a connection says about the participant.
+    pub(crate) fn says(&mut self, member: &Member, metadata: &str, handle: Option<&String>) {
+        let (metadata, handle) = (Arc::<str>::from(metadata), handle.cloned());
+        self.said.retain(|said| said.member != member.id);
+        (self.metadata, self.handle) = (Arc::clone(&metadata), handle.clone());
+        self.said.push(Said { member: member.id, instance: member.instance.clone(), metadata, handle });
+    }
+
+    /// Whether a connection of this participant's has asked for this handle.
+    pub(crate) fn claims(&self, handle: &String) -> bool {
+        self.said.iter().any(|said| said.handle.as_ref() == Some(handle))
+    }
+
+    /// The program that is given the calls, where it is known.
+    pub(crate) fn serving(&self) -> Option<&Arc<str>> {
+        self.said.last()?.instance.as_ref()
+    }
 }
 
 /// A participant, as it is listed.
@@ -99,7 +133,13 @@ impl Leave {
 }
 
 impl Channel {
-    pub(crate) async fn open(hub: Arc<Channels>, name: &str, about: &About) -> Result<Arc<Self>, StoreError> {
+    /// `haunted` is one that somebody was in when the gateway ended.
+    pub(crate) async fn open(
+        hub: Arc<Channels>,
+        name: &str,
+        about: &About,
+        haunted: bool,
+    ) -> Result<Arc<Self>, StoreError> {
         let stream: Arc<str> = stream(name).into();
         let head = hub.log.bounds(&stream).await?.last;
         let (items, queue) = unbounded_channel();
@@ -124,6 +164,9 @@ impl Channel {
             about: about.clone().into(),
         });
         tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
+        if haunted {
+            channel.take_up_calls().await?;
+        }
         Ok(channel)
     }
 
@@ -183,6 +226,7 @@ impl Channel {
             connections: 1,
             joined_ms: clock::now_ms(),
             notes,
+            said: Vec::new(),
             offer: None,
         };
         state.roster.insert(Arc::clone(participant), presence);
@@ -197,8 +241,9 @@ impl Channel {
         Arc::make_mut(&mut state.readers).retain(|reader| reader.id != member.id);
         let Some(presence) = state.roster.get_mut(participant) else { return };
         presence.connections -= 1;
+        presence.said.retain(|said| said.member != member.id);
         if presence.connections > 0 {
-            return;
+            return self.go_back(participant, presence);
         }
         let Some(presence) = state.roster.remove(participant) else { return };
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
@@ -225,6 +270,17 @@ impl Channel {
         if let Some(offer) = presence.offer {
             offer.withdraw(participant);
         }
+    }
+
+    /// What counts now that a connection is gone: the latest word of those that are left.
+    fn go_back(self: &Arc<Self>, participant: &Arc<str>, presence: &mut Presence) {
+        let Some(said) = presence.said.last().filter(|said| said.metadata != presence.metadata) else { return };
+        (presence.metadata, presence.handle) = (Arc::clone(&said.metadata), said.handle.clone());
+        let metadata = Arc::clone(&presence.metadata);
+        if let Ok(read) = Metadata::read(&metadata) {
+            presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
+        }
+        self.enqueue(Item::new(presence_body(participant, "update", &metadata, None), true));
     }
 
     /// Hands a message over; from here on its place in the order is settled. Called with the state locked where the
@@ -275,6 +331,13 @@ impl Channel {
             if let (Some(author), Some(message)) = (&author, &item.message_id) {
                 self.state().authors.correct(message, author);
             }
+            if let Some(call) = &item.call_id {
+                match self.stored_call(call).await {
+                    Ok(Some(stored)) => self.state().calls.correct(call, stored),
+                    Ok(None) => {}
+                    Err(failure) => error!(error = %failure, "a call cannot be looked up"),
+                }
+            }
             let same = author == sender;
             if let Some((from, reference)) = item.from {
                 self.tell(
@@ -315,6 +378,11 @@ impl Channel {
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state();
         state.roster.is_empty() && state.readers.is_empty() && self.on_way.load(Ordering::Acquire) == 0
+    }
+
+    /// The program of a participant's that is given its calls, where it is known.
+    pub(crate) fn serving(&self, participant: &str) -> Option<Arc<str>> {
+        self.state().roster.get(participant)?.serving().cloned()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

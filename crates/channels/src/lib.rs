@@ -17,10 +17,11 @@ mod methods;
 mod pipeline;
 mod presence;
 mod publish;
+mod recover;
 mod session;
 mod tools;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -109,6 +110,8 @@ pub struct Entrance {
     pub epoch: Option<String>,
     /// Whether it takes the roster as one document.
     pub snapshot: bool,
+    /// Which of the participant's programs it is, the same when it connects again. A call is for one of them.
+    pub instance: Option<String>,
 }
 
 /// All channels of this gateway.
@@ -121,6 +124,8 @@ pub struct Channels {
     open: Mutex<HashMap<Arc<str>, Arc<Channel>>>,
     /// Held while one is opened, so that it is opened once.
     opening: tokio::sync::Mutex<()>,
+    /// Where somebody was when the gateway ended, and nobody has been since.
+    haunted: Mutex<HashSet<String>>,
 }
 
 /// What is known of a channel beside its messages.
@@ -173,9 +178,9 @@ impl Channels {
         options: ChannelOptions,
         shutdown: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
-        presence::lay_ghosts(&log).await?;
+        let haunted = presence::lay_ghosts(&log).await?.into();
         let (open, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Arc::new(Self { log, records, router, options, shutdown, open, opening }))
+        Ok(Arc::new(Self { log, records, router, options, shutdown, open, opening, haunted }))
     }
 
     /// Serves one participant until its connection ends.
@@ -205,7 +210,8 @@ impl Channels {
             Some(about) => about,
             None => self.create(name).await?,
         };
-        let channel = Channel::open(Arc::clone(self), name, &about).await?;
+        let haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let channel = Channel::open(Arc::clone(self), name, &about, haunted).await?;
         self.opened().insert(name.into(), Arc::clone(&channel));
         Ok(channel)
     }

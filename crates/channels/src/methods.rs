@@ -10,7 +10,7 @@ use sa_core::{
     Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, GrantId, Output, ProviderId, RawJson, Schema, Scope,
     Tool, Update, clock,
 };
-use sa_protocol::channel::{Envelope, encode_body};
+use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::push_string;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -52,7 +52,8 @@ impl<'a> Metadata<'a> {
         if metadata.methods.len() > MAX_METHODS {
             return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
         }
-        let bad = |text: &String| text.is_empty() || text.len() > 128 || text.contains(char::is_control);
+        // Two that look the same are taken for each other.
+        let bad = |text: &String| text.is_empty() || text.len() > 128 || !is_visible(text);
         if metadata.handle.as_ref().is_some_and(bad) || metadata.methods.iter().any(|method| bad(&method.name)) {
             return Err("a handle and a method's name have 1 to 128 bytes of visible text".into());
         }
@@ -186,7 +187,8 @@ impl Link for MethodLink {
         let caller = Arc::clone(&call.principal.name);
         self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(call.id, Arc::clone(&caller));
         let body = message("method-call", &payload, &caller, &channel.metadata_of(&caller));
-        channel.enqueue(Item { permit: Some(permit), ..Item::new(body, true) });
+        let provider = Some(Arc::clone(&self.participant));
+        channel.enqueue(Item { permit: Some(permit), provider, ..Item::new(body, true) });
         Ok(())
     }
 
@@ -220,17 +222,22 @@ pub(crate) struct MethodResult<'a> {
     pub(crate) call_id: String,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    pub(crate) complete: Option<bool>,
+    complete: Option<bool>,
     is_error: Option<bool>,
     progress: Option<f64>,
 }
 
 impl MethodResult<'_> {
+    /// Whether nothing comes after it. An error ends a call whether it says so or not.
+    pub(crate) fn is_last(&self) -> bool {
+        self.complete == Some(true) || self.is_error == Some(true)
+    }
+
     /// Passes the result on to whoever made the call on another surface. `false` when the participant was not asked.
     pub(crate) fn deliver(&self, provider: &LinkProvider<MethodLink>, attachments: Vec<sa_core::Attachment>) -> bool {
         let Ok(id) = self.call_id.parse::<CallId>() else { return false };
         let content = self.content.map_or_else(RawJson::null, RawJson::from);
-        if self.complete == Some(true) || self.is_error == Some(true) {
+        if self.is_last() {
             provider.link().forget(id);
             let outcome = match self.is_error {
                 Some(true) => Err(failure(&content)),
@@ -279,6 +286,24 @@ pub(crate) fn code(kind: CallErrorKind) -> &'static str {
         CallErrorKind::Offline => "provider-offline",
         CallErrorKind::NotAllowed | CallErrorKind::Failed | CallErrorKind::Overloaded | CallErrorKind::Conflict => {
             "execution-error"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_what_it_looks_like() {
+        for good in ["ann", "änn", "安", "🙂", "a b", "@ann"] {
+            assert!(Metadata::read(&serde_json::json!({ "handle": good }).to_string()).is_ok(), "{good}");
+        }
+        let long = "é".repeat(65);
+        for bad in ["", " ann", "ann\n", "ann\u{200b}", "\u{202e}nna", "\u{feff}ann", &long] {
+            assert!(Metadata::read(&serde_json::json!({ "handle": bad }).to_string()).is_err(), "{bad:?}");
+            let methods = serde_json::json!({ "methods": [{ "name": bad }] });
+            assert!(Metadata::read(&methods.to_string()).is_err(), "{bad:?}");
         }
     }
 }

@@ -40,6 +40,10 @@ pub(crate) struct Item {
     pub(crate) key: Option<Arc<str>>,
     /// The id of the message that it begins, of which its sender is the author.
     pub(crate) message_id: Option<String>,
+    /// The id of the call that it makes.
+    pub(crate) call_id: Option<String>,
+    /// The participant who is called by it.
+    pub(crate) provider: Option<Arc<str>>,
     /// The connection it came from, and what its answer refers to.
     pub(crate) from: Option<(u64, Option<i64>)>,
     /// Who else waits for it.
@@ -58,6 +62,8 @@ impl Item {
             attached: None,
             key: None,
             message_id: None,
+            call_id: None,
+            provider: None,
             from: None,
             answer: None,
             presence: None,
@@ -127,20 +133,28 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
         let duplicate = appended.is_some_and(|appended| appended.duplicate);
         let (kind, id) = appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
         let bytes = item.attached.as_ref().map(|(bytes, _)| bytes);
-        let frame = |reference| frame(&encode_message(kind, id, &item.body, reference, false), bytes);
+        let frame = |reference, duplicate| frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes);
         if duplicate {
             // Whoever else is here has had it. Whether it was this sender's is for the store to say.
             return channel.answer_duplicate(item, appended);
         }
         let readers = channel.released(id, item.message_id.as_deref());
+        let serving = item.provider.as_ref().and_then(|provider| Some((provider, channel.serving(provider)?)));
+        // A participant may be several programs. A call is for one of them, and the others do not get to see it.
+        let elsewhere = |member: &Member| {
+            serving.as_ref().is_some_and(|(provider, instance)| {
+                member.participant == **provider && member.instance.as_ref().is_some_and(|own| own != instance)
+            })
+        };
         let mut shared = None;
         for member in readers.iter() {
             let own = item.from.filter(|(from, _)| *from == member.id);
             match own {
-                Some((_, reference)) => send(&channel, member, frame(reference), id),
+                // Its own call, which another one runs: an answer, and nothing to act on.
+                Some((_, reference)) => send(&channel, member, frame(reference, elsewhere(member)), id),
                 // It has had it in what it missed, or is not to read.
-                None if !member.reads || id.is_some_and(|id| id <= member.seen) => {}
-                None => send(&channel, member, shared.get_or_insert_with(|| frame(None)).clone(), id),
+                None if !member.reads || id.is_some_and(|id| id <= member.seen) || elsewhere(member) => {}
+                None => send(&channel, member, shared.get_or_insert_with(|| frame(None, false)).clone(), id),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Every arrival is noted before it is stored in its channel, and every departure after. An arrival without its
 //! departure is somebody who was there when the gateway ended: at the next start the channel is told that they left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -60,8 +60,8 @@ pub(crate) fn note(body: Bytes) -> NewEntry {
     NewEntry { stream: STREAM.into(), key: None, body }
 }
 
-/// Stores a departure for everybody who was there when the gateway ended.
-pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<(), StoreError> {
+/// Stores a departure for everybody who was there when the gateway ended, and says in which channels that was.
+pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<HashSet<String>, StoreError> {
     let mut here: BTreeMap<String, Note> = BTreeMap::new();
     let mut after = 0;
     loop {
@@ -91,7 +91,8 @@ pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<(), StoreError> {
         log.append(NewEntry { stream, key, body: encode_body(&envelope).into() })
     });
     try_join_all(leaves).await?;
-    log.trim(STREAM, Retention { entries: Some(0), since_ms: None }).await.map(drop)
+    log.trim(STREAM, Retention { entries: Some(0), since_ms: None }).await?;
+    Ok(here.into_values().map(|note| note.channel).collect())
 }
 
 /// Writes the notes of those who are here anew and deletes the old ones, once there are many.

@@ -105,6 +105,10 @@ impl<'a> Subject<'a> {
             call_id: String,
         }
         fn parse<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, Refusal> {
+            // The reader of structs takes an array as well, for fields in their order.
+            if !payload.trim_start().starts_with('{') {
+                return Err(Refusal::invalid(format!("the payload is no {kind}: it is not an object")));
+            }
             serde_json::from_str(payload)
                 .map_err(|error| Refusal::invalid(format!("the payload is no {kind}: {error}")))
         }
@@ -220,11 +224,17 @@ impl Channel {
         });
         let mut after = None;
         match subject {
+            Subject::Call(call) if state.offers().any(|link| link.caller(&call.call_id).is_some()) => {
+                // Its answer would be taken for this call's, and whoever made the first one would wait in vain.
+                return Err(Refusal::new("conflict", "a call with this callId was made before; use a new one"));
+            }
             Subject::Message(id) => {
                 state.authors.begin(id, name, !draft.persist);
                 item.message_id = Some(id.clone());
             }
             Subject::Call(call) => {
+                item.call_id = Some(call.call_id.clone());
+                item.provider = Some(call.provider_id.as_str().into());
                 let running = Running {
                     id: call.call_id.clone(),
                     caller: Arc::clone(name),
@@ -260,9 +270,10 @@ impl Channel {
                 }
             }
             Subject::Result(result) => {
-                let standing = state.calls.result(&result.call_id, name, result.complete == Some(true));
-                match standing {
-                    Standing::Right => {}
+                let last = result.is_last();
+                let end_key = state.calls.end_key(&result.call_id).filter(|_| last && draft.persist);
+                match state.calls.result(&result.call_id, name, last) {
+                    Standing::Right => item.key = end_key.or(item.key),
                     Standing::Foreign => {
                         return Err(Refusal::new("not-allowed", "somebody else was asked for this result"));
                     }
@@ -304,7 +315,12 @@ impl Channel {
     /// Everything that can be said about a message without its place in the order.
     async fn check<'a>(&self, sender: &Sender, draft: &Draft<'a>) -> Result<Subject<'a>, Refusal> {
         let (rights, kind) = (sender.rights, &*draft.kind);
-        let allowed = if kind == "method-call" { rights.call } else { rights.publish };
+        let allowed = match kind {
+            "method-call" => rights.call,
+            // Who may call may also give up.
+            "method-cancel" => rights.call || rights.publish,
+            _ => rights.publish,
+        };
         if !allowed {
             return Err(Refusal::new("not-allowed", format!("the token may not send a {kind} in this channel")));
         }
@@ -334,11 +350,18 @@ impl Channel {
             Subject::Update(id) => self.check_author(id, &sender.principal.name).await?,
             Subject::Message(id) => {
                 let verdict = self.state().authors.verdict(id, &sender.principal.name);
-                if verdict == Verdict::Foreign {
+                let foreign = match verdict {
+                    Verdict::Foreign => true,
+                    // The log itself refuses a stored one, but does not see this: whoever says it would be its author.
+                    Verdict::Unknown if !draft.persist => self.is_foreign(id, &sender.principal.name).await?,
+                    _ => false,
+                };
+                if foreign {
                     return Err(Refusal::new("conflict", "another participant has used this id"));
                 }
             }
             Subject::Result(result) => self.remember_call(&result.call_id).await?,
+            Subject::Cancel(call) => self.remember_call(call).await?,
             _ => {}
         }
         Ok(subject)
@@ -351,46 +374,16 @@ impl Channel {
         let foreign = match verdict {
             Verdict::Own => false,
             Verdict::Foreign => true,
-            Verdict::Unknown => {
-                let found = self.hub.log.find(&self.stream, &format!("m:{message}")).await;
-                let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
-                found.and_then(|entry| sender_of(&entry.body)).is_some_and(|author| author != sender)
-            }
+            Verdict::Unknown => self.is_foreign(message, sender).await?,
         };
         if foreign { Err(Refusal::new("not-allowed", "only its author may update a message")) } else { Ok(()) }
     }
 
-    /// A call that was made before the gateway was restarted is known from the log.
-    async fn remember_call(&self, id: &str) -> Result<(), Refusal> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Stored {
-            sender_id: String,
-            payload: Asked,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Asked {
-            provider_id: String,
-        }
-        let known = {
-            let mut state = self.state();
-            state.calls.result(id, "", false) != Standing::Unknown
-                || state.offers().any(|link| link.caller(id).is_some())
-        };
-        if known {
-            return Ok(());
-        }
-        let found = self.hub.log.find(&self.stream, &format!("call:{id}")).await;
+    /// Whether the log has a message of this id that somebody else wrote.
+    async fn is_foreign(&self, message: &str, sender: &str) -> Result<bool, Refusal> {
+        let found = self.hub.log.find(&self.stream, &format!("m:{message}")).await;
         let found = found.map_err(|error| Refusal::new("store-error", error.message))?;
-        if let Some(stored) = found.and_then(|entry| serde_json::from_slice::<Stored>(&entry.body).ok())
-            && stored.payload.provider_id != GATEWAY
-        {
-            let (caller, provider) = (stored.sender_id.into(), stored.payload.provider_id.into());
-            let call = Running { id: id.into(), caller, provider, persist: true, since: Instant::now(), routed: None };
-            let _ = self.state().calls.begin(call);
-        }
-        Ok(())
+        Ok(found.and_then(|entry| sender_of(&entry.body)).is_some_and(|author| author != sender))
     }
 
     /// Puts the attachments on disk, before anybody hears of them.
@@ -425,10 +418,11 @@ impl Channel {
     /// Replaces what the roster says about a participant, and what it offers.
     pub(crate) fn update_metadata(
         self: &Arc<Self>,
-        participant: &Arc<str>,
+        sender: &Sender,
         metadata: &str,
         from: (&Member, Option<i64>),
     ) -> Result<(), Refusal> {
+        let participant = &sender.principal.name;
         if metadata.len() > MAX_METADATA {
             return Err(Refusal::invalid(format!(
                 "the metadata has {} bytes, and {MAX_METADATA} are allowed",
@@ -437,18 +431,20 @@ impl Channel {
         }
         RawJson::parse(metadata).map_err(|error| Refusal::invalid(format!("the metadata cannot be read: {error}")))?;
         let read = Metadata::read(metadata).map_err(Refusal::invalid)?;
+        if !read.methods.is_empty() && !sender.rights.publish {
+            let why = "the token may not publish in this channel, so that nobody could be answered; offer no methods";
+            return Err(Refusal::new("not-allowed", why));
+        }
         let mut state = self.state();
         if let Some(handle) = &read.handle {
-            let holder =
-                state.roster.iter().find(|(id, other)| *id != participant && other.handle.as_ref() == Some(handle));
+            let holder = state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
             if let Some((holder, _)) = holder {
                 let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
                 return Err(Refusal::new("handle-conflict", message));
             }
         }
         let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
-        presence.metadata = metadata.into();
-        presence.handle.clone_from(&read.handle);
+        presence.says(from.0, metadata, read.handle.as_ref());
         presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
         let body = crate::channel::presence_body(participant, "update", metadata, None);
         self.enqueue(Item { from: Some((from.0.id, from.1)), ..Item::new(body, true) });

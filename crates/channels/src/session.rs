@@ -64,11 +64,17 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
         };
         let serve = std::pin::pin!(sa_socket::serve_messages(socket, outbox, hub.options.liveness, on_message));
         let watch = std::pin::pin!(async {
-            // In a box: an idle connection has entered long ago.
-            Box::pin(session.enter(entrance)).await;
+            let entered = async {
+                // In a box: an idle connection has entered long ago.
+                Box::pin(session.enter(entrance)).await;
+                std::future::pending::<()>().await;
+            };
+            // From the beginning on: what was missed may be long, and its reader slow.
             tokio::select! {
+                biased;
                 () = hub.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
                 () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "the token is not valid any more")),
+                () = entered => {}
             }
             std::future::pending::<()>().await;
         });
@@ -146,7 +152,12 @@ impl Session {
         let recovered =
             entrance.since.map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
         let since = entrance.since.filter(|_| same && reads);
-        let make = |seen| move |id| Member { id, outbox: self.outbox.clone(), reads, seen, last: AtomicU64::new(seen) };
+        let instance: Option<Arc<str>> = entrance.instance.as_deref().map(Into::into);
+        let make = |seen| {
+            let (participant, instance) = (Arc::clone(&self.participant), instance.clone());
+            let (outbox, last) = (self.outbox.clone(), AtomicU64::new(seen));
+            move |id| Member { id, participant, instance, outbox, reads, seen, last }
+        };
         let ready = |state: &State, member: &Member| {
             let roster = (entrance.snapshot && reads).then(|| roster(state));
             let ready = Ready {
@@ -185,6 +196,12 @@ impl Session {
             let mut queued = 0;
             for stored in &page {
                 let Some(json) = stored.json() else { continue };
+                // Who comes back takes calls that it missed for its own; for who comes new they are history.
+                let returns = entrance.since.is_some_and(|since| since > 0);
+                if returns && channel.runs_elsewhere(stored, &self.participant, instance.as_deref()) {
+                    has = stored.id;
+                    continue;
+                }
                 let bytes = channel.attached(stored).await;
                 let len = json.len() + bytes.as_ref().map_or(0, Bytes::len);
                 // At the reader's pace: no more is queued than it takes.
@@ -273,7 +290,7 @@ impl Session {
                 (reference, result)
             }
             ClientFrame::UpdateMetadata { metadata, reference } => {
-                let update = || self.channel.update_metadata(&self.participant, metadata, (member, reference));
+                let update = || self.channel.update_metadata(&self.sender, metadata, (member, reference));
                 (reference, self.may_send().and_then(|()| update()))
             }
             ClientFrame::GetMessagesBefore { before, limit, reference } => {

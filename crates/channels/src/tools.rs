@@ -13,6 +13,7 @@ use crate::channel::Channel;
 use crate::methods::code;
 use crate::pipeline::Item;
 use crate::publish::{Draft, MethodCall, Sender};
+use crate::recover::RESTARTED;
 
 impl Channel {
     /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
@@ -41,8 +42,7 @@ impl Channel {
         let call = running(routed.id());
         if let Err(why) = self.state().calls.begin(call.clone()) {
             self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
-            self.enqueue(call.failure("execution-error", why));
-            return;
+            return self.enqueue(call.failure("execution-error", why));
         }
         let channel = Arc::clone(self);
         tokio::spawn(async move {
@@ -53,7 +53,7 @@ impl Channel {
             }
             match finished.outcome {
                 Ok(output) => channel.answer(&call, output).await,
-                Err(error) => channel.enqueue(call.last(call.failure(code(error.kind), &error.message))),
+                Err(error) => channel.enqueue(call.failure(code(error.kind), &error.message)),
             }
         });
     }
@@ -73,8 +73,7 @@ impl Channel {
             since: Instant::now(),
             routed: Some(CallId::new()),
         };
-        let why = "the gateway was restarted in the middle of the call, which may have been executed or not";
-        self.enqueue(call.last(call.failure("execution-error", why)));
+        self.enqueue(call.failure("execution-error", RESTARTED));
     }
 
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
@@ -102,7 +101,7 @@ impl Channel {
                 let item = Item { attached, ..Item::new(call.body(&fields, &described), call.persist) };
                 self.enqueue(call.last(item));
             }
-            Err(refusal) => self.enqueue(call.last(call.failure("execution-error", &refusal.message))),
+            Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
         }
     }
 }
@@ -119,6 +118,8 @@ impl UpdateSink for Told {
         let fields = match update {
             Update::Progress { progress, total, .. } => {
                 let percent = total.filter(|total| *total > 0.0).map_or(progress, |total| 100.0 * progress / total);
+                // Whatever a tool counts, this is a percentage; and what is infinite cannot be written as JSON.
+                let percent = percent.clamp(0.0, 100.0);
                 format!(",\"progress\":{percent},\"complete\":false")
             }
             Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),

@@ -3,6 +3,7 @@ import type { Cursor } from "./cursor.js";
 /** Where to connect, with what the server has to know: who, which channel, and what was read of it. */
 export function addressOf(
   { serverUrl, token, channel }: { serverUrl: string; token: string; channel: string },
+  instance: string,
   { position, epoch }: Cursor,
 ): string {
   const url = new URL(serverUrl);
@@ -10,6 +11,7 @@ export function addressOf(
   url.searchParams.set("token", token);
   url.searchParams.set("channel", channel);
   url.searchParams.set("roster", "snapshot");
+  url.searchParams.set("instance", instance);
   if (position !== undefined) {
     url.searchParams.set("sinceId", String(position));
     if (epoch !== undefined) url.searchParams.set("epoch", epoch);

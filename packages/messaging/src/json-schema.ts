@@ -13,19 +13,26 @@ export function jsonSchemaToZodRawShape(schema: JsonSchema): Record<string, z.Zo
 
 /** A schema within a schema may name the whole, and thereby itself. */
 const MAX_DEPTH = 64;
+/** A few lines can ask for more checks of one value than there is time for. What is over this is not checked. */
+const MAX_SCHEMAS = 10_000;
+/** The references that have led to a schema while the value stayed the same. */
+type Trail = ReadonlySet<string>;
+const NO_TRAIL: Trail = new Set();
 
 class Converter {
   readonly #root: JsonSchema | boolean;
   readonly #named = new Map<string, z.ZodType>();
+  #converted = 0;
 
   constructor(root: JsonSchema | boolean) {
     this.#root = root;
   }
 
-  convert(schema: unknown, depth = 0): z.ZodType {
+  convert(schema: unknown, depth = 0, trail = NO_TRAIL): z.ZodType {
+    this.#converted += 1;
     if (schema === false) return z.never();
-    if (!isSchema(schema) || depth > MAX_DEPTH) return z.unknown();
-    const converted = this.#constraints(schema, depth);
+    if (!isSchema(schema) || depth > MAX_DEPTH || this.#converted > MAX_SCHEMAS) return z.unknown();
+    const converted = this.#constraints(schema, depth, trail);
     const described = typeof schema.description === "string" ? converted.describe(schema.description) : converted;
     return schema.default === undefined ? described : described.default(schema.default);
   }
@@ -43,14 +50,15 @@ class Converter {
   }
 
   /** Every keyword that says what a value must be; all of them hold at once. */
-  #constraints(schema: JsonSchema, depth: number): z.ZodType {
+  #constraints(schema: JsonSchema, depth: number, trail: Trail): z.ZodType {
     const all: z.ZodType[] = [];
-    if (typeof schema.$ref === "string") all.push(this.#reference(schema.$ref));
+    const inPlace = (one: unknown) => this.convert(one, depth + 1, trail);
+    if (typeof schema.$ref === "string") all.push(this.#reference(schema.$ref, trail));
     if (Array.isArray(schema.enum)) all.push(oneOfValues(schema.enum));
     if ("const" in schema) all.push(oneOfValues([schema.const]));
     const union = schema.anyOf ?? schema.oneOf;
-    if (Array.isArray(union) && union.length > 0) all.push(z.union(union.map((one) => this.convert(one, depth + 1))));
-    if (Array.isArray(schema.allOf)) all.push(...schema.allOf.map((one) => this.convert(one, depth + 1)));
+    if (Array.isArray(union) && union.length > 0) all.push(z.union(union.map(inPlace)));
+    if (Array.isArray(schema.allOf)) all.push(...schema.allOf.map(inPlace));
     const typed = this.#typed(schema, depth);
     if (typed) all.push(typed);
     const [first, ...rest] = all;
@@ -129,13 +137,14 @@ class Converter {
     );
   }
 
-  /** Made when it is used: a schema may contain itself. */
-  #reference(reference: string): z.ZodType {
+  /** Made when it is used: a schema may contain itself. One that leads back to itself for the same value says nothing. */
+  #reference(reference: string, trail: Trail): z.ZodType {
+    if (trail.has(reference)) return z.unknown();
     return z.lazy(() => {
-      const known = this.#named.get(reference);
+      const known = trail.size === 0 ? this.#named.get(reference) : undefined;
       if (known) return known;
-      const converted = this.convert(this.#find(reference));
-      this.#named.set(reference, converted);
+      const converted = this.convert(this.#find(reference), 0, new Set([...trail, reference]));
+      if (trail.size === 0) this.#named.set(reference, converted);
       return converted;
     });
   }
@@ -143,12 +152,19 @@ class Converter {
   /** Follows a reference within the document; others lead nowhere. */
   #find(reference: string): unknown {
     if (reference !== "#" && !reference.startsWith("#/")) return undefined;
-    const steps = reference
+    let path: string;
+    try {
+      path = decodeURIComponent(reference);
+    } catch {
+      return undefined;
+    }
+    const steps = path
       .split("/")
       .slice(1)
-      .map((step) => decodeURIComponent(step).replaceAll("~1", "/").replaceAll("~0", "~"));
+      .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
     return steps.reduce<unknown>(
-      (at, step) => (isSchema(at) || Array.isArray(at) ? (at as JsonSchema)[step] : undefined),
+      (at, step) =>
+        (isSchema(at) || Array.isArray(at)) && Object.hasOwn(at, step) ? (at as JsonSchema)[step] : undefined,
       this.#root,
     );
   }

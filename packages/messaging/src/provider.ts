@@ -7,6 +7,10 @@ import type { Payload } from "./protocol.js";
 
 /** How many calls that have ended are remembered, so that none is run twice. */
 const REMEMBERED = 1000;
+/** The most methods that run at once. */
+const MAX_RUNNING = 1000;
+/** How long a method has to end after its call was cancelled, before the call is answered without it. */
+const CANCEL_GRACE_MS = 5000;
 
 /** Publishes a result; `attachments` go with it. */
 export type SendResult = (
@@ -19,6 +23,8 @@ interface Running {
   abort: AbortController;
   /** Its last result is out, or on its way. */
   ended: boolean;
+  /** Ends it, if it was cancelled and does not end by itself. */
+  timer?: ReturnType<typeof setTimeout>;
 }
 
 /** Runs the methods of this participant when others call them. */
@@ -65,9 +71,11 @@ export class Provider {
   cancel(callId: string, senderId: string): void {
     this.#missed.delete(callId);
     const running = this.#running.get(callId);
-    if (running?.callerId === senderId) {
-      running.abort.abort(new AgenticError("the caller has cancelled the call", "cancelled"));
-    }
+    if (running?.callerId !== senderId) return;
+    running.abort.abort(new AgenticError("the caller has cancelled the call", "cancelled"));
+    running.timer ??= setTimeout(() => this.#giveUp(callId, running), CANCEL_GRACE_MS);
+    // A method that never ends does not keep a program alive by this.
+    (running.timer as { unref?: () => void }).unref?.();
   }
 
   /** Somebody has answered a call: the server does, for a provider that it takes for gone. */
@@ -86,12 +94,17 @@ export class Provider {
     this.#missed.clear();
     for (const running of this.#running.values()) {
       running.ended = true;
+      clearTimeout(running.timer);
       running.abort.abort(new AgenticError("the client is closed", "cancelled"));
     }
   }
 
   async #run({ callId, methodName, senderId, args }: IncomingMethodCall): Promise<void> {
     const running: Running = { callerId: senderId, abort: new AbortController(), ended: false };
+    if (this.#running.size >= MAX_RUNNING) {
+      const busy = `${MAX_RUNNING} calls run here already; try again when some have ended`;
+      return await this.#fail(callId, new AgenticError(busy, "execution-error"));
+    }
     this.#running.set(callId, running);
     let outcome: MethodResultWithAttachments;
     let isError = false;
@@ -102,6 +115,7 @@ export class Provider {
       outcome = new MethodResultWithAttachments(failure(error, running.abort.signal.aborted), []);
     }
     this.#running.delete(callId);
+    clearTimeout(running.timer);
     if (running.ended) return;
     running.ended = true;
     await this.#finish(callId, outcome, isError);
@@ -147,9 +161,21 @@ export class Provider {
       if (!(error instanceof AgenticError) || error.code !== "validation-error") return;
       this.#report(error);
       if (isError) return;
-      const reason = new AgenticError(`the result could not be sent: ${error.message}`, "execution-error");
-      await this.#finish(callId, new MethodResultWithAttachments(failure(reason, false), []), true);
+      await this.#fail(callId, new AgenticError(`the result could not be sent: ${error.message}`, "execution-error"));
     }
+  }
+
+  async #fail(callId: string, reason: AgenticError): Promise<void> {
+    await this.#finish(callId, new MethodResultWithAttachments(failure(reason, false), []), true);
+  }
+
+  /** A method that was told to stop, and goes on: nobody waits for what it may still return. */
+  #giveUp(callId: string, running: Running): void {
+    this.#running.delete(callId);
+    if (running.ended) return;
+    running.ended = true;
+    const reason = "the call was cancelled, and the method did not end by itself";
+    void this.#fail(callId, new AgenticError(reason, "cancelled"));
   }
 
   #context(callId: string, running: Running): MethodExecutionContext {

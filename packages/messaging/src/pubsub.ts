@@ -29,6 +29,8 @@ const PROBE = -1;
 export class PubSubClient {
   readonly #options: PubSubOptions;
   readonly #outbox = new Outbox();
+  /** Tells this program from others of the same participant: a call is for one of them. */
+  readonly #instance = uuid();
   #cursor: Cursor;
   readonly #roster: Roster;
   readonly #errors = new Listeners<[Error]>(() => {});
@@ -221,7 +223,7 @@ export class PubSubClient {
     ready.catch(() => {});
     let connection: Connection;
     try {
-      connection = await Connection.open(addressOf(this.#options, this.#cursor), {
+      connection = await Connection.open(addressOf(this.#options, this.#instance, this.#cursor), {
         frame: (frame) => this.#frame(frame),
         unreadable: (error) => this.report(error),
         closed: (code, reason) => this.#lost(code, reason),
@@ -277,7 +279,8 @@ export class PubSubClient {
     // Who is here, told on arrival, is the roster's and no news.
     if (!caughtUp && message.id === undefined) return;
     const isNew = this.#cursor.isNew(message, caughtUp);
-    if (isNew) {
+    // A duplicate is an answer and no news: it was handed on before, or is another program's of this participant.
+    if (isNew && !message.duplicate) {
       const kind = this.#opened && message.kind === "replay" ? "persisted" : message.kind;
       const missed = !caughtUp && this.#opened;
       if (missed && senderId === this.#clientId && !this.#idempotent) this.#outbox.recognise(message);

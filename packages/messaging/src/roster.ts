@@ -16,37 +16,46 @@ export interface RosterUpdate<T = ParticipantMetadata> {
   change?: { type: "join" | "update" | "leave"; participantId: string; leaveReason?: "graceful" | "disconnect" };
 }
 
+const snapshotEntry = z.object({ metadata: z.record(z.string(), z.unknown()) });
+
 export const presencePayload = z.object({
   action: z.enum(["join", "update", "leave"]),
   metadata: z.record(z.string(), z.unknown()).nullish(),
   leaveReason: z.enum(["graceful", "disconnect"]).optional().catch(undefined),
 });
 
+type Participants = Record<string, Participant>;
+
+/** Participants by id, and nothing else: no id finds what objects inherit, whatever it is called. */
+function byId(participants: Participants = {}): Participants {
+  return Object.assign(Object.create(null), participants);
+}
+
 /** Who is here. Each state of it is an object of its own, which never changes. */
 export class Roster {
-  #now: Record<string, Participant> = {};
+  #now = byId();
   /** What is being put together before `ready`. */
-  #next: Record<string, Participant> | undefined = {};
+  #next: Participants | undefined = byId();
   readonly #onUpdate: (update: RosterUpdate) => void;
 
   constructor(onUpdate: (update: RosterUpdate) => void) {
     this.#onUpdate = onUpdate;
   }
 
-  get participants(): Record<string, Participant> {
+  get participants(): Participants {
     return this.#now;
   }
 
   /** A new connection tells all over again who is here. */
   begin(): void {
-    this.#next = {};
+    this.#next = byId();
   }
 
   apply({ senderId, ts, payload }: WireMessage): void {
     const read = presencePayload.safeParse(payload);
     if (!read.success) return;
     const { action, metadata, leaveReason } = read.data;
-    const participants = { ...(this.#next ?? this.#now) };
+    const participants = byId(this.#next ?? this.#now);
     if (action === "leave") delete participants[senderId];
     else participants[senderId] = { id: senderId, metadata: metadata ?? {} };
     if (this.#next) {
@@ -59,9 +68,12 @@ export class Roster {
   }
 
   /** Everybody has been named; with a snapshot, by that. */
-  ready(snapshot: Record<string, { metadata: ParticipantMetadata }> | undefined): void {
-    const named = Object.entries(snapshot ?? {}).map(([id, { metadata }]) => [id, { id, metadata }] as const);
-    this.#now = snapshot ? Object.fromEntries(named) : (this.#next ?? {});
+  ready(snapshot: Record<string, unknown> | undefined): void {
+    const named = Object.entries(snapshot ?? {}).map(([id, about]) => {
+      const read = snapshotEntry.safeParse(about);
+      return [id, { id, metadata: read.success ? read.data.metadata : {} }] as const;
+    });
+    this.#now = snapshot ? byId(Object.fromEntries(named)) : (this.#next ?? byId());
     this.#next = undefined;
     this.#onUpdate({ participants: this.#now, ts: Date.now() });
   }

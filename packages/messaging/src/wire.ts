@@ -47,7 +47,8 @@ const ready = z.object({
   epoch: z.string().optional(),
   lastId: z.number().optional(),
   recovered: z.boolean().optional(),
-  roster: z.record(z.string(), z.object({ metadata })).optional(),
+  // Its entries are read one by one: no id is lost, and one that cannot be read is no reason to do without the others.
+  roster: z.custom<Record<string, unknown>>((value) => typeof value === "object" && value !== null).optional(),
 });
 
 const failure = z.object({

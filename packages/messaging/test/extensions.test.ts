@@ -79,6 +79,7 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
     token: "t",
     channel: "room",
     roster: "snapshot",
+    instance: expect.any(String),
     sinceId: "0",
   });
   const events = ann.events();
@@ -90,6 +91,7 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
   expect(await sending).toMatchObject({ pubsubId: 50 });
   expect(server.queries[1]?.get("sinceId")).toBe("100");
   expect(server.queries[1]?.get("epoch")).toBe("e1");
+  expect(server.queries[1]?.get("instance")).toBe(server.queries[0]?.get("instance"));
   const [first, second] = server.frames.filter(({ type }) => type === "message");
   expect(first?.clientMessageId).toBeTypeOf("string");
   expect(second?.clientMessageId).toBe(first?.clientMessageId);

@@ -24,6 +24,23 @@ test("values of each type", () => {
   expect(jsonSchemaToZod(false).safeParse(1).success).toBe(false);
 });
 
+test("schemas of others that go round in circles, lead nowhere, or ask for too much", () => {
+  const circles = [
+    { $ref: "#" },
+    { allOf: [{ $ref: "#" }] },
+    { anyOf: [{ $ref: "#" }, { type: "string" }] },
+    { $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } },
+  ];
+  for (const schema of [...circles, { $ref: "#/%" }, { $ref: "#/constructor/name" }]) check(schema, ["x"], []);
+  // Each doubles the checks of the one before.
+  const doubled = (n: number) => ({ allOf: [{ $ref: `#/$defs/d${n + 1}` }, { $ref: `#/$defs/d${n + 1}` }] });
+  const $defs = Object.fromEntries(Array.from({ length: 30 }, (_, n) => [`d${n}`, doubled(n)]));
+  check({ $ref: "#/$defs/d0", $defs }, ["x"], []);
+  // One that contains itself for a part of the value goes as deep as the value.
+  const tree = { type: "object", properties: { left: { $ref: "#" }, name: { type: "string" } } };
+  check(tree, [{ left: { left: { name: "x" } } }], [{ left: { left: { name: 1 } } }]);
+});
+
 test("limits", () => {
   check({ type: "string", minLength: 2, maxLength: 3 }, ["ab", "🙂🙂🙂"], ["a", "abcd"]);
   check({ type: "string", pattern: "^a+$" }, ["aa"], ["b"]);

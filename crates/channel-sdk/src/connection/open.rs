@@ -33,7 +33,7 @@ pub(crate) async fn open(config: &Config, from: Option<&Position>) -> Result<Soc
 }
 
 async fn upgrade(config: &Config, from: Option<&Position>) -> Result<Socket, Failed> {
-    let url = for_channel(&config.url, &config.token, &config.channel, from);
+    let url = for_channel(&config.url, &config.token, &config.channel, &config.instance, from);
     let request = url.as_str().into_client_request().map_err(|error| failed(config, &error.to_string(), true))?;
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);

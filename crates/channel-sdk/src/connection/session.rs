@@ -280,7 +280,9 @@ impl<'a> Session<'a> {
         self.metadata = Some((reference, Instant::now() + METADATA_PATIENCE));
         // A participant with several connections has said it already. Its own arrival, which comes next, confirms that.
         let known = shared.roster().now().get(self.receiver.own_id()).map(|own| own.metadata.clone());
-        if welcome.roster.is_none() || known.as_ref() != Some(&*shared.metadata()) {
+        // One with methods says it all the same: whoever said it last is given the calls.
+        let serves = !shared.config.methods.is_empty();
+        if serves || welcome.roster.is_none() || known.as_ref() != Some(&*shared.metadata()) {
             self.introduce();
         }
         let idempotent = self.actor.is_idempotent();

@@ -145,7 +145,15 @@ async fn what_a_reader_had_from_the_log_does_not_come_once_more() {
     assert_eq!((missed.len(), channel.state().head), (1, 0), "it can be read, and has not been sent to anybody");
     let seen = missed[0].id;
     let outbox = Outbox::new(1 << 20, Close::new(4429, "too slow"));
-    let make = |id| Member { id, outbox: outbox.clone(), reads: true, seen, last: AtomicU64::new(seen) };
+    let make = |id| Member {
+        id,
+        participant: "reader".into(),
+        instance: None,
+        outbox: outbox.clone(),
+        reads: true,
+        seen,
+        last: AtomicU64::new(seen),
+    };
     let member = channel.admit(make, Some(seen), |_, _| {}).unwrap();
     let is_empty = || outbox.emptied().now_or_never().is_some();
 

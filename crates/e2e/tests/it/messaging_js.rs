@@ -19,12 +19,12 @@ pub(crate) fn package() -> PathBuf {
 }
 
 /// Programs, in a directory of their own that has the package installed under both of its names.
-struct Programs {
+pub(crate) struct Programs {
     dir: TempDir,
 }
 
 impl Programs {
-    fn install() -> Self {
+    pub(crate) fn install() -> Self {
         let built = package().join("programs/dist");
         assert!(built.is_dir(), "build the packages first: npm run build, or cargo xtask test");
         let dir = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ impl Programs {
     }
 
     /// A program that is told where the gateway is, and has a token for each of these names.
-    async fn program(&self, gateway: &Gateway, name: &str, participants: &[&str]) -> Cli {
+    pub(crate) async fn program(&self, gateway: &Gateway, name: &str, participants: &[&str]) -> Cli {
         let file = self.dir.path().join(format!("{name}.js"));
         let mut cli = Cli::new("node").args(&[file.to_str().unwrap()]).env("CHANNEL", "room");
         cli = cli.env("SERVER_URL", &gateway.url);
@@ -58,8 +58,12 @@ impl Programs {
         cli
     }
 
-    async fn worker(&self, gateway: &Gateway) -> Started {
-        let worker = self.program(gateway, "worker", &["worker"]).await.start();
+    pub(crate) async fn worker(&self, gateway: &Gateway) -> Started {
+        self.worker_with(gateway, &Participant::token(gateway, "worker").await).await
+    }
+
+    pub(crate) async fn worker_with(&self, gateway: &Gateway, token: &str) -> Started {
+        let worker = self.program(gateway, "worker", &[]).await.env("TOKEN_WORKER", token).start();
         worker.says("ready as worker").await;
         worker
     }

@@ -150,11 +150,16 @@ fn reference_of(text: &str) -> Option<i64> {
 
 /// Whether this can be a channel's name: 1 to [`MAX_CHANNEL`] bytes of visible text without spaces at the ends.
 pub fn is_channel_name(name: &str) -> bool {
+    (1..=MAX_CHANNEL).contains(&name.len()) && is_visible(name)
+}
+
+/// Whether a name is what it looks like: no spaces at its ends, and nothing in it that cannot be seen or turns the rest around.
+pub fn is_visible(name: &str) -> bool {
     let hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
     };
-    (1..=MAX_CHANNEL).contains(&name.len()) && name.trim() == name && !name.contains(hidden)
+    name.trim() == name && !name.contains(hidden)
 }
 
 #[cfg(test)]

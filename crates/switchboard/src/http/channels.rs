@@ -34,6 +34,8 @@ const WRITE_BUFFER: usize = 2 * 1024;
 
 /// How long a feed is silent before it shows that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The longest name of one of a participant's programs.
+const MAX_INSTANCE: usize = 128;
 
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
@@ -43,7 +45,8 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
         ("channel" = String, Query, description = "The channel"),
         ("sinceId" = Option<u64>, Query, description = "The last message that the participant has: later ones are sent first"),
         ("epoch" = Option<String>, Query, description = "The history that sinceId is of, as `ready` named it"),
-        ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`")),
+        ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`"),
+        ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them")),
     responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
 pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
     let identity = identity(&app, &request);
@@ -107,6 +110,7 @@ fn entrance(uri: &Uri) -> Option<Entrance> {
         since: since.map(|text| text.parse().map_err(drop)).transpose().ok()?,
         epoch: decoded("epoch").map(std::borrow::Cow::into_owned),
         snapshot: query_value(uri, "roster") == Some("snapshot"),
+        instance: query_value(uri, "instance").filter(|text| (1..=MAX_INSTANCE).contains(&text.len())).map(Into::into),
     })
 }
 
