@@ -224,6 +224,27 @@ mod tests {
         );
     }
 
+    /// A word that means one thing everywhere must mean it here, too: the command's own meaning would never be heard.
+    fn check_shadows(command: &clap::Command, above: &[(String, Option<char>, clap::Id)]) {
+        let known = |arg: &clap::Arg| (arg.get_long().unwrap_or_default().to_owned(), arg.get_short(), arg.get_id().clone());
+        for arg in command.get_arguments() {
+            let (long, short, id) = known(arg);
+            let shadowed = above.iter().any(|(global, brief, name)| {
+                (!long.is_empty() && *global == long) || (short.is_some() && *brief == short) || *name == id
+            });
+            assert!(!shadowed, "{}: \"{id}\" is a global option as well", command.get_name());
+        }
+        let globals = command.get_arguments().filter(|arg| arg.is_global_set()).map(known);
+        let above: Vec<_> = above.iter().cloned().chain(globals).collect();
+        command.get_subcommands().for_each(|command| check_shadows(command, &above));
+    }
+
+    #[test]
+    fn no_command_has_an_option_of_the_same_name_as_a_global_one() {
+        // Not built: clap itself gives the global ones to every command then.
+        check_shadows(&Cli::command(), &[]);
+    }
+
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
