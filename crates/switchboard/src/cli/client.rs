@@ -14,14 +14,14 @@ use crate::config::settings::Server;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Reach {
     /// The gateway's address; by default the one that runs on this data directory.
-    #[arg(long, global = true, value_name = "URL", env = "SWITCHBOARD_URL")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "URL", env = "SWITCHBOARD_URL")]
     pub(super) url: Option<String>,
     /// File with the token to use; SWITCHBOARD_TOKEN (for `node`: SA_NODE_TOKEN) works as well. By default the operator's,
     /// for the gateway on this machine alone; a node has none.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
     /// Certificate (PEM) to trust, beside the system's.
-    #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CA")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CA")]
     ca: Option<PathBuf>,
 }
 
@@ -165,7 +165,10 @@ fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure>
     match url {
         Some(url) if !is_own(url, own.as_deref().map(str::trim)) => Err(Failure::new(
             4,
-            format!("no token was given for {url}: the one in {} is for the gateway on this machine alone", file.display()),
+            format!(
+                "no token was given for {url}: the one in {} is for the gateway on this machine alone",
+                file.display()
+            ),
         )
         .hint("name that gateway's token with --token-file FILE or SWITCHBOARD_TOKEN")),
         _ => Ok(token),

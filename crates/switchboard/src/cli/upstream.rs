@@ -21,12 +21,11 @@ pub(crate) enum UpstreamCommand {
 }
 
 #[derive(Debug, clap::Args)]
-#[group(id = "place", args = ["server", "command"], required = true, multiple = false)]
 pub(crate) struct AddArgs {
     /// The first part of its tools' names.
     name: String,
     /// The URL of a server that speaks Streamable HTTP.
-    #[arg(value_name = "SERVER_URL")]
+    #[arg(value_name = "SERVER_URL", required_unless_present = "command", conflicts_with = "command")]
     server: Option<String>,
     /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
     #[arg(long, value_name = "REFERENCE", requires = "server")]
@@ -56,7 +55,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
     /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
-    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
+    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "server")]
     command: Vec<String>,
 }
 
