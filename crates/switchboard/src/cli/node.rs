@@ -154,9 +154,13 @@ fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> V
         (false, false) => "; --read-only writes none",
         (_, true) => ", to read",
     };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let workspace = real(&args.workspace);
+    let outside = !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
+    let unreachable = if outside { "; the file tools may not touch it, see --allow-root" } else { "" };
     vec![
         format!("{id} offers {} to {}", tools.join(", "), without_query(gateway)),
-        format!("  workspace  {}", args.workspace.canonicalize().unwrap_or_else(|_| args.workspace.clone()).display()),
+        format!("  workspace  {}{unreachable}", workspace.display()),
         format!("  commands   {commands}"),
         format!("  files      {files}{held}"),
     ]
