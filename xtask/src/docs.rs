@@ -8,55 +8,6 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{cargo, root, run, target};
 
-/// The commands of the command line, in the order of the page.
-const COMMANDS: [&[&str]; 45] = [
-    &[],
-    &["up"],
-    &["serve"],
-    &["status"],
-    &["console"],
-    &["tools"],
-    &["call"],
-    &["chat"],
-    &["nodes"],
-    &["nodes", "probe"],
-    &["node"],
-    &["eligibility"],
-    &["skills"],
-    &["sessions"],
-    &["sessions", "end"],
-    &["relay"],
-    &["token"],
-    &["token", "create"],
-    &["token", "list"],
-    &["token", "revoke"],
-    &["upstream"],
-    &["upstream", "add"],
-    &["upstream", "list"],
-    &["upstream", "remove"],
-    &["upstream", "restart"],
-    &["plugin"],
-    &["plugin", "add"],
-    &["plugin", "list"],
-    &["plugin", "show"],
-    &["plugin", "remove"],
-    &["plugin", "enable"],
-    &["plugin", "disable"],
-    &["plugin", "check"],
-    &["plugin", "refresh"],
-    &["plugin", "accept"],
-    &["plugin", "refuse"],
-    &["plugin", "settings"],
-    &["calls"],
-    &["tail"],
-    &["audit"],
-    &["doctor"],
-    &["config"],
-    &["config", "explain"],
-    &["config", "show"],
-    &["completions"],
-];
-
 pub(crate) fn write() -> Result<()> {
     for (path, text) in generate()? {
         fs::write(root().join(path), text).with_context(|| format!("cannot write {path}"))?;
@@ -77,10 +28,7 @@ fn generate() -> Result<[(&'static str, String); 3]> {
     run(cargo().args(["build", "--quiet", "--package", "switchboard"]))?;
     let openapi = ask(&["openapi"])?;
     let mut cli = "# The command line\n\nMade by `cargo xtask docs`; do not edit.\n".to_owned();
-    for command in COMMANDS {
-        let help = ask(&[command, &["--help"]].concat())?;
-        write!(cli, "\n## `switchboard{}`\n\n```text\n{}\n```\n", prefixed(command), help.trim_end())?;
-    }
+    describe(&mut cli, &[])?;
     let keys: serde_json::Value = serde_json::from_str(&ask(&["config", "show", "--json"])?)?;
     let mut config = "# Configuration keys\n\nMade by `cargo xtask docs`; do not edit. How the layers work: [configuration.md](configuration.md).\n\n\
         | key | default | meaning | variable |\n|---|---|---|---|\n"
@@ -90,6 +38,16 @@ fn generate() -> Result<[(&'static str, String); 3]> {
         writeln!(config, "| `{}` | `{}` | {} | `{}` |", text("key"), text("value"), text("meaning"), text("variable"))?;
     }
     Ok([("docs/openapi.json", openapi), ("docs/cli.md", cli), ("docs/config-keys.md", config)])
+}
+
+/// Appends a command's help, and that of every command below it, in the order in which the help lists them.
+fn describe(page: &mut String, command: &[&str]) -> Result<()> {
+    let help = ask(&[command, &["--help"]].concat())?;
+    write!(page, "\n## `switchboard{}`\n\n```text\n{}\n```\n", prefixed(command), help.trim_end())?;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Names are indented by two, what is said of them by more.
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
+    names.filter(|name| *name != "help").try_for_each(|name| describe(page, &[command, &[name]].concat()))
 }
 
 fn prefixed(command: &[&str]) -> String {

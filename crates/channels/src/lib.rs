@@ -218,10 +218,15 @@ impl Channels {
 
     /// The channel of this name, if there is one.
     pub async fn existing(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, OpenError> {
-        if self.opened().get(name).is_none() && self.about(name).await?.is_none() {
+        if !self.exists(name).await? {
             return Ok(None);
         }
         self.channel(name).await.map(Some)
+    }
+
+    /// Whether there is a channel of this name.
+    pub async fn exists(&self, name: &str) -> Result<bool, StoreError> {
+        Ok(self.opened().get(name).is_some() || self.about(name).await?.is_some())
     }
 
     /// Every channel that there is, by name.

@@ -130,7 +130,7 @@ impl Router {
             call.life.deadline.expired().await;
             call.life.cancel.fire(CancelReason::Deadline);
         };
-        tokio::select! {
+        let outcome = tokio::select! {
             biased;
             outcome = attempt => match call.life.cancel.reason() {
                 // An answer does not mend the hole that the lost update left.
@@ -139,7 +139,18 @@ impl Router {
             },
             reason = call.life.cancel.fired() => Err(cancelled(reason)),
             () = expiry => Err(stage.out_of_time(call)),
-        }
+        };
+        outcome.map_err(|error| {
+            let again = error.retryable && !(error.kind == CallErrorKind::Timeout && self.had_effect(call));
+            error.retryable(again)
+        })
+    }
+
+    /// Whether a call that ran out of time may have done something that must not be done twice: it reached its provider, and
+    /// the tool says that repeating it is not harmless.
+    fn had_effect(&self, call: &RunningCall) -> bool {
+        let route = self.directory.resolve(&call.request.tool, &call.request.view);
+        call.provider().is_some() && route.is_ok_and(|route| route.tool.is_unrepeatable())
     }
 
     /// Looks for the provider until the call has reached one, and returns what that one says.

@@ -29,6 +29,13 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// Whether the tool says of itself that repeating a call does more than the call did. One that says nothing may be
+    /// harmless, and is for the caller to judge.
+    pub fn is_unrepeatable(&self) -> bool {
+        let hints = self.annotations.as_ref().and_then(|hints| hints.to_value().ok()).unwrap_or_default();
+        hints["idempotentHint"] == false && hints["readOnlyHint"] != true
+    }
+
     /// A tool of which only the name is known.
     pub fn named(name: &str) -> Self {
         Self {

@@ -16,7 +16,7 @@ use crate::{files, shell};
 pub struct Options {
     /// Where relative paths begin, and where commands run.
     pub workspace: PathBuf,
-    /// What the file tools may touch. Empty: whatever the user may.
+    /// What the file tools may touch. Empty: the workspace if there is a sandbox, and else whatever the user may.
     pub allow_roots: Vec<PathBuf>,
     /// Nothing is written: no `Write`, no `Edit`, and no `Bash` that is not held back by a sandbox.
     pub read_only: bool,
@@ -103,6 +103,10 @@ impl Machine {
         options.workspace = directory("the workspace", &options.workspace)?;
         for root in &mut options.allow_roots {
             *root = directory("the allowed root", root)?;
+        }
+        // Who holds commands back does not mean the file tools to be the way around it.
+        if options.sandbox.is_some() && options.allow_roots.is_empty() {
+            options.allow_roots.push(options.workspace.clone());
         }
         let files = files::Files::open(&options).map_err(|(path, error)| StartError::Directory {
             what: "the allowed root",

@@ -78,7 +78,8 @@ async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: Cancellation
         if failures > 0 && failures == config.backoff.max_attempts {
             return Err(NodeSdkError::GaveUp { attempts: failures, last: Box::new(error) });
         }
-        tracing::warn!(%error, ?delay, "not connected to the gateway; trying again");
+        let seconds = delay.as_millis().div_ceil(1_000);
+        tracing::warn!(%error, "not connected to the gateway; trying again in {seconds} s");
         let slept = shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
         slept.ok_or(NodeSdkError::Shutdown)?;
     }

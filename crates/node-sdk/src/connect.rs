@@ -97,6 +97,9 @@ async fn handshake(
         };
         match Incoming::decode(&text) {
             Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
+                if let Some(notice) = &welcome.notice {
+                    tracing::warn!(node = config.node.id, notice = config.token.redact(notice), "the gateway's notice");
+                }
                 let stated = welcome.max_frame_bytes.and_then(|bytes| usize::try_from(bytes).ok());
                 return Ok((welcome.features, stated.unwrap_or(MAX_TOOL_RESPONSE_BYTES)));
             }
@@ -136,6 +139,20 @@ fn hello(config: &Config, registry: &ToolRegistry) -> String {
     text
 }
 
+/// What a gateway's problem (RFC 9457) says to people; any other text as it is.
+fn in_words(body: &str) -> Cow<'_, str> {
+    #[derive(serde::Deserialize)]
+    struct Problem {
+        detail: String,
+        hint: Option<String>,
+    }
+    match serde_json::from_str(body) {
+        Ok(Problem { detail, hint: Some(hint) }) => format!("{detail} ({hint})").into(),
+        Ok(Problem { detail, hint: None }) => detail.into(),
+        Err(_) => body.into(),
+    }
+}
+
 fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
     NodeSdkError::Connect { url: shown(&config.url), reason: config.token.redact(reason) }
 }
@@ -146,7 +163,7 @@ fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
     };
     let status = response.status();
     let body = response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);
-    let reason = match config.token.redact(&body) {
+    let reason = match config.token.redact(&in_words(&body)) {
         empty if empty.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         body => body,
     };

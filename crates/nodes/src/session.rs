@@ -30,8 +30,9 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let (Introduction { id, catalog, about, modern, ignored }, features) = introduction;
     let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
     let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
+    let takes_over = nodes.hosts().contains_key(&id);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
-    let _ = outbox.send(welcome(nodes));
+    let _ = outbox.send(welcome(nodes, takes_over));
     let provider = Arc::new(LinkProvider::new(NodeLink {
         outbox: outbox.clone(),
         features,
@@ -63,8 +64,16 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         warn!(node = id, name, "a name in the node's hello cannot be used");
     }
     nodes.hosts().insert(id.clone(), Arc::clone(&provider.link().host));
-    info!(node = id, remote = admission.remote, "node connected");
-    audit(nodes, "node.connected", &id, admission, "");
+    if takes_over {
+        warn!(
+            node = id,
+            remote = admission.remote,
+            "node connected, in the place of an open connection with the same id"
+        );
+    } else {
+        info!(node = id, remote = admission.remote, "node connected");
+    }
+    audit(nodes, "node.connected", &id, admission, if takes_over { "took an open connection's place" } else { "" });
 
     let ended = {
         // Pinned where they are made: moved into the `select!`, each would have its room twice.
@@ -165,12 +174,17 @@ async fn dismiss(mut socket: Box<WebSocket>, refusal: &Close) {
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), goodbye).await;
 }
 
-fn welcome(nodes: &Nodes) -> String {
+/// Two processes with one id look like one that came back over another network; only whoever runs them can tell.
+const TOOK_OVER: &str = "an open connection with the same node id was closed for this one; if that is another process, \
+give each of the two an id of its own";
+
+fn welcome(nodes: &Nodes, takes_over: bool) -> String {
     let mut frame = String::new();
     let features = Features::ALL;
     let gateway_version = nodes.options.gateway_version.into();
     let max_frame_bytes = Some(nodes.options.max_frame_bytes as u64);
-    let welcome = Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features, max_frame_bytes };
+    let notice = takes_over.then(|| TOOK_OVER.into());
+    let welcome = Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features, max_frame_bytes, notice };
     node::encode_welcome(&mut frame, &welcome);
     frame
 }

@@ -18,6 +18,9 @@ const BUCKET: &str = "tokens";
 /// Makes our tokens recognisable to secret scanners, and to people.
 const PREFIX: &str = "sb_";
 
+/// What the operator's own tokens are called, in its file and in the console.
+const OPERATORS: [&str; 2] = ["operator", "console"];
+
 /// How the ids of the console's sessions begin.
 const CONSOLE: &str = "console_";
 
@@ -297,6 +300,35 @@ impl Tokens {
         let mut records: Vec<_> = known.values().map(|known| known.record.clone()).collect();
         records.sort_by(|a, b| a.id.cmp(&b.id));
         records
+    }
+
+    /// Why a token of this name could speak in channels as if it were somebody else's, if it could. A participant's name is
+    /// its own among all who may speak; the operator's is nobody else's.
+    pub fn speaks_as_another(&self, name: &str, role: Role) -> Option<String> {
+        if role == Role::Node {
+            return None;
+        }
+        if OPERATORS.contains(&name) && role != Role::Operator {
+            return Some(format!("\"{name}\" is an operator's name, under which nobody else can speak"));
+        }
+        let now = clock::now_ms();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let speaks = |other: &TokenRecord| {
+            other.name == name
+                && other.revoked_ms.is_none()
+                && other.expires_ms.is_none_or(|at| at > now)
+                && match Role::parse(&other.role) {
+                    Some(Role::Participant) => true,
+                    Some(Role::Node) | None => false,
+                    Some(_) => role == Role::Participant,
+                }
+        };
+        known.values().any(|known| speaks(&known.record)).then(|| {
+            format!(
+                "there is a valid token \"{}\" already, and in channels the name says who speaks",
+                crate::redact::printable(name)
+            )
+        })
     }
 
     /// Whether there ever was a token for nodes. Revoking the last one must not let in whoever comes without.

@@ -1,5 +1,9 @@
 //! A participant of a channel that says exactly what a test wants it to say.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -25,9 +29,16 @@ impl Participant {
         this
     }
 
-    /// A token for a participant.
+    /// The token of the participant of this name, which is made when it is first asked for: there is only one of a name.
     pub async fn token(gateway: &Gateway, name: &str) -> String {
-        gateway.token(json!({ "name": name, "role": "participant" })).await.1
+        static MADE: Mutex<BTreeMap<(PathBuf, String), String>> = Mutex::new(BTreeMap::new());
+        let key = (gateway.dir.path().to_owned(), name.to_owned());
+        if let Some(token) = MADE.lock().unwrap().get(&key) {
+            return token.clone();
+        }
+        let token = gateway.token(json!({ "name": name, "role": "participant" })).await.1;
+        MADE.lock().unwrap().insert(key, token.clone());
+        token
     }
 
     /// Connects to this path, and reads nothing yet.

@@ -57,6 +57,26 @@ async fn what_the_gateway_finds_itself() {
 }
 
 #[tokio::test]
+async fn what_must_not_be_done_twice_is_not_to_be_retried_after_a_timeout() {
+    let gateway = Setup::new().start().await;
+    let tool = |name: &str, again: bool| json!({ "name": name, "annotations": { "idempotentHint": again } });
+    let hello = Hello::new("n").describe(tool("a.once", false)).describe(tool("a.often", true));
+    let mut node = hello.connect(&gateway).await;
+    for (name, again) in [("a_once", false), ("a_often", true)] {
+        let reply = gateway.operator().call_with(name, json!({ "args": {}, "timeout_ms": 50 })).await;
+        reply.assert_problem(504, "timeout");
+        assert_eq!(reply.body["retryable"], again, "{name} ran out of the call's time");
+        let request = node.request().await;
+        node.cancelled(&request).await;
+        let call = gateway.operator().call_later(name, json!({}));
+        let request = node.request().await;
+        node.fail(&request.id, "timeout", "it took too long").await;
+        let reply = call.await.unwrap();
+        assert_eq!(reply.assert_problem(504, "timeout").body["retryable"], again, "{name} ran out of the tool's time");
+    }
+}
+
+#[tokio::test]
 async fn a_retry_with_other_arguments_is_a_conflict() {
     let gateway = Setup::new().start().await;
     let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();

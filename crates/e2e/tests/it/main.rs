@@ -41,6 +41,7 @@ mod crash;
 mod docs;
 mod door;
 mod eligibility;
+mod first_steps;
 mod functions;
 mod half_open;
 mod hosts;

@@ -73,17 +73,18 @@ async fn a_long_list_comes_in_pages_and_in_one_order() {
 #[tokio::test]
 async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
-    let _inside = attach(&gateway, "caller", Scope::Session("s1".into()), vec![Tool::named("app_open")], |_, _| {
+    let _inside = attach(&gateway, "caller", Scope::Channel("room".into()), vec![Tool::named("app_open")], |_, _| {
         Box::pin(async { Ok(Output::json(RawJson::of(&json!({ "opened": true })))) })
     });
+    let (_, member) = gateway.token(json!({ "name": "member", "role": "agent" })).await;
     for era in ERAS {
-        let outside = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
+        let outside = connect(&gateway, &member, "", era, ()).await.unwrap();
         assert!(names(&outside).await.is_empty());
-        let inside = connect(&gateway, &gateway.operator, "?session=s1", era, ()).await.unwrap();
+        let inside = connect(&gateway, &member, "?channel=room", era, ()).await.unwrap();
         assert_eq!(names(&inside).await, ["app_open"]);
         let result = value(&inside.call_tool(request("app_open", json!({}))).await.unwrap());
         assert_eq!(result["structuredContent"]["opened"], true);
     }
-    let (_, stranger) = gateway.token(json!({ "name": "stranger", "role": "agent" })).await;
-    assert!(connect(&gateway, &stranger, "?session=s1", Era::Stateless, ()).await.is_err());
+    let (_, stranger) = gateway.token(json!({ "name": "stranger", "role": "agent", "channels": ["lobby"] })).await;
+    assert!(connect(&gateway, &stranger, "?channel=room", Era::Stateless, ()).await.is_err());
 }

@@ -5,7 +5,8 @@ use std::process::Stdio;
 use rmcp::model::ProtocolVersion;
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _};
 use sa_testkit::{Gateway, Hello, Setup, soon};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 use crate::SWITCHBOARD;
@@ -68,4 +69,41 @@ async fn it_says_that_no_gateway_runs_and_writes_nothing_to_stdout() {
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot reach the gateway"));
+}
+
+/// What the program writes when this is all that it reads.
+async fn answers(gateway: &Gateway, said: &[Value]) -> Vec<Value> {
+    let mut child = program(gateway, &[]).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for message in said {
+        stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+    drop(stdin);
+    let output = soon(child.wait_with_output()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn everything_that_was_asked_before_the_end_of_the_input_is_answered() {
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
+    let _node = Hello::new("mac").tool("notes.search").connect(&gateway).await.echo();
+    let info = json!({ "name": "t", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let params = json!({ "name": "notes_search", "arguments": { "q": 7 } });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let ids = |answers: &[Value]| answers.iter().filter_map(|answer| answer["id"].as_i64()).collect::<Vec<_>>();
+
+    assert_eq!(answers(&gateway, &[]).await, Vec::<Value>::new());
+    let greeted = answers(&gateway, std::slice::from_ref(&initialize)).await;
+    assert_eq!(ids(&greeted), [1], "{greeted:?}");
+    // With the whole handshake, and by one that leaves out its end.
+    for said in [vec![initialize.clone(), initialized, call.clone()], vec![initialize, call]] {
+        let heard = answers(&gateway, &said).await;
+        assert_eq!(ids(&heard), [1, 2], "{heard:?}");
+        assert_eq!(heard.last().unwrap()["result"]["structuredContent"], json!({ "q": 7 }), "{heard:?}");
+    }
 }

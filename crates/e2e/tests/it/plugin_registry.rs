@@ -49,7 +49,7 @@ async fn a_plugin_is_added_switched_and_removed_from_the_command_line() {
     assert!(cli(&at, &["plugin", "list"], 0).await.contains("plugin add"));
     let url = server.url("/manifest.json");
     assert!(cli(&at, &["plugin", "add", &url], 0).await.contains("weather__run"));
-    assert!(cli(&at, &["plugin", "add", &url], 1).await.contains("--replace"));
+    assert!(cli(&at, &["plugin", "add", &url], 9).await.contains("--replace"));
     cli(&at, &["plugin", "add", &url, "--replace"], 0).await;
     let list = cli(&at, &["plugin", "list"], 0).await;
     assert!(list.contains("weather") && list.contains("enabled") && list.contains(&url), "{list}");
@@ -146,7 +146,7 @@ async fn a_change_is_held_back_until_it_is_accepted() {
     let ran = async || operator.call("weather__run", json!({ "city": "x" })).await.result()["ran"].clone();
     assert_eq!(ran().await, "/run", "a restart accepts nothing");
     cli(&at, &["plugin", "refuse", "weather"], 0).await;
-    cli(&at, &["plugin", "accept", "weather"], 1).await;
+    cli(&at, &["plugin", "accept", "weather"], 9).await;
     assert!(cli(&at, &["plugin", "refresh", "weather"], 0).await.contains("nothing is held back"), "it was refused");
     change("/between", "Runs in between.");
     cli(&at, &["plugin", "refresh", "weather"], 0).await;

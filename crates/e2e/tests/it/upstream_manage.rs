@@ -15,7 +15,7 @@ async fn a_server_is_added_kept_restarted_and_removed() {
     let env = format!("SERVER_DIR={}", dir.path().display());
     let add = ["upstream", "add", "test", "--env", &env, "--env", "KEY=canary-771", "--command", SERVER, "stdio"];
     gateway.cli(&add).run().await.assert_code(0);
-    gateway.cli(&add).run().await.assert_code(1);
+    gateway.cli(&add).run().await.assert_code(9);
     let ready = until(&gateway, "test", "ready").await;
     assert_eq!(ready["source"], "added");
     assert_eq!((&ready["env"]["KEY"], &ready["command"]), (&json!("***"), &json!([SERVER, "stdio"])), "{ready}");

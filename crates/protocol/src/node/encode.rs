@@ -88,6 +88,7 @@ pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
         .text("gateway_version", &frame.gateway_version)
         .list("features", &frame.features.names())
         .opt_plain("max_frame_bytes", frame.max_frame_bytes)
+        .opt_text("notice", frame.notice.as_deref())
         .end();
 }
 

@@ -84,6 +84,9 @@ pub struct NodeFrame<'a> {
     /// Of `gateway_welcome`.
     #[serde(borrow, default)]
     pub max_frame_bytes: Option<&'a RawValue>,
+    /// Of `gateway_welcome`.
+    #[serde(borrow, default)]
+    pub notice: Option<&'a RawValue>,
     /// Of `node_hello`.
     #[serde(borrow, default)]
     pub host: Option<&'a RawValue>,

@@ -97,6 +97,8 @@ pub struct Welcome<'a> {
     /// The largest frame it takes. One that does not say takes what
     /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES) says.
     pub max_frame_bytes: Option<u64>,
+    /// Something for whoever runs the node, such as that it took another connection's place.
+    pub notice: Option<Cow<'a, str>>,
 }
 
 /// `tool_request`: run a tool.

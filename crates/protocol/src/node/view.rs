@@ -57,6 +57,7 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
             gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
             features: features(frame.features)?,
             max_frame_bytes: field(frame.max_frame_bytes, "max_frame_bytes")?,
+            notice: text_field(frame.notice, "notice")?,
         }),
         "bin_probe" => Incoming::BinProbe(BinProbe {
             probe_id: required(text_field(frame.probe_id, "probe_id")?, "probe_id")?,

@@ -27,8 +27,8 @@ pub(crate) struct CallArgs {
     /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
     #[arg(long = "args-json", value_name = "JSON", conflicts_with_all = ["args", "more_args"])]
     args_json: Option<String>,
-    /// How long it may take, in milliseconds; progress extends it.
-    #[arg(long, value_name = "MS")]
+    /// How long it may take: milliseconds, or a number with ms, s or m, such as 3s. Progress extends it.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
     /// The session that the call belongs to.
     #[arg(long, value_name = "KEY")]
@@ -91,7 +91,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                 return Err(match failure.code {
                     6 => failure
                         .hint(format!("switchboard tools {} shows its arguments; KEY:=VALUE passes text", args.tool)),
-                    7 => failure.hint("give it more time with --timeout MILLISECONDS"),
+                    7 => failure.hint("give it more time with --timeout, such as --timeout 60s"),
                     _ => failure,
                 });
             }
@@ -242,9 +242,42 @@ fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
     Some((key.to_owned(), meant, value))
 }
 
+/// A time as people write it, in milliseconds.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit.trim() {
+        "" | "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" | "min" => Some(60_000),
+        _ => None,
+    };
+    let time = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
+    time.ok_or_else(|| "a time is a number of milliseconds, or a number with ms, s or m, such as 3s".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[track_caller]
+    fn check_time(text: &str, expected: Option<u64>) {
+        assert_eq!(milliseconds(text).ok(), expected, "{text}");
+    }
+
+    #[test]
+    fn times_may_have_a_unit() {
+        check_time("250", Some(250));
+        check_time("250ms", Some(250));
+        check_time("3s", Some(3_000));
+        check_time("2 min", Some(120_000));
+        check_time("3h", None);
+        check_time("-1", None);
+        check_time("1.5s", None);
+        check_time("s", None);
+        check_time("99999999999999999999", None);
+        check_time("18446744073709551615m", None);
+    }
 
     #[track_caller]
     fn check(arg: &str, expected: Option<(&str, Value)>) {

@@ -87,6 +87,9 @@ async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
     if global.json {
         return output::json(&raw);
     }
+    if array(&roster["participants"]).is_empty() {
+        return line(&format!("Nobody is in {} now.", printable(channel)));
+    }
     let now = sa_core::clock::now_ms();
     let rows: Vec<Vec<String>> = array(&roster["participants"])
         .iter()

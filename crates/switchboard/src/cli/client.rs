@@ -14,13 +14,14 @@ use crate::config::settings::Server;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Reach {
     /// The gateway's address; by default the one that runs on this data directory.
-    #[arg(long, global = true, value_name = "URL", env = "SWITCHBOARD_URL")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "URL", env = "SWITCHBOARD_URL")]
     pub(super) url: Option<String>,
-    /// File with the token to use; by default the operator's. SWITCHBOARD_TOKEN works as well.
-    #[arg(long, global = true, value_name = "FILE")]
+    /// File with the token to use; SWITCHBOARD_TOKEN (for `node`: SA_NODE_TOKEN) works as well. By default the operator's,
+    /// for the gateway on this machine alone; a node has none.
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
     /// Certificate (PEM) to trust, beside the system's.
-    #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CA")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CA")]
     ca: Option<PathBuf>,
 }
 
@@ -59,7 +60,7 @@ impl Client {
             (None, Err(std::env::VarError::NotUnicode(_))) => {
                 return Err(Failure::usage("SWITCHBOARD_TOKEN is no text, and so no token"));
             }
-            _ => read_token(&config.operator_token_file()).unwrap_or_default(),
+            _ => operator_token(&config, reach.url.as_deref())?,
         };
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage("the token holds a line break or another character that no token has")
@@ -155,6 +156,38 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
     }
 }
 
+/// The operator's token, for the gateway whose it is. An address from elsewhere may be anybody's, and whoever has this
+/// token has everything; so it goes there only when somebody says so.
+fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure> {
+    let file = config.operator_token_file();
+    let Ok(token) = read_token(&file) else { return Ok(String::new()) };
+    let own = std::fs::read_to_string(config.endpoint_file()).ok();
+    match url {
+        Some(url) if !is_own(url, own.as_deref().map(str::trim)) => Err(Failure::new(
+            4,
+            format!(
+                "no token was given for {url}: the one in {} is for the gateway on this machine alone",
+                file.display()
+            ),
+        )
+        .hint("name that gateway's token with --token-file FILE or SWITCHBOARD_TOKEN")),
+        _ => Ok(token),
+    }
+}
+
+/// Whether an address is this machine's own, or that of the gateway on the data directory.
+fn is_own(url: &str, endpoint: Option<&str>) -> bool {
+    let Ok(url) = url::Url::parse(url) else { return false };
+    let own = endpoint.and_then(|own| url::Url::parse(own).ok());
+    let loopback = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    loopback || own.is_some_and(|own| own.origin() == url.origin())
+}
+
 fn read_token(file: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(file)
         .map(|text| text.trim().to_owned())
@@ -164,4 +197,28 @@ fn read_token(file: &Path) -> Result<String, Failure> {
 /// A path segment with everything escaped that has a meaning in a URL.
 pub(crate) fn segment(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_own(url: &str, own: bool) {
+        assert_eq!(is_own(url, Some("https://192.0.2.7:3210")), own, "{url}");
+    }
+
+    #[test]
+    fn the_operators_token_stays_on_this_machine() {
+        check_own("http://127.0.0.1:1", true);
+        check_own("http://localhost:9/", true);
+        check_own("http://[::1]:3210", true);
+        check_own("https://192.0.2.7:3210/", true);
+        check_own("http://192.0.2.7:3210", false);
+        check_own("https://192.0.2.7:3211", false);
+        check_own("https://mcp.example.com/mcp", false);
+        check_own("https://localhost.example.com", false);
+        check_own("https://127.0.0.1@example.com", false);
+        check_own("no address", false);
+    }
 }

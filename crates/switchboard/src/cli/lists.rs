@@ -40,11 +40,20 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         .map(|tool| {
             let provider = format!("{} {}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
             let state = if tool["online"] == true { "online" } else { "offline" };
-            let description = text(&tool["description"]).lines().next().unwrap_or_default().chars().take(80).collect();
+            let description = beginning(text(&tool["description"]).lines().next().unwrap_or_default());
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
     table(&["TOOL", "PROVIDER", "STATE", "DESCRIPTION"], &rows)
+}
+
+/// As many whole words of a line as a table has room for.
+fn beginning(line: &str) -> String {
+    const ROOM: usize = 80;
+    let Some((end, _)) = line.char_indices().nth(ROOM) else { return line.to_owned() };
+    let cut = &line[..end];
+    let whole = cut.rfind(' ').map_or(cut, |space| &cut[..space]);
+    format!("{}…", whole.trim_end())
 }
 
 /// Every tool that the token may use.
@@ -155,4 +164,20 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
 
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_ends_with_a_whole_word_and_says_that_it_goes_on() {
+        let whole = "ä".repeat(80);
+        assert_eq!(beginning(&whole), whole);
+        assert_eq!(
+            beginning(&format!("{} cut", "word ".repeat(16).trim_end())),
+            format!("{}…", "word ".repeat(16).trim_end())
+        );
+        assert_eq!(beginning(&"ä".repeat(81)), format!("{whole}…"));
+    }
 }

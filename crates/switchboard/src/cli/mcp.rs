@@ -1,5 +1,10 @@
 //! `mcp`: a stdio MCP server in front of the running gateway.
 
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
 use super::Global;
 use super::client::{Client, segment};
 use super::output::Failure;
@@ -31,10 +36,31 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
     let url = format!("{}/mcp?{}", client.base(), query.join("&"));
     let url = url.trim_end_matches('?').to_owned();
     let (http, token) = client.into_parts();
-    let ended = sa_mcp::bridge(tokio::io::stdin(), tokio::io::stdout(), http, url, token).await;
+    let stop = super::run::stop_on_signals()?;
+    let unread = unread(std::io::stdout())?;
+    let gone = async move {
+        tokio::select! { () = stop.cancelled() => {}, () = unread => {} }
+    };
+    let ended = sa_mcp::bridge(tokio::io::stdin(), tokio::io::stdout(), http, url, token, gone).await;
     match ended {
         // Reading from a terminal or a pipe cannot be given up, and would hold the program back.
         Ok(()) => std::process::exit(0),
         Err(error) => Err(Failure::new(3, error).hint("see what the gateway says, and start this again")),
     }
+}
+
+/// Resolves when nobody is left to read what is written here, which no write is needed to find out. Never for a file.
+fn unread(stream: impl AsFd + Send + 'static) -> Result<impl Future<Output = ()>, Failure> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // A thread, because a file cannot be waited for by the runtime; it ends with the program.
+    let watch = move || {
+        // No event is asked for: that the other end is closed is reported always.
+        while let Err(Errno::INTR) = poll(&mut [PollFd::new(&stream, PollFlags::empty())], None) {}
+        let _ = tell.send(());
+    };
+    let started = std::thread::Builder::new().name("stdout".into()).spawn(watch);
+    started.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
+    Ok(async move {
+        let _ = told.await;
+    })
 }

@@ -32,7 +32,7 @@ use self::client::Reach;
 use self::output::Failure;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the call or the command failed; 2 wrong usage or configuration; 3 the gateway \
-cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 130 cancelled.";
+cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 9 in conflict with what is there; 130 cancelled.";
 
 /// One gateway between AI agents and the tools they call.
 #[derive(Debug, Parser)]
@@ -47,13 +47,13 @@ struct Cli {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
     /// Print what the gateway's API returns, as JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
     /// Configuration file (TOML).
-    #[arg(long, global = true, value_name = "FILE", env = "SWITCHBOARD_CONFIG")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CONFIG")]
     config: Option<PathBuf>,
     /// Where the gateway keeps everything.
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     reach: Reach,
@@ -222,6 +222,39 @@ mod tests {
             &["sb", "call", "t", "--json", "{}", "--json"],
             &["sb", "call", "t", "--args-json", "{}", "--json"],
         );
+    }
+
+    /// A word that means one thing everywhere must mean it here, too: the command's own meaning would never be heard.
+    fn check_shadows(command: &clap::Command, above: &[(String, Option<char>, clap::Id)]) {
+        let known =
+            |arg: &clap::Arg| (arg.get_long().unwrap_or_default().to_owned(), arg.get_short(), arg.get_id().clone());
+        for arg in command.get_arguments() {
+            let (long, short, id) = known(arg);
+            let shadowed = above.iter().any(|(global, brief, name)| {
+                (!long.is_empty() && *global == long) || (short.is_some() && *brief == short) || *name == id
+            });
+            assert!(!shadowed, "{}: \"{id}\" is a global option as well", command.get_name());
+        }
+        let globals = command.get_arguments().filter(|arg| arg.is_global_set()).map(known);
+        let above: Vec<_> = above.iter().cloned().chain(globals).collect();
+        command.get_subcommands().for_each(|command| check_shadows(command, &above));
+    }
+
+    #[test]
+    fn no_command_has_an_option_of_the_same_name_as_a_global_one() {
+        // Not built: clap itself gives the global ones to every command then.
+        check_shadows(&Cli::command(), &[]);
+    }
+
+    fn check_documented(page: &str, command: &clap::Command, name: &str) {
+        assert!(page.contains(&format!("\n## `{name}`\n")), "docs/cli.md lacks {name}; run: cargo xtask docs");
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        shown.for_each(|command| check_documented(page, command, &format!("{name} {}", command.get_name())));
+    }
+
+    #[test]
+    fn every_command_is_documented() {
+        check_documented(include_str!("../../../../docs/cli.md"), &Cli::command(), "switchboard");
     }
 
     #[test]

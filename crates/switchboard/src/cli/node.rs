@@ -34,14 +34,16 @@ pub(crate) struct NodeArgs {
     /// Where relative paths begin, and where commands run.
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
-    /// Let the file tools touch nothing outside this directory; may be given more than once.
+    /// Let the file tools touch nothing outside this directory; may be given more than once. With --sandbox it is the
+    /// workspace when absent.
     #[arg(long, value_name = "DIR")]
     allow_root: Vec<PathBuf>,
     /// Write nothing.
     #[arg(long)]
     read_only: bool,
     /// Hold commands back: they read the system's files and the workspace, write to the workspace and to a directory of
-    /// their own, see no other variables than harmless ones, and have no powers of root.
+    /// their own, see no other variables than harmless ones, and have no powers of root. The file tools keep to the
+    /// workspace, or to each --allow-root.
     #[arg(long)]
     sandbox: bool,
     /// Give commands no network at all.
@@ -119,6 +121,10 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         match ran {
             // As it was asked to.
             Ok(()) | Err(NodeSdkError::Shutdown) => Ok(()),
+            Err(NodeSdkError::Unauthorized { status, reason }) => {
+                Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}"))
+                    .hint("name a node's token with --token-file FILE or SA_NODE_TOKEN, one that is for this id"))
+            }
             Err(error) => Err(Failure::other(error.to_string())),
         }
     })
@@ -128,7 +134,13 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
 fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let user = if root { "root".into() } else { std::env::var("USER").unwrap_or_else(|_| "this user".into()) };
-    let roots: Vec<_> = args.allow_root.iter().map(|root| root.display().to_string()).collect();
+    // A sandbox holds for the file tools, too, unless they were given places of their own.
+    let confined = if args.sandbox && args.allow_root.is_empty() {
+        std::slice::from_ref(&args.workspace)
+    } else {
+        &args.allow_root[..]
+    };
+    let roots: Vec<_> = confined.iter().map(|root| root.display().to_string()).collect();
     let commands = match (tools.iter().any(|tool| tool == "Bash"), args.sandbox, args.no_network) {
         (false, ..) => "none; --sandbox would let them run where they can write nothing".to_owned(),
         (_, false, _) => format!("with all that {user} may do; --sandbox holds them back"),
@@ -138,13 +150,17 @@ fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> V
     let files =
         if roots.is_empty() { format!("all that {user} may touch") } else { format!("in {}", roots.join(", ")) };
     let held = match (roots.is_empty(), args.read_only) {
-        (true, false) => "; --allow-root DIR confines them, --read-only writes none",
+        (true, false) => "; --allow-root DIR or --sandbox confines them, --read-only writes none",
         (false, false) => "; --read-only writes none",
         (_, true) => ", to read",
     };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let workspace = real(&args.workspace);
+    let outside = !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
+    let unreachable = if outside { "; the file tools may not touch it, see --allow-root" } else { "" };
     vec![
         format!("{id} offers {} to {}", tools.join(", "), without_query(gateway)),
-        format!("  workspace  {}", args.workspace.canonicalize().unwrap_or_else(|_| args.workspace.clone()).display()),
+        format!("  workspace  {}{unreachable}", workspace.display()),
         format!("  commands   {commands}"),
         format!("  files      {files}{held}"),
     ]

@@ -144,6 +144,7 @@ impl Failure {
             "invalid_args" | "bad_request" => 6,
             "timeout" => 7,
             "offline" | "overloaded" | "store" => 8,
+            "conflict" => 9,
             "cancelled" => 130,
             _ => 1,
         };

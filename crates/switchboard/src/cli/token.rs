@@ -1,5 +1,7 @@
 //! `token`: who may use the gateway.
 
+use std::io::IsTerminal as _;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -7,6 +9,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, table};
+use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TokenCommand {
@@ -67,7 +70,13 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
                 return output::json(&raw);
             }
             let token: Value = serde_json::from_str(&raw).unwrap_or_default();
-            eprintln!("This is the only time that it is shown:");
+            if let Some(notice) = token["notice"].as_str() {
+                eprintln!("note: {}", printable(notice));
+            }
+            // Where it goes into a variable or a file, nothing is shown.
+            if std::io::stdout().is_terminal() {
+                eprintln!("This is the only time that it is shown:");
+            }
             line(text(&token["token"]))
         }
         TokenCommand::List => {

@@ -24,14 +24,14 @@ pub(crate) enum UpstreamCommand {
 pub(crate) struct AddArgs {
     /// The first part of its tools' names.
     name: String,
-    /// Where it is, for a server that speaks Streamable HTTP.
-    #[arg(long, conflicts_with = "command")]
-    url: Option<String>,
+    /// The URL of a server that speaks Streamable HTTP.
+    #[arg(value_name = "SERVER_URL", required_unless_present = "command", conflicts_with = "command")]
+    server: Option<String>,
     /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
-    #[arg(long, value_name = "REFERENCE", requires = "url")]
+    #[arg(long, value_name = "REFERENCE", requires = "server")]
     bearer: Option<String>,
     /// The gateway's own account, for a server that wants tokens of an OAuth authority.
-    #[arg(long, value_name = "ID", requires_all = ["url", "oauth_client_secret"], conflicts_with = "bearer")]
+    #[arg(long, value_name = "ID", requires_all = ["server", "oauth_client_secret"], conflicts_with = "bearer")]
     oauth_client_id: Option<String>,
     /// Where the account's secret is: env:NAME or file:PATH.
     #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
@@ -40,13 +40,13 @@ pub(crate) struct AddArgs {
     #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
     oauth_scopes: Vec<String>,
     /// One more header for each request. The value may be a reference. May be repeated.
-    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "server")]
     headers: Vec<String>,
     /// One more variable for the program. The value may be a reference. May be repeated.
-    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "url")]
+    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "server")]
     env: Vec<String>,
     /// Where the program runs.
-    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
     cwd: Option<String>,
     /// Time limit of its tools, where the caller sets none.
     #[arg(long, value_name = "MS")]
@@ -55,7 +55,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
     /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
-    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "url")]
+    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "server")]
     command: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl AddArgs {
     /// The request that says the same.
     fn body(self) -> Result<Value, Failure> {
         let mut body = json!({ "name": self.name });
-        let texts = [("url", self.url), ("bearer", self.bearer), ("cwd", self.cwd)];
+        let texts = [("url", self.server), ("bearer", self.bearer), ("cwd", self.cwd)];
         for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
         }
@@ -119,7 +119,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     }
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
-        return output::line("No upstream servers yet. Add one: switchboard upstream add NAME --url URL");
+        return output::line("No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL");
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
     table(&["NAME", "STATE", "SINCE", "TOOLS", "WHERE", "LAST ERROR"], &rows)

@@ -53,6 +53,7 @@ pub(crate) struct Status {
     data_dir: String,
     nodes_online: usize,
     nodes_known: usize,
+    /// Those that the list of tools has for the same token, whoever offers them.
     tools: usize,
     running_calls: usize,
     recorded_calls: u64,
@@ -76,7 +77,7 @@ pub(crate) async fn status(
         data_dir: app.config.data_dir.display().to_string(),
         nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
         nodes_known: nodes.len(),
-        tools: nodes.iter().map(|node| node.tools.len()).sum(),
+        tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
         running_calls: app.router.running_count(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,

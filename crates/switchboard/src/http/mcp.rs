@@ -69,7 +69,7 @@ async fn prepare(
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
         for scope in session.into_iter().chain(channel) {
-            if !may_enter(&app, &identity, &scope) {
+            if !may_enter(&app, &identity, &scope).await? {
                 return Err(no_such_scope(&scope));
             }
             if !caller.scopes.contains(&scope) {
@@ -81,14 +81,15 @@ async fn prepare(
     Ok(axum::http::Request::from_parts(parts, body))
 }
 
-/// A session is open to its owner, a channel to those who may call there, and everything to operators.
-fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> bool {
-    let enters = match scope {
+/// A session is open to its owner, a channel to those who may call there, and to operators whatever there is.
+async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool, Problem> {
+    Ok(match scope {
         Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
+        // Those who were given a channel may be there first; an operator may everywhere, and so mistypes unnoticed.
+        Scope::Channel(name) if identity.principal.role == Role::Operator => app.channels.exists(name).await?,
         Scope::Channel(name) => identity.rights(name).call,
         Scope::User(_) | Scope::Everyone => false,
-    };
-    enters || identity.principal.role == Role::Operator
+    })
 }
 
 fn no_such_scope(scope: &Scope) -> Problem {
@@ -97,7 +98,7 @@ fn no_such_scope(scope: &Scope) -> Problem {
         Scope::Channel(_) => "channel",
         Scope::User(_) | Scope::Everyone => "scope",
     };
-    Problem::new(404, "not_found", format!("you have no {what} of this name"))
+    Problem::new(404, "not_found", format!("there is no {what} of this name that you may use"))
 }
 
 fn is_yes(text: &str) -> Result<bool, Problem> {

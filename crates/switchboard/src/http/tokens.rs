@@ -60,13 +60,34 @@ pub(crate) struct TokenDoc {
     channels: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     channel_rights: Vec<String>,
+    /// What else has changed by making it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'static str>,
 }
+
+/// What nobody would expect of making a token.
+const NODES_NEED_TOKENS: &str = "this is the first token for a node: nodes without one are refused from now on, when they \
+connect the next time";
 
 impl TokenDoc {
     fn of(record: TokenRecord, token: Option<String>) -> Self {
         let TokenRecord { id, name, role, created_ms, expires_ms, revoked_ms, tools, node_id, channels, .. } = record;
         let ChannelGrant { channels, channel_rights } = channels;
-        Self { id, name, role, token, created_ms, expires_ms, revoked_ms, tools, node_id, channels, channel_rights }
+        let notice = None;
+        Self {
+            id,
+            name,
+            role,
+            token,
+            created_ms,
+            expires_ms,
+            revoked_ms,
+            tools,
+            node_id,
+            channels,
+            channel_rights,
+            notice,
+        }
     }
 }
 
@@ -88,7 +109,8 @@ pub(crate) async fn list(
 
 /// Makes a token. The answer is the only place where it is ever shown.
 #[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = CreateToken,
-    responses((status = 201, body = TokenDoc), (status = 400, body = Problem), (status = 403, body = Problem)))]
+    responses((status = 201, body = TokenDoc), (status = 400, body = Problem), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "Somebody speaks under this name already")))]
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -115,14 +137,21 @@ pub(crate) async fn create(
     }
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
     let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms, channels };
+    if let Some(taken) = app.tokens.speaks_as_another(&new.name, role) {
+        return Err(Problem::new(409, "conflict", taken).hint("choose another name, or revoke the other token first"));
+    }
+    let closes = role == Role::Node && app.config.node_tokens.is_empty() && !app.tokens.any_for_nodes();
     let (record, token) = app.tokens.create(new).await?;
     audit(&app, &identity, "token.created", &record);
-    Ok((StatusCode::CREATED, Json(TokenDoc::of(record, Some(token)))).into_response())
+    let notice = closes.then_some(NODES_NEED_TOKENS);
+    let doc = TokenDoc { notice, ..TokenDoc::of(record, Some(token)) };
+    Ok((StatusCode::CREATED, Json(doc)).into_response())
 }
 
 /// Revokes a token by its id or its name: its sockets close and its calls fail at once.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path, description = "The token's id, or its name")),
     responses((status = 200, body = TokenDoc), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "More than one token has this name"),
         (status = 503, body = Problem, description = "Revoked until a restart, but not written: repeat it")))]
 pub(crate) async fn revoke(
     State(app): State<App>,
@@ -133,12 +162,11 @@ pub(crate) async fn revoke(
     let record = app.tokens.revoke(&id).ok_or_else(|| {
         let named = app.tokens.list().iter().filter(|token| token.revoked_ms.is_none() && token.name == id).count();
         let name = crate::redact::printable(&id);
-        let detail = match named {
-            0 => format!("there is no valid token \"{name}\""),
-            named => format!("{named} valid tokens are called \"{name}\""),
+        let problem = match named {
+            0 => Problem::new(404, "not_found", format!("there is no valid token \"{name}\"")),
+            named => Problem::new(409, "conflict", format!("{named} valid tokens are called \"{name}\"")),
         };
-        Problem::new(404, "not_found", detail)
-            .hint("use the id, which the list of tokens shows (switchboard token list)")
+        problem.hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
     cut_off(&app, &identity, &record).await?;
     Ok(Json(TokenDoc::of(record, None)))

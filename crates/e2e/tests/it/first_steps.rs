@@ -1,0 +1,156 @@
+//! What somebody new types does what it says, or says why not and what to type instead.
+
+use sa_testkit::{Cli, Hello, Setup, eventually};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::SWITCHBOARD;
+
+#[tokio::test]
+async fn the_operators_token_goes_nowhere_else() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    // An address of this machine that no name says so of.
+    let elsewhere = gateway.cli(&["tools", "--url", "http://192.0.2.1:9"]).run().await;
+    elsewhere.assert_code(4);
+    assert!(elsewhere.stderr.contains("--token-file"), "{}", elsewhere.stderr);
+
+    // Whoever says --url for the server's address adds nothing, and nobody is talked to.
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", server.local_addr().unwrap());
+    for args in [&["upstream", "add", "issues", "--url", &url][..], &["upstream", "add", "issues"]] {
+        let ended = gateway.cli(args).run().await;
+        ended.assert_code(2);
+        for way in ["SERVER_URL", "--command"] {
+            assert!(ended.stderr.contains(way), "{}", ended.stderr);
+        }
+    }
+    let arrived = std::future::poll_fn(|cx| std::task::Poll::Ready(server.poll_accept(cx).is_ready())).await;
+    assert!(!arrived, "somebody connected to the server");
+    gateway.cli(&["upstream", "add", "issues", &url]).run().await.assert_code(0);
+    let list = gateway.operator().get("/v1/upstream").await;
+    assert_eq!(list.body["upstream"][0]["url"], url, "{}", list.text);
+}
+
+#[tokio::test]
+async fn a_sandbox_holds_for_files_too() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let secret = outside.path().join("secret");
+    std::fs::write(&secret, "canary").unwrap();
+    let start = |flags: &[&str]| {
+        let workspace = inside.path().to_str().unwrap();
+        Cli::new(SWITCHBOARD)
+            .args(&["node", "--gateway", &gateway.nodes_url(), "--id", "box", "--workspace", workspace, "--sandbox"])
+            .args(flags)
+            .start()
+    };
+    let operator = gateway.operator();
+    let ready = || {
+        eventually("the tools", || async { operator.tool_names().await.contains(&"box__Read".into()).then_some(()) })
+    };
+    let node = start(&[]);
+    ready().await;
+    let said = node.warns("  files ").await;
+    assert!(said.contains(&format!("files      in {}", inside.path().display())), "{said}");
+    operator.call("box__Write", json!({ "path": "a", "content": "x" })).await.result();
+    for (tool, args) in [
+        ("box__Read", json!({ "path": secret })),
+        ("box__Write", json!({ "path": outside.path().join("new"), "content": "x" })),
+        ("box__Edit", json!({ "path": secret, "oldString": "canary", "newString": "x" })),
+    ] {
+        let reply = operator.call(tool, args).await;
+        reply.assert_problem(403, "not_allowed");
+    }
+    assert!(!outside.path().join("new").exists());
+    node.signal(rustix::process::Signal::TERM);
+    node.end().await;
+
+    // Unless they are told otherwise.
+    let _node = start(&["--allow-root", "/"]);
+    assert_eq!(operator.call("box__Read", json!({ "path": secret })).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_without_a_token_is_told_how_to_name_one() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let made = gateway.cli(&["token", "create", "laptop", "--role", "node"]).run().await;
+    made.assert_code(0);
+    assert!(made.stderr.contains("refused from now on"), "{}", made.stderr);
+    assert!(!made.stderr.contains("only time"), "nobody sees it: {}", made.stderr);
+    let second = gateway.cli(&["token", "create", "desktop", "--role", "node"]).run().await;
+    assert!(!second.stderr.contains("refused"), "{}", second.stderr);
+
+    let dir = tempfile::tempdir().unwrap();
+    let workspace = dir.path().to_str().unwrap();
+    let node = gateway.cli(&["node", "--id", "laptop", "--workspace", workspace]);
+    let refused = node.run().await;
+    refused.assert_code(4);
+    for words in ["this needs a token", "--token-file FILE or SA_NODE_TOKEN"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    assert!(!refused.stderr.contains("{\""), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn in_channels_a_name_is_one_tokens_alone() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let (ann, _) = gateway.token(json!({ "name": "ann", "role": "participant" })).await;
+    gateway.token(json!({ "name": "ann", "role": "node" })).await;
+    for (name, role) in [
+        ("ann", "participant"),
+        ("ann", "agent"),
+        ("operator", "participant"),
+        ("operator", "agent"),
+        ("console", "user"),
+    ] {
+        let reply = operator.post("/v1/tokens", &json!({ "name": name, "role": role })).await;
+        reply.assert_problem(409, "conflict");
+    }
+    gateway.cli(&["token", "create", "ann", "--role", "participant"]).run().await.assert_code(9);
+    operator.delete(&format!("/v1/tokens/{ann}")).await;
+    gateway.token(json!({ "name": "ann", "role": "participant" })).await;
+
+    // Others may share a name, and then it does not say which of them is meant.
+    for _ in 0..2 {
+        gateway.token(json!({ "name": "bots", "role": "agent" })).await;
+    }
+    gateway.cli(&["token", "revoke", "bots"]).run().await.assert_code(9);
+    gateway.cli(&["token", "revoke", "nobody"]).run().await.assert_code(5);
+}
+
+#[tokio::test]
+async fn a_session_or_channel_that_is_not_there_is_not_found_for_operators_either() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    for query in ["session=nope", "channel=nope"] {
+        let reply = operator.post(&format!("/mcp?{query}"), &json!({})).await;
+        reply.assert_problem(404, "not_found");
+    }
+    let said = json!({ "type": "note", "payload": { "text": "hello" } });
+    let published = operator.post("/v1/channels/room/messages", &said).await;
+    assert!(published.status < 300, "{}", published.text);
+    assert_ne!(operator.post("/mcp?channel=room", &json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_node_that_takes_anothers_place_is_told() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let _first = Hello::new("box").tool("notes.search").connect(&gateway).await;
+    let dir = tempfile::tempdir().unwrap();
+    let workspace = dir.path().to_str().unwrap();
+    let second = gateway.cli(&["node", "--id", "box", "--workspace", workspace]).start();
+    second.warns("an open connection with the same node id was closed for this one").await;
+    let audit = gateway.operator().get("/v1/audit").await;
+    assert!(audit.text.contains("took an open connection's place"), "{}", audit.text);
+}
+
+#[tokio::test]
+async fn the_status_counts_every_tool_that_is_listed() {
+    let gateway = Setup::new().start().await;
+    let _node = Hello::new("n").tool("notes.search").connect(&gateway).await;
+    let operator = gateway.operator();
+    let listed = operator.get("/v1/tools?limit=1000").await.body["tools"].as_array().unwrap().len();
+    assert!(listed > operator.tool_names().await.len(), "the gateway's own tools are listed, too");
+    assert_eq!(operator.get("/v1/status").await.body["tools"], listed);
+}
