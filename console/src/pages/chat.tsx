@@ -1,5 +1,7 @@
 import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { appOf, mcpResult } from "../data/apps";
 import { type AssistantTurn, heard, messagesOf, type Turn, type Use } from "../data/chat";
+import { tools } from "../data/live";
 import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/plugins";
 import { createResource, useResource } from "../data/resource";
 import { api, Problem, stream } from "../lib/api";
@@ -7,6 +9,7 @@ import { duration } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
 import { visible, visibleLine } from "../lib/text";
+import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
 import { Markdown } from "../ui/markdown";
 import { Head, ProblemNote, State } from "../ui/parts";
@@ -245,6 +248,7 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
 /** What the model did with a tool, and what a plugin shows of it. */
 function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn; chat: Chat; installed: Plugin[] }) {
   const found = pluginOf(installed, use.name);
+  const tool = useResource(tools).data?.find(({ name }) => name === use.name);
   // The arguments of a page's function are whole once the answer is.
   const whole = use.state === "done" && (!use.ours || turn.state !== "running");
   const mood = { running: "busy", done: "good", failed: "bad" } as const;
@@ -279,6 +283,9 @@ function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn
           onTrigger={chat.goOn}
           onSay={chat.say}
         />
+      )}
+      {tool && appOf(tool) && use.state === "done" && (
+        <AppView tool={tool} args={parsed(use.args)} result={mcpResult(parsed(use.result ?? ""))} />
       )}
     </>
   );
