@@ -4,7 +4,8 @@ import { type AssistantTurn, heard, messagesOf, type Turn, type Use } from "../d
 import { tools } from "../data/live";
 import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/plugins";
 import { createResource, useResource } from "../data/resource";
-import { api, Problem, stream } from "../lib/api";
+import type { Call, Tool } from "../data/types";
+import { api, Problem, segment, stream } from "../lib/api";
 import { duration } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
@@ -284,11 +285,27 @@ function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn
           onSay={chat.say}
         />
       )}
-      {tool && appOf(tool) && use.state === "done" && (
-        <AppView tool={tool} args={parsed(use.args)} result={mcpResult(parsed(use.result ?? ""))} />
-      )}
+      {tool && appOf(tool) && use.state === "done" && <UsedApp tool={tool} use={use} />}
     </>
   );
+}
+
+/** The app of a tool that the model used. The model is told a text; what an app needs of the result is in the history. */
+function UsedApp({ tool, use }: { tool: Tool; use: Use }) {
+  const { callId, args, result = "" } = use;
+  const [known, setKnown] = useState<Record<string, unknown>>();
+  useEffect(() => {
+    let gone = false;
+    const recorded = callId ? api<Call>(`/v1/calls/${segment(callId)}`) : Promise.reject(new Error("it has no record"));
+    recorded.then(
+      (call) => !gone && setKnown(mcpResult(call.result?.json ?? result, [{ type: "text", text: result }])),
+      () => !gone && setKnown(mcpResult(result)),
+    );
+    return () => {
+      gone = true;
+    };
+  }, [callId, result]);
+  return known && <AppView tool={tool} args={parsed(args)} result={known} />;
 }
 
 function parsed(text: string): Json {
