@@ -72,6 +72,8 @@ try {
     await frame.getByRole("heading", { name: "For the trip" }).waitFor();
     assert.equal(await frame.getByLabel("Colour").inputValue(), "violet");
     assert.ok(!(await page.locator("iframe").getAttribute("sandbox")).includes("allow-top-navigation"));
+    // The secret that was set above is not for the page.
+    await log.getByText("Not given to the page: syncToken.").waitFor();
     await frame.getByLabel("Passport").check();
     await accessible(page, "chat");
     await frame.getByRole("button", { name: "I am done" }).click();

@@ -35,6 +35,11 @@ function* answer(messages, tools) {
     yield piece({}, "tool_calls");
     return;
   }
+  if (last.role === "user" && text.includes("dice")) {
+    yield call("dice__roll", { sides: 20 });
+    yield piece({}, "tool_calls");
+    return;
+  }
   const words =
     last.role === "tool"
       ? `The tool said:\n\n> ${text.slice(0, 200)}\n\nThat is **all** of it.`

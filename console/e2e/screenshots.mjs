@@ -17,16 +17,11 @@ const examples = join(dirname(fileURLToPath(import.meta.url)), "../../examples")
 const model = await serveModel();
 
 try {
-  const serve = (name) => start(process.execPath, [join(examples, name, "server.mjs"), "0"], "listening on ");
-  const [checklist, clock] = [await serve("checklist"), await serve("world-clock")];
   const config = join(home, "switchboard.toml");
-  writeFileSync(
-    config,
-    `[models.demo]\nbase_url = "${model.url}"\n\n[plugins]\nallow_private = ["${new URL(checklist).host}", "${new URL(clock).host}"]\n`,
-  );
+  writeFileSync(config, `[models.demo]\nbase_url = "${model.url}"\n`);
   const url = await start(
     program,
-    ["up", "--listen", "127.0.0.1:0", "--data-dir", join(home, "data"), "--config", config],
+    ["up", "--listen", "127.0.0.1:0", "--data-dir", join(home, "data"), "--config", config, "--examples", examples],
     "listening on ",
   );
   const operator = readFileSync(join(home, "data/operator.token"), "utf8").trim();
@@ -47,8 +42,6 @@ try {
     ],
     "never",
   ).catch(() => {});
-  for (const manifest of [checklist, clock])
-    await ask("/v1/plugins", { method: "POST", body: { url: `${manifest}/manifest.json` } });
   const call = (tool, args) => ask(`/v1/tools/${tool}/call`, { method: "POST", body: { args } });
   for (let tries = 0; tries < 100 && !(await ask("/v1/nodes")).nodes.some(({ id }) => id === "laptop"); tries++)
     await new Promise((again) => setTimeout(again, 100));

@@ -21,7 +21,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Build the gateway and start it with a demo node; prints what to do next.
+    /// Build the gateway and start it with a demo node and example plugins; prints what to do next.
     Up {
         /// Optimised, as in production; takes longer to build.
         #[arg(long)]
@@ -81,8 +81,10 @@ fn up(release: bool, more: &[String]) -> Result<()> {
     let (profile, folder) = if release { ("release", "release") } else { ("dev", "debug") };
     run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
     let binary = target().join(folder).join("switchboard");
+    let mut gateway = Command::new(&binary);
+    gateway.arg("up").arg("--examples").arg(root().join("examples")).args(more);
     // In place of this process, so that Ctrl-C is the gateway's alone and its exit code is the last word.
-    Err(Command::new(&binary).arg("up").args(more).exec()).with_context(|| format!("cannot run {}", binary.display()))
+    Err(gateway.exec()).with_context(|| format!("cannot run {}", binary.display()))
 }
 
 fn test(filter: Option<&str>) -> Result<()> {

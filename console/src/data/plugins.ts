@@ -22,7 +22,7 @@ export interface Plugin {
   origins?: string[];
   added_ms?: number;
   fetched_ms?: number;
-  held_back?: { at_ms: number; changes: { path: string; was?: string; now?: string }[] };
+  held_back?: { at_ms: number; hash: string; changes: { path: string; was?: string; now?: string }[] };
   last_error?: string;
 }
 

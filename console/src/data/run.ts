@@ -27,6 +27,8 @@ export interface Run {
   dropped: number;
   images: { src: string; name: string }[];
   result?: Json;
+  /** The result as a person or a model reads it. */
+  blocks?: Block[];
   durationMs?: number;
   problem?: Problem;
 }
@@ -72,7 +74,8 @@ export function run(tool: string, args: Json, tell: (run: Run) => void): () => v
         });
       } else if (event === "done") {
         const images = [...current.images, ...imagesOf(body.blocks, body.attachments)];
-        end({ state: "done", result: body.result, images, durationMs: body.duration_ms, callId: body.call_id });
+        const { result, blocks, duration_ms: durationMs, call_id: callId } = body;
+        end({ state: "done", result, blocks, images, durationMs, callId });
       } else if (event === "error") {
         const problem = Problem.parse(body.status, data);
         end({ state: problem.kind === "cancelled" ? "cancelled" : "failed", problem });

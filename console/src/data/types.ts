@@ -14,6 +14,7 @@ export interface Tool {
   input_schema?: Schema;
   output_schema?: Schema;
   annotations?: Record<string, unknown>;
+  _meta?: Record<string, unknown>;
   provider: Provider;
   online: boolean;
 }

@@ -77,6 +77,30 @@ export async function api<T>(path: string, options: Options = {}): Promise<T> {
   }
 }
 
+/** Asks the gateway something in MCP's words. */
+export async function mcp<T>(method: string, params: unknown, signal?: AbortSignal): Promise<T> {
+  try {
+    const response = await send("/mcp", {
+      method: "POST",
+      body: { jsonrpc: "2.0", id: 1, method, params },
+      headers: { accept: "application/json, text/event-stream" },
+      ...(signal ? { signal } : {}),
+    });
+    const text = await response.text();
+    const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+    const said = isStream ? new EventReader().push(`${text}\n\n`).map(({ data }) => data) : [text];
+    for (const each of said) {
+      const answer = JSON.parse(each) as { id?: number; result?: T; error?: { message: string } };
+      if (answer.id !== 1) continue;
+      if (answer.result !== undefined) return answer.result;
+      throw new Problem(0, "failed", answer.error?.message ?? "The gateway answered with nothing.");
+    }
+    throw new Problem(0, "failed", `The gateway did not answer "${method}".`);
+  } catch (error) {
+    throw Problem.of(error);
+  }
+}
+
 /** Reads a stream of events to its end. */
 export async function stream(
   path: string,

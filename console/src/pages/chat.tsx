@@ -1,12 +1,16 @@
 import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { appOf, mcpResult } from "../data/apps";
 import { type AssistantTurn, heard, messagesOf, type Turn, type Use } from "../data/chat";
+import { tools } from "../data/live";
 import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/plugins";
 import { createResource, useResource } from "../data/resource";
-import { api, Problem, stream } from "../lib/api";
+import type { Call, Tool } from "../data/types";
+import { api, Problem, segment, stream } from "../lib/api";
 import { duration } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
 import { visible, visibleLine } from "../lib/text";
+import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
 import { Markdown } from "../ui/markdown";
 import { Head, ProblemNote, State } from "../ui/parts";
@@ -245,6 +249,7 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
 /** What the model did with a tool, and what a plugin shows of it. */
 function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn; chat: Chat; installed: Plugin[] }) {
   const found = pluginOf(installed, use.name);
+  const tool = useResource(tools).data?.find(({ name }) => name === use.name);
   // The arguments of a page's function are whole once the answer is.
   const whole = use.state === "done" && (!use.ours || turn.state !== "running");
   const mood = { running: "busy", done: "good", failed: "bad" } as const;
@@ -280,8 +285,27 @@ function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn
           onSay={chat.say}
         />
       )}
+      {tool && appOf(tool) && use.state === "done" && <UsedApp tool={tool} use={use} />}
     </>
   );
+}
+
+/** The app of a tool that the model used. The model is told a text; what an app needs of the result is in the history. */
+function UsedApp({ tool, use }: { tool: Tool; use: Use }) {
+  const { callId, args, result = "" } = use;
+  const [known, setKnown] = useState<Record<string, unknown>>();
+  useEffect(() => {
+    let gone = false;
+    const recorded = callId ? api<Call>(`/v1/calls/${segment(callId)}`) : Promise.reject(new Error("it has no record"));
+    recorded.then(
+      (call) => !gone && setKnown(mcpResult(call.result?.json ?? result, [{ type: "text", text: result }])),
+      () => !gone && setKnown(mcpResult(result)),
+    );
+    return () => {
+      gone = true;
+    };
+  }, [callId, result]);
+  return known && <AppView tool={tool} args={parsed(args)} result={known} />;
 }
 
 function parsed(text: string): Json {

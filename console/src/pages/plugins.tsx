@@ -39,11 +39,11 @@ export function PluginsPage() {
 function PluginCard({ plugin }: { plugin: Plugin }) {
   const [problem, setProblem] = useState<Problem>();
   const act =
-    (action: string, method: "POST" | "DELETE" = "POST") =>
+    (action: string, { method = "POST", body }: { method?: "POST" | "DELETE"; body?: unknown } = {}) =>
     () => {
       setProblem(undefined);
       const path = `/v1/plugins/${segment(plugin.identifier)}${action && `/${action}`}`;
-      api(path, { method }).then(plugins.refresh, (error) => setProblem(Problem.of(error)));
+      api(path, { method, body }).then(plugins.refresh, (error) => setProblem(Problem.of(error)));
     };
   const title = visibleLine(plugin.meta.title ?? plugin.identifier);
   return (
@@ -66,7 +66,14 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
             <span>{visible(plugin.last_error)}</span>
           </div>
         )}
-        {plugin.held_back && <HeldBack plugin={plugin} onAccept={act("accept")} onRefuse={act("refuse")} />}
+        {plugin.held_back && (
+          <HeldBack
+            plugin={plugin}
+            // With the hash: what came after what is shown here is not accepted unseen.
+            onAccept={act("accept", { body: { hash: plugin.held_back.hash } })}
+            onRefuse={act("refuse")}
+          />
+        )}
         <div className="chips">
           {plugin.api.map((each) =>
             each.tool ? (
@@ -116,7 +123,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
               Look for changes
             </button>
           )}
-          <Sure label="Remove" sure={`Remove ${title}?`} onSure={act("", "DELETE")} />
+          <Sure label="Remove" sure={`Remove ${title}?`} onSure={act("", { method: "DELETE" })} />
         </div>
       </div>
     </Panel>

@@ -1,4 +1,5 @@
 import { type FormEvent, useEffect, useMemo, useRef, useState } from "react";
+import { appOf, mcpResult } from "../data/apps";
 import { status } from "../data/live";
 import { useResource } from "../data/resource";
 import { type Run, run } from "../data/run";
@@ -7,6 +8,7 @@ import { useRoute } from "../lib/route";
 import { type Draft, draftOf, emptyDraft, fieldOf, type Json, type Mistake, misfit, typedValue } from "../lib/schema";
 import { snippetsOf } from "../lib/snippets";
 import { visibleLine } from "../lib/text";
+import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
 import { Choice, Command, Line, Prose, State } from "../ui/parts";
 import { RunView } from "../ui/run-view";
@@ -88,6 +90,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
   const [mistakes, setMistakes] = useState<Mistake[]>([]);
   const [notice, setNotice] = useState("");
   const [current, setCurrent] = useState<Run>();
+  const [sent, setSent] = useState<Json>({});
   const cancel = useRef<() => void>(undefined);
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => () => cancel.current?.(), []);
@@ -113,6 +116,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
       return;
     }
     const args = typed.value;
+    setSent(args);
     cancel.current = run(tool.name, args, (now) => {
       setCurrent(now);
       onRun?.(now, args);
@@ -179,6 +183,9 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
         </div>
       </form>
       {current && <RunView run={current} />}
+      {current?.state === "done" && appOf(tool) && (
+        <AppView key={current.callId} tool={tool} args={sent} result={mcpResult(current.result, current.blocks)} />
+      )}
       <Elsewhere tool={tool.name} args={typed.value ?? {}} />
     </>
   );

@@ -2,7 +2,7 @@ import { type PluginView as Mounted, mountPlugin, webStorageStore } from "@switc
 import { useEffect, useRef, useState } from "react";
 import { type Plugin, readSettings, writeSettings } from "../data/plugins";
 import type { Json } from "../lib/schema";
-import { visible } from "../lib/text";
+import { visible, visibleLine } from "../lib/text";
 
 interface Props {
   plugin: Plugin;
@@ -28,6 +28,7 @@ export function PluginView(props: Props) {
   // A list of plugins that was asked for again has new objects with the same content, which are no reason to load a page anew.
   const shown = JSON.stringify([plugin.identifier, plugin.type, plugin.ui, plugin.settings]);
   const [problem, setProblem] = useState("");
+  const [kept, setKept] = useState<string[]>([]);
   useEffect(() => {
     if (!place.current || !shown) return;
     const { plugin } = latest.current;
@@ -44,8 +45,11 @@ export function PluginView(props: Props) {
           await writeSettings(id, { ...stored, ...changes } as Json);
         },
       },
-      // The gateway gives secrets to the plugin's server alone, so there is none that a page could be given.
-      requestSecrets: () => false,
+      // The gateway gives secrets to the plugin's server alone, so there is none that a page could be given, and none that it may set.
+      requestSecrets: ({ fields }) => {
+        setKept(fields);
+        return false;
+      },
       actions: {
         setMessage: (next) => latest.current.onContent?.(next),
         triggerAi: () => latest.current.onTrigger?.(),
@@ -59,6 +63,12 @@ export function PluginView(props: Props) {
   return (
     <div className="stack tight">
       <div ref={place} />
+      {kept.length > 0 && (
+        <span className="soft">
+          Not given to the page: {kept.map(visibleLine).join(", ")}. The gateway sends secrets to the plugin’s server
+          alone.
+        </span>
+      )}
       {problem && <span className="soft">The plugin’s page: {visible(problem)}</span>}
     </div>
   );

@@ -7,6 +7,7 @@ pub mod assemble;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod examples;
 pub mod hosts;
 pub mod http;
 pub mod journal;

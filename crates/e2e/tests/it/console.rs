@@ -201,3 +201,15 @@ async fn a_conversation_with_tools_and_a_plugins_page() {
     let dir = tempfile::tempdir().unwrap();
     browse("chat.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_example_plugins_and_a_changed_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("plugins.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_server_s_app_beside_its_result() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("apps.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}

@@ -38,6 +38,7 @@ mod contract_start;
 mod contract_tokens;
 mod contract_tools;
 mod crash;
+mod demo_plugins;
 mod docs;
 mod door;
 mod eligibility;

@@ -62,7 +62,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the gateway with a demo node, and say what to do next.
-    Up(run::ServeArgs),
+    Up(run::UpArgs),
     /// Start the gateway.
     Serve(run::ServeArgs),
     /// What the running gateway is doing.
@@ -162,8 +162,8 @@ fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     let global = &cli.global;
     match cli.command {
-        Command::Up(args) => run::serve(global, args, true),
-        Command::Serve(args) => run::serve(global, args, false),
+        Command::Up(args) => run::up(global, args),
+        Command::Serve(args) => run::serve(global, args, None),
         Command::Config(command) => config::run(global, &command),
         Command::Doctor => block_on(doctor::run(global)),
         Command::Status => block_on(lists::status(global)),

@@ -15,6 +15,7 @@ use super::output::{Failure, line};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::Config;
 use crate::config::layers::{Layers, environment, unknown_variables};
+use crate::examples::Examples;
 use crate::redact::printable;
 use crate::tokens::{ChannelGrant, NewToken};
 use crate::{demo, serve, sign_in, telemetry};
@@ -35,6 +36,24 @@ pub(crate) struct ServeArgs {
     insecure: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    serve: ServeArgs,
+    /// Folder with the project's example plugins, to have them in the demo; needs Node.js.
+    #[arg(long, value_name = "DIR")]
+    examples: Option<PathBuf>,
+}
+
+/// What a gateway that is only tried out has beside its own.
+pub(super) struct Demo {
+    examples: Option<PathBuf>,
+}
+
+pub(super) fn up(global: &Global, args: UpArgs) -> Result<(), Failure> {
+    serve(global, args.serve, Some(Demo { examples: args.examples }))
+}
+
 /// The configuration with what was typed on top of it.
 pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
     let mut flags = more.to_vec();
@@ -44,7 +63,7 @@ pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, 
     Ok(Layers::read(global.config.as_deref(), environment(), &flags)?)
 }
 
-pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result<(), Failure> {
+pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Result<(), Failure> {
     let path = |path: Option<PathBuf>| path.map(|path| Value::String(path.display().to_string()));
     let flags: Vec<(&str, Value)> = [
         ("server.listen", args.listen.map(Value::String)),
@@ -68,7 +87,7 @@ pub(super) fn serve(global: &Global, args: ServeArgs, with_demo: bool) -> Result
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    runtime.block_on(run(config, with_demo))
+    runtime.block_on(run(config, demo))
 }
 
 /// Every connection is a descriptor, and the usual limit of 1,024 is far below what the gateway can serve.
@@ -78,7 +97,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
+async fn run(mut config: Config, demo: Option<Demo>) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
@@ -91,7 +110,19 @@ async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
         Failure::other(format!("cannot listen on {listen}: {error}"))
             .hint("is another gateway running? choose another address with --listen 127.0.0.1:0")
     })?;
+    let mut examples = match demo.as_ref().and_then(|demo| demo.examples.as_ref()) {
+        Some(folder) => Some(Examples::start(folder).await),
+        None => None,
+    };
+    if let Some(Ok(examples)) = &examples {
+        config.settings.plugins.allow_private.extend(examples.addresses());
+    }
     let gateway = assemble(config).await.map_err(|error| Failure::other(format!("{error:#}")))?;
+    let plugins = match &mut examples {
+        Some(Ok(examples)) => examples.add_to(&gateway.plugins).await.join(", "),
+        Some(Err(why)) => format!("left out: {}", printable(why)),
+        None => String::new(),
+    };
     let address = listener.local_addr().map_err(|error| Failure::other(error.to_string()))?;
     let config = &gateway.config;
     let tls = config.tls.is_some();
@@ -109,21 +140,24 @@ async fn run(config: Config, with_demo: bool) -> Result<(), Failure> {
     }
     let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.clone()));
     crate::http::mark_started();
-    if with_demo && !tls {
+    if demo.is_some() && !tls {
         let token = if open { None } else { Some(demo_token(&gateway).await?) };
         demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), stop.clone())
             .map_err(|error| Failure::other(error.to_string()))?;
     }
     // Scripts wait for this line. Everything else that is said goes to stderr.
     line(&format!("listening on {url}"))?;
-    if with_demo {
-        super::output::print(&next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue())))?;
+    if demo.is_some() {
+        super::output::print(&next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &plugins))?;
     } else if std::io::stderr().is_terminal() {
         // For a person alone: a log that is kept is no place for what signs somebody in.
         eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
     }
     let served = serving.await.map_err(|error| Failure::other(error.to_string()))?;
     let _ = std::fs::remove_file(&endpoint);
+    if let Some(Ok(examples)) = &examples {
+        examples.remove_from(&gateway.plugins).await;
+    }
     gateway.store.shutdown().await.map_err(|error| Failure::other(error.to_string()))?;
     served.map_err(|error| Failure::other(format!("{error:#}")))?;
     info!("stopped");
@@ -182,10 +216,11 @@ fn program(config: &Config) -> String {
     if config.settings.data.dir.is_empty() { name } else { format!("{name} --data-dir {}", config.data_dir.display()) }
 }
 
-fn next_steps(config: &Config, url: &str, console: &str) -> String {
+fn next_steps(config: &Config, url: &str, console: &str, plugins: &str) -> String {
     let program = program(config);
     let file = config.operator_token_file();
     let file = file.display();
+    let plugins = if plugins.is_empty() { String::new() } else { format!("\n  plugins    {plugins}") };
     format!(
         r#"
 Switchboard {version} is up, with a demo node connected.
@@ -195,7 +230,7 @@ Switchboard {version} is up, with a demo node connected.
   token      {file}
   tools      {program} tools
   call one   {program} call demo_countdown from=3
-  watch      {program} tail
+  watch      {program} tail{plugins}
 
 With curl:
   curl -s {url}/v1/tools/demo_echo/call \

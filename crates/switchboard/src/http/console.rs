@@ -63,6 +63,22 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
     protected(response)
 }
 
+/// The page between the console and an MCP App. Its headers are part of it: they take its origin away, and leave the rest of its policy to
+/// what the app declares.
+pub(super) async fn sandbox(headers: HeaderMap) -> Result<Response, Problem> {
+    let missing = || Problem::new(404, "not_found", "the gateway was built without its console");
+    let mut response = file("sandbox.html", &headers).ok_or_else(missing)?;
+    let written = Files::get("sandbox.headers.json").ok_or_else(missing)?;
+    let written: std::collections::BTreeMap<String, String> =
+        serde_json::from_slice(&written.data).map_err(|_| missing())?;
+    for (name, value) in &written {
+        // A page without one of its rules is worse than none.
+        let name = HeaderName::try_from(name).map_err(|_| missing())?;
+        response.headers_mut().insert(name, HeaderValue::try_from(value).map_err(|_| missing())?);
+    }
+    Ok(response)
+}
+
 /// A file of the page. Its name changes with its content, so that it can be kept for good.
 pub(super) async fn asset(Segment(name): Segment, headers: HeaderMap) -> Result<Response, Problem> {
     let path = format!("assets/{name}");

@@ -19,9 +19,11 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 7] = ["/healthz", "/readyz", "/", "/console", "/console/", SIGN_IN, CHANNELS];
+const OPEN: [&str; 8] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
 /// The page's files: what everybody can download with the program.
 const ASSETS: &str = "/console/assets/";
+/// A frame without an origin loads it, which has no token to send: see [`super::console`].
+const SANDBOX: &str = "/console/sandbox.html";
 /// Takes a code in place of a token: see [`super::console`].
 const SIGN_IN: &str = "/v1/console/sign-in";
 /// Browsers connect here, which can send a token in the query alone: see [`super::channels`]. So it is at `/`.

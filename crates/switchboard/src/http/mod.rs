@@ -121,6 +121,7 @@ fn routes(gateway: App) -> Router {
         .route("/", get(channels::root))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))
+        .route("/console/sandbox.html", get(console::sandbox))
         .route("/console/assets/{name}", get(console::asset))
         .route("/v1/console/sign-in", post(console::sign_in))
         .route("/v1/console/sign-out", post(console::sign_out))

@@ -69,8 +69,19 @@ pub(crate) struct ToolDoc<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     annotations: Option<Cow<'a, RawValue>>,
+    /// What an upstream MCP server says of it beyond that, such as the app that shows its results.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    meta: Option<Cow<'a, RawValue>>,
     provider: ProviderDoc<'a>,
     online: bool,
+}
+
+/// What a provider has said of a tool in words that are not the gateway's.
+#[derive(Deserialize)]
+struct Extras<'a> {
+    #[serde(rename = "_meta", borrow)]
+    meta: Option<&'a RawValue>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -109,10 +120,15 @@ impl<'a> ToolDoc<'a> {
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
             output_schema: tool.output_schema.as_ref().and_then(raw),
             annotations: tool.annotations.as_ref().and_then(raw),
+            meta: tool.extras.as_ref().and_then(meta),
             provider: ProviderDoc { kind: view.provider.kind, id: &view.provider.id },
             online: view.online,
         }
     }
+}
+
+fn meta(extras: &RawJson) -> Option<Cow<'_, RawValue>> {
+    serde_json::from_str::<Extras<'_>>(extras.as_str()).ok()?.meta.map(Cow::Borrowed)
 }
 
 /// JSON text as a part of other JSON text.

@@ -1,0 +1,73 @@
+import type { AppResource, AppTool } from "@switchboard/plugin-host";
+import { api, mcp, segment } from "../lib/api";
+import type { Json } from "../lib/schema";
+import type { Block } from "./run";
+import type { Tool } from "./types";
+
+/** MCP Apps: pages that upstream MCP servers bring along for the results of their tools. */
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** The address of the app that shows a tool's results, where it has one. */
+export function appOf({ provider, _meta }: Tool): string | undefined {
+  if (provider.kind !== "upstream") return undefined;
+  const ui = isRecord(_meta?.ui) ? _meta.ui.resourceUri : undefined;
+  const uri = ui ?? _meta?.["ui/resourceUri"];
+  return typeof uri === "string" && uri.startsWith("ui://") ? uri : undefined;
+}
+
+/** A resource of this very server: with another server's page, that one would get at this one's tools. */
+export const readResource = (server: string, uri: string) =>
+  mcp<{ contents: AppResource[] }>("resources/read", { uri: `${server}+${uri}` });
+
+export async function readApp(server: string, uri: string): Promise<AppResource> {
+  const { contents } = await readResource(server, uri);
+  const [first] = contents;
+  if (!first) throw new Error(`"${uri}" is empty.`);
+  return { ...first, uri };
+}
+
+/** The tools of a server, in its own words for them, each with ours. */
+export function toolsOf(server: string, all: readonly Tool[]): Map<string, { tool: AppTool; exposed: string }> {
+  const prefix = `${server}__`;
+  const own = all.filter(
+    ({ name, provider }) => provider.kind === "upstream" && provider.id === server && name.startsWith(prefix),
+  );
+  return new Map(
+    own.map((tool) => [tool.name.slice(prefix.length), { tool: describe(tool, prefix), exposed: tool.name }]),
+  );
+}
+
+function describe({ name, title, description, input_schema, output_schema, annotations, _meta }: Tool, prefix: string) {
+  const inputSchema = input_schema ?? { type: "object" };
+  return {
+    name: name.slice(prefix.length),
+    title,
+    description,
+    inputSchema,
+    outputSchema: output_schema,
+    annotations,
+    _meta,
+  };
+}
+
+/** Calls a tool for an app. */
+export async function callFor(exposed: string, args: Record<string, unknown>, signal: AbortSignal): Promise<object> {
+  const answer = await api<{ result?: Json; blocks?: Block[] }>(`/v1/tools/${segment(exposed)}/call`, {
+    method: "POST",
+    body: { args },
+    signal,
+  });
+  return mcpResult(answer.result, answer.blocks);
+}
+
+/** A result as MCP has it. What a server said without structured content is in that form already. */
+export function mcpResult(result: Json | undefined, blocks?: Block[]): Record<string, unknown> {
+  if (isRecord(result) && Array.isArray(result.content)) return result;
+  const text = typeof result === "string" ? result : JSON.stringify(result ?? null);
+  return {
+    content: blocks && blocks.length > 0 ? blocks : [{ type: "text", text }],
+    ...(isRecord(result) ? { structuredContent: result } : {}),
+  };
+}

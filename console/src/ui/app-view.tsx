@@ -1,0 +1,69 @@
+import { type AppView as Mounted, mountMcpApp } from "@switchboard/plugin-host";
+import { useEffect, useRef, useState } from "react";
+import { appOf, callFor, readApp, readResource, toolsOf } from "../data/apps";
+import { tools } from "../data/live";
+import { useResource } from "../data/resource";
+import type { Tool } from "../data/types";
+import { Problem } from "../lib/api";
+import type { Json } from "../lib/schema";
+import { visible } from "../lib/text";
+
+/** What an upstream MCP server shows of a call: its app, in frames without an origin. */
+export function AppView({ tool, args, result }: { tool: Tool; args: Json; result: Record<string, unknown> }) {
+  const place = useRef<HTMLDivElement>(null);
+  const [problem, setProblem] = useState("");
+  const all = useResource(tools).data;
+  const latest = useRef({ all: all ?? [], tool, args, result });
+  latest.current = { all: all ?? [], tool, args, result };
+  const server = tool.provider.id;
+  const uri = appOf(tool);
+  // What it shows is told by its content: lists that were asked for again have new objects and are no reason to load a page anew.
+  const shown = JSON.stringify([args, result]);
+  useEffect(() => {
+    if (!uri || !shown) return;
+    let mounted: Mounted | undefined;
+    let gone = false;
+    const show = async () => {
+      const resource = await readApp(server, uri);
+      if (gone || !place.current) return;
+      const { all, tool, args, result } = latest.current;
+      const own = toolsOf(server, all);
+      const shownTool = [...own.values()].find(({ exposed }) => exposed === tool.name)?.tool ?? { name: tool.name };
+      mounted = mountMcpApp(place.current, {
+        resource,
+        tool: shownTool,
+        tools: [...own.values()].map(({ tool }) => tool),
+        context: { theme: isDark() ? "dark" : "light", locale: navigator.language },
+        // The console's own policy allows no inline scripts, and a frame made from text would inherit it.
+        sandboxUrl: new URL("sandbox.html", document.baseURI).href,
+        actions: {
+          callTool: (name, given, signal) => {
+            const called = own.get(name);
+            if (!called) throw new Error(`"${name}" is no tool of this app's server.`);
+            return callFor(called.exposed, given, signal);
+          },
+          readResource: (other) => readResource(server, other),
+        },
+        onProblem: (text) => !gone && setProblem(text),
+      });
+      mounted.setInput(args as Record<string, unknown>);
+      mounted.setResult(result);
+    };
+    show().catch((error: unknown) => !gone && setProblem(Problem.of(error).message));
+    return () => {
+      gone = true;
+      mounted?.destroy();
+    };
+  }, [server, uri, shown]);
+  return (
+    <section className="stack tight" aria-label="The tool’s app">
+      <div ref={place} />
+      {problem && <span className="soft">The tool’s app: {visible(problem)}</span>}
+    </section>
+  );
+}
+
+function isDark(): boolean {
+  const chosen = document.documentElement.getAttribute("data-theme");
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
