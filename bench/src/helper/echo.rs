@@ -11,7 +11,9 @@ pub(super) async fn run() -> anyhow::Result<()> {
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let app = Router::new().route("/echo", post(|Json(body): Json<Value>| async { Json(body) }));
+    let app = Router::new()
+        .route("/echo", post(|Json(body): Json<Value>| async { Json(body) }))
+        .route("/echo/{id}", post(|Json(body): Json<Value>| async { Json(body) }));
     axum::serve(listener, app).await?;
     Ok(())
 }

@@ -6,6 +6,7 @@ mod durable;
 mod machine;
 mod mcp;
 mod memory;
+mod plugins;
 mod start;
 mod upstream;
 
@@ -42,11 +43,12 @@ pub(crate) enum Part {
     Machine,
     Mcp,
     Chat,
+    Plugins,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Calls, Self::Mcp, Self::Chat, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Calls, Self::Mcp, Self::Chat, Self::Plugins, Self::Memory, Self::Durable, Self::Start, Self::Machine];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -57,6 +59,7 @@ impl Part {
             Self::Machine => machine::measure(bench, report).await,
             Self::Mcp => mcp::measure(bench, report).await,
             Self::Chat => chat::measure(bench, report).await,
+            Self::Plugins => plugins::measure(bench, report).await,
         }
     }
 }
