@@ -143,7 +143,7 @@ async fn add(gateway: &Gateway, source: Value) -> anyhow::Result<()> {
 }
 
 fn manifest(server: SocketAddr) -> Value {
-    let url = format!("http://{server}/echo");
+    let url = format!("http://{server}/plugin");
     let text = json!({ "type": "string", "maxLength": 10_000 });
     let count = json!({ "type": "integer", "minimum": 0 });
     // Whoever backtracks needs longer than the universe is old for the first; the second lets the call pass.
@@ -167,7 +167,7 @@ fn document(server: SocketAddr) -> Value {
         "openapi": "3.1.0",
         "info": { "title": "bench-document", "version": "1" },
         "servers": [{ "url": format!("http://{server}") }],
-        "paths": { "/echo/{id}": { "post": {
+        "paths": { "/plugin/{id}": { "post": {
             "operationId": "put",
             "parameters": [{ "name": "id", "in": "path", "required": true, "schema": { "type": "integer" } }],
             "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
