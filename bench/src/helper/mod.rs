@@ -5,9 +5,11 @@ mod idle;
 mod mcp_echo;
 mod model;
 mod node;
+mod provider;
 mod responder;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The subject on which the NATS responder listens.
 pub(crate) const SUBJECT: &str = "bench.echo";
@@ -41,6 +43,12 @@ pub(crate) enum Helper {
     /// Many nodes that do nothing: as many as each line on standard input says, in all.
     #[command(hide = true)]
     Idle { gateway: SocketAddr },
+    /// Many participants that do nothing, each in a room with those who have the other tokens of the file.
+    #[command(hide = true)]
+    IdleParticipants { gateway: SocketAddr, tokens: PathBuf },
+    /// A participant with one method, which returns its arguments.
+    #[command(hide = true)]
+    Provider { gateway: SocketAddr, token: String, channel: String },
 }
 
 impl Helper {
@@ -60,7 +68,14 @@ impl Helper {
                 Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,
-                Self::Idle { gateway } => idle::run(*gateway).await,
+                Self::Idle { gateway } => idle::run(*gateway, &idle::Who::Nodes).await,
+                Self::IdleParticipants { gateway, tokens } => {
+                    let tokens = std::fs::read_to_string(tokens)?.lines().map(Into::into).collect();
+                    idle::run(*gateway, &idle::Who::Participants { tokens }).await
+                }
+                Self::Provider { gateway, token, channel } => {
+                    until_driver_ends(provider::run(*gateway, token, channel)).await
+                }
             }
         })
     }

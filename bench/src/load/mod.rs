@@ -1,6 +1,8 @@
 //! Closed-loop load: so many requests in flight, each answered one replaced by the next, for a while.
 
 pub(crate) mod calls_socket;
+pub(crate) mod channel;
+pub(crate) mod crowd;
 pub(crate) mod http;
 pub(crate) mod nats;
 pub(crate) mod stdio;
@@ -20,6 +22,7 @@ pub(crate) const ARGS: &str = r#"{"text":"the quick brown fox jumps over the laz
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     CallsSocket(calls_socket::Target),
+    Channel(channel::Target),
     Http(http::Target),
     Nats(nats::Target),
     Stdio(stdio::Target),
@@ -30,6 +33,7 @@ impl Target {
     pub(crate) async fn load(&self, in_flight: usize, length: Duration) -> anyhow::Result<Sample> {
         match self {
             Self::CallsSocket(target) => target.load(in_flight, length).await,
+            Self::Channel(target) => target.load(in_flight, length).await,
             Self::Http(target) => target.load(in_flight, length).await,
             Self::Nats(target) => target.load(in_flight, length).await,
             Self::Stdio(target) => target.load(in_flight, length).await,

@@ -1,9 +1,11 @@
-//! Requests over NATS: one client for each 64 in flight, as on the call socket.
+//! Messages over NATS: one client for each 64 in flight, as on the call socket.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 
 use super::{Latencies, PER_SOCKET, Sample};
 
@@ -12,6 +14,16 @@ pub(crate) struct Target {
     pub(crate) server: SocketAddr,
     pub(crate) subject: String,
     pub(crate) payload: Bytes,
+    pub(crate) done: Done,
+}
+
+/// When a message is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// When it is answered.
+    Answered,
+    /// When its sender, who listens, has it back.
+    Back,
 }
 
 impl Target {
@@ -21,15 +33,26 @@ impl Target {
             let client = crate::nats::connect(self.server).await?;
             lanes.extend((first..in_flight.min(first + PER_SOCKET)).map(|_| client.clone()));
         }
-        super::run(lanes, length, |client, end| drive(self.clone(), client, end)).await
+        let lanes = lanes.into_iter().enumerate().collect();
+        super::run(lanes, length, |(lane, client), end| drive(self.clone(), lane, client, end)).await
     }
 }
 
-async fn drive(target: Target, client: async_nats::Client, end: Instant) -> anyhow::Result<Latencies> {
+async fn drive(target: Target, lane: usize, client: async_nats::Client, end: Instant) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::new();
+    let own = format!("{}.{lane}", target.subject);
+    let mut back = match target.done {
+        Done::Answered => None,
+        Done::Back => Some(client.subscribe(own.clone()).await?),
+    };
     while Instant::now() < end {
         let start = Instant::now();
-        client.request(target.subject.clone(), target.payload.clone()).await?;
+        if let Some(back) = &mut back {
+            client.publish(own.clone(), target.payload.clone()).await?;
+            back.next().await.context("nats-server hung up")?;
+        } else {
+            client.request(target.subject.clone(), target.payload.clone()).await?;
+        }
         latencies.record(start);
     }
     Ok(latencies)

@@ -10,7 +10,7 @@ use crate::child::Child;
 use crate::gateway::Gateway;
 use crate::helper::{SUBJECT, TOOL};
 use crate::load::{ARGS, Latencies, Sample, Target, calls_socket, http, nats};
-use crate::nats::Nats;
+use crate::nats::{Keep, Nats};
 use crate::report::{Report, Row};
 
 const IN_FLIGHT: [usize; 3] = [1, 32, 256];
@@ -83,7 +83,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     ];
     if let Some(peer) = &nats {
         let (server, subject) = (peer.server.address, SUBJECT.to_owned());
-        let target = nats::Target { server, subject, payload: ARGS.into() };
+        let target = nats::Target { server, subject, payload: ARGS.into(), done: nats::Done::Answered };
         turns.push(Turn::new(Subject::Nats, Target::Nats(target)));
     }
     turns.retain(|turn| bench.args.subject.is_empty() || bench.args.subject.contains(&turn.subject));
@@ -117,7 +117,7 @@ struct Peer {
 
 impl Peer {
     async fn start(program: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let server = Nats::start(program, dir, false).await?;
+        let server = Nats::start(program, dir, Keep::Nothing).await?;
         let address = server.address.to_string();
         let mut responder = Child::helper(&["responder", &address], &dir.join("responder.log"))?;
         responder.line("ready").await?;

@@ -15,20 +15,25 @@ use sa_core::store::{Log as _, NewEntry};
 use sa_store::{OpenOptions, Store};
 
 use super::{Bench, median, ratio};
-use crate::load::{self, Latencies, Sample, Target};
-use crate::nats::{self, Nats};
+use crate::load::{self, Latencies, Sample};
+use crate::nats::{JetStream, Keep};
 use crate::proc;
 use crate::report::{Report, Row};
 
 const IN_FLIGHT: [usize; 3] = [1, 16, 128];
 const BODY: usize = 400;
 const SUBJECT: &str = "bench.log";
+static BODY_BYTES: [u8; BODY] = [7; BODY];
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let (rounds, length) = bench.rounds();
     let rounds = rounds.min(5);
     let jetstream = match bench.nats {
-        Some(program) => Some(JetStream::start(program, bench.dir).await.context("cannot compare with JetStream")?),
+        Some(program) => Some(
+            JetStream::start(program, bench.dir, Keep::Synced, SUBJECT, Bytes::from_static(&BODY_BYTES))
+                .await
+                .context("cannot compare with JetStream")?,
+        ),
         None => None,
     };
     for in_flight in IN_FLIGHT {
@@ -120,30 +125,9 @@ async fn unawaited(dir: &Path, rate: Option<u64>, length: Duration) -> anyhow::R
 }
 
 fn entry(task: u64, n: u64) -> NewEntry {
-    static BODY_BYTES: [u8; BODY] = [7; BODY];
     // As UUIDv7: the time first, then what differs.
     let ms = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
     let (high, low) = (ms >> 16, ms & 0xffff);
     let key = format!("{high:08x}-{low:04x}-7{:03x}-8{:03x}-{n:012x}", n & 0xfff, task & 0xfff);
     NewEntry { stream: Arc::from("calls"), key: Some(key.into()), body: Bytes::from_static(&BODY_BYTES) }
-}
-
-struct JetStream {
-    _server: Nats,
-    target: Target,
-}
-
-impl JetStream {
-    /// A server with one stream. A publish is a request, whose answer comes once the message is kept.
-    async fn start(program: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let server = Nats::start(program, dir, true).await?;
-        let client = nats::connect(server.address).await?;
-        let config = serde_json::json!({"name": "BENCH", "subjects": [SUBJECT], "storage": "file", "num_replicas": 1});
-        let answer = client.request("$JS.API.STREAM.CREATE.BENCH", config.to_string().into()).await?;
-        let answer: serde_json::Value = serde_json::from_slice(&answer.payload)?;
-        anyhow::ensure!(answer.get("error").is_none(), "no stream: {}", answer["error"]);
-        let (subject, payload) = (SUBJECT.to_owned(), Bytes::from(vec![b'7'; BODY]));
-        let target = Target::Nats(load::nats::Target { server: server.address, subject, payload });
-        Ok(Self { _server: server, target })
-    }
 }

@@ -32,7 +32,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
 }
 
 /// The gateway's memory with so many nodes, once it has settled.
-async fn connected(nodes: &mut Child, gateway: &Gateway, count: usize) -> anyhow::Result<u64> {
+pub(super) async fn connected(nodes: &mut Child, gateway: &Gateway, count: usize) -> anyhow::Result<u64> {
     nodes.tell(&count.to_string()).await?;
     nodes.line(&format!("ready {count}")).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,6 +1,7 @@
 //! What is measured.
 
 mod calls;
+mod channels;
 mod chat;
 mod durable;
 mod machine;
@@ -42,13 +43,23 @@ pub(crate) enum Part {
     Start,
     Machine,
     Mcp,
+    Channels,
     Chat,
     Plugins,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Calls, Self::Mcp, Self::Chat, Self::Plugins, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Calls,
+        Self::Mcp,
+        Self::Chat,
+        Self::Plugins,
+        Self::Channels,
+        Self::Memory,
+        Self::Durable,
+        Self::Start,
+        Self::Machine,
+    ];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -58,6 +69,7 @@ impl Part {
             Self::Start => start::measure(bench, report).await,
             Self::Machine => machine::measure(bench, report).await,
             Self::Mcp => mcp::measure(bench, report).await,
+            Self::Channels => channels::measure(bench, report).await,
             Self::Chat => chat::measure(bench, report).await,
             Self::Plugins => plugins::measure(bench, report).await,
         }

@@ -20,6 +20,8 @@ const REMEMBERED: usize = 1_000;
 /// What the gateway says about itself where it speaks for somebody.
 pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gateway"}"#;
 
+pub(crate) const MADE_BEFORE: &str = "a call with this callId was made before; use a new one for each call";
+
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
@@ -51,8 +53,8 @@ pub(crate) enum Standing {
 impl Calls {
     /// Enters a call; an error says why not.
     pub(crate) fn begin(&mut self, call: Running) -> Result<(), &'static str> {
-        if self.running.contains_key(&call.id) || self.ended.contains(&call.id) {
-            return Err("a call with this callId was made before; use a new one for each call");
+        if self.is_known(&call.id) {
+            return Err(MADE_BEFORE);
         }
         if self.running.len() >= MAX_RUNNING {
             self.running.retain(|_, call| call.since.elapsed() < CALL_MEMORY);
@@ -62,6 +64,11 @@ impl Calls {
         }
         self.running.insert(call.id.clone(), call);
         Ok(())
+    }
+
+    /// Whether there is or was a call of this id, as far as that is remembered.
+    pub(crate) fn is_known(&self, id: &str) -> bool {
+        self.running.contains_key(id) || self.ended.iter().any(|ended| ended == id)
     }
 
     /// Whether this participant has made the call before, as far as that is remembered. For one that has ended, the log

@@ -22,6 +22,9 @@ use tracing::error;
 use crate::channel::{Channel, Member};
 use crate::presence;
 
+#[cfg(test)]
+mod tests;
+
 /// How many messages of a channel may be on their way at once.
 pub(crate) const IN_FLIGHT: usize = 4_096;
 

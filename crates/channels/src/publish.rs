@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::authors::Verdict;
-use crate::calls::{Running, Standing};
+use crate::calls::{MADE_BEFORE, Running, Standing};
 use crate::channel::{Channel, Member};
 use crate::history::sender_of;
 use crate::methods::{Metadata, MethodResult, Offer};
@@ -246,6 +246,13 @@ impl Channel {
                 };
                 match lacking {
                     Some((code, message)) => after = Some(running.failure(code, &message)),
+                    // Only a stored one can be told from another by the log.
+                    None if call.provider_id == GATEWAY
+                        && state.calls.is_known(&call.call_id)
+                        && !(draft.persist && state.calls.was_made(&call.call_id, name)) =>
+                    {
+                        return Err(Refusal::new("conflict", MADE_BEFORE));
+                    }
                     None if call.provider_id == GATEWAY => {}
                     // Sent again, because the answer to the first was lost: the log has it, and answers.
                     None if draft.persist && state.calls.was_made(&call.call_id, name) => {}

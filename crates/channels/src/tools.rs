@@ -42,6 +42,7 @@ impl Channel {
         if let Err(why) = self.state().calls.begin(call.clone()) {
             self.hub.router.cancel(routed.id(), CancelReason::Requested, |_| true);
             self.enqueue(call.failure("execution-error", why));
+            return;
         }
         let channel = Arc::clone(self);
         tokio::spawn(async move {

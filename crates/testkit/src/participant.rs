@@ -3,8 +3,8 @@
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::{Gateway, soon};
@@ -32,12 +32,16 @@ impl Participant {
 
     /// Connects to this path, and reads nothing yet.
     pub async fn connect(gateway: &Gateway, path: &str) -> Self {
-        let stream = TcpStream::connect(gateway.address()).await.unwrap();
-        let url = format!("ws://{}{path}", gateway.address());
-        // As browsers have it.
-        let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
-        let (socket, _) = soon(client_async_with_config(url, stream, Some(limits))).await.unwrap();
-        Self { socket, next_ref: 1 }
+        soon(Self::try_connect(gateway.address(), path)).await.unwrap()
+    }
+
+    /// The same, where the gateway may be away.
+    pub async fn try_connect(address: &str, path: &str) -> Result<Self, Error> {
+        let stream = TcpStream::connect(address).await?;
+        // As browsers have it, but for the buffer, for tests with a thousand of these.
+        let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None).read_buffer_size(16 * 1024);
+        let (socket, _) = client_async_with_config(format!("ws://{address}{path}"), stream, Some(limits)).await?;
+        Ok(Self { socket, next_ref: 1 })
     }
 
     /// Reads until the participant's own arrival.

@@ -1,16 +1,43 @@
 //! `kill -9` of the gateway under load: nothing that was acknowledged is lost or doubled, and the order is one.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_testkit::{Gateway, Message, Participant, Setup};
+use sa_testkit::{Gateway, Message, Participant, Setup, count, soon};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::SWITCHBOARD;
+use crate::channel_support::{OPEN, Reader};
 
 const WRITERS: usize = 4;
-const KILLS: usize = 6;
+const READERS: usize = 2;
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+fn setup() -> Setup {
+    // The archive is filled as fast as it goes.
+    Setup::new().config("[channels]\nmax_messages_per_second = 1_000_000")
+}
+
+/// Stores so many messages in a channel of their own: what has to be there after each start, in no time.
+async fn fill(gateway: &Gateway, messages: usize) {
+    const AT_ONCE: usize = 1_000;
+    let mut archivist = Participant::join(gateway, "archive", "archivist").await;
+    let frame = r#"{"action":"publish","type":"note","payload":{"n":0},"persist":true,"ref":1}"#;
+    for start in (0..messages).step_by(AT_ONCE) {
+        let share = AT_ONCE.min(messages - start);
+        for _ in 0..share {
+            archivist.socket.feed(Message::text(frame)).await.unwrap();
+        }
+        archivist.socket.flush().await.unwrap();
+        let mut stored = 0;
+        while stored < share {
+            let message = soon(archivist.socket.next()).await.unwrap().unwrap();
+            stored += usize::from(message.to_text().is_ok_and(|text| text.contains("\"ref\":1")));
+        }
+    }
+}
 
 /// Publishes until the connection breaks, and says what was acknowledged. What was not, is sent again by the next one.
 async fn write(mut socket: Participant, name: String, mut next: u64, news: mpsc::Sender<(String, u64, u64)>) -> u64 {
@@ -55,7 +82,17 @@ async fn stored(gateway: &Gateway) -> Vec<Value> {
 
 #[tokio::test]
 async fn no_acknowledged_message_is_lost_or_doubled() {
-    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (kills, archive) = (count("SWITCHBOARD_CHANNEL_KILLS", 5), count("SWITCHBOARD_CHANNEL_STORED", 1_000));
+    let mut gateway = setup().spawn(SWITCHBOARD).await;
+    let address = gateway.address().to_owned();
+    fill(&gateway, archive).await;
+    let (end, ended) = watch::channel(OPEN);
+    let mut readers = Vec::new();
+    for n in 0..READERS {
+        let token = Participant::token(&gateway, &format!("r{n}")).await;
+        readers.push(tokio::spawn(Reader::new(&address, &token).follow(ended.clone(), || FOREVER)));
+    }
+    let mut slowest = Duration::ZERO;
     let mut tokens = Vec::new();
     for n in 0..WRITERS {
         tokens.push((format!("w{n}"), Participant::token(&gateway, &format!("w{n}")).await));
@@ -63,7 +100,7 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
     let (news, mut acknowledged) = mpsc::channel(64);
     let mut acks: BTreeMap<(String, u64), u64> = BTreeMap::new();
     let mut next = [0; WRITERS];
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let mut writers = Vec::new();
         for (at, (name, token)) in tokens.iter().enumerate() {
             let mut socket =
@@ -72,7 +109,7 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
             writers.push(tokio::spawn(write(socket, name.clone(), next[at], news.clone())));
         }
         // Another moment each time.
-        for _ in 0..100 + 37 * kill {
+        for _ in 0..100 + 37 * (kill % 10) {
             let (name, n, id) = acknowledged.recv().await.unwrap();
             assert_eq!(*acks.entry((name, n)).or_insert(id), id, "a duplicate has the first one's id");
         }
@@ -89,7 +126,9 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
                 }
             };
         }
-        gateway = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
+        let start = Instant::now();
+        gateway = setup().on(&gateway).at(&address).spawn(SWITCHBOARD).await;
+        slowest = slowest.max(start.elapsed());
     }
     while let Ok((name, n, id)) = acknowledged.try_recv() {
         acks.insert((name, n), id);
@@ -106,7 +145,37 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
     for (key, id) in &acks {
         assert_eq!(found.get(key), Some(id), "{key:?} was acknowledged");
     }
-    assert!(acks.len() > 500, "{}", acks.len());
+    assert!(acks.len() > 100 * kills, "{}", acks.len());
+    eprintln!(
+        "{} messages acknowledged over {kills} kills; with {archive} more stored, ready after at most {slowest:?}",
+        acks.len()
+    );
+
+    // All readers have had exactly this, in this order.
+    let mut order: Vec<_> = found.iter().map(|((writer, n), id)| (*id, writer.clone(), *n)).collect();
+    order.sort();
+    end.send_replace(order.last().unwrap().0);
+    for reader in readers {
+        let reader = soon(reader).await.unwrap();
+        assert!(reader.seen == order, "a reader saw {} of {}", reader.seen.len(), order.len());
+        assert!(reader.visits > 1, "it was never cut off");
+    }
+    // What is sent again was stored once, also several kills ago.
+    for (name, token) in &tokens {
+        let mut writer = Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+        let own: Vec<_> = acks.iter().filter(|((writer, _), _)| writer == name).collect();
+        for ((_, n), id) in own.iter().step_by(own.len().div_ceil(50)) {
+            let frame =
+                json!({ "type": "note", "payload": { "n": n }, "persist": true, "clientMessageId": format!("n{n}") });
+            let reference = writer.publish_as(frame).await;
+            let answer = writer.answer(reference).await;
+            assert_eq!((answer["id"].as_u64(), &answer["duplicate"]), (Some(**id), &json!(true)), "the first one's id");
+        }
+    }
+    gateway.kill().await;
+    let gateway = setup().on(&gateway).spawn(SWITCHBOARD).await;
+    let stored = self::stored(&gateway).await;
+    assert_eq!(stored.iter().filter(|message| message["type"] == "note").count(), order.len());
     let mut here = BTreeMap::new();
     for message in stored.iter().filter(|message| message["type"] == "presence") {
         let change = if message["payload"]["action"] == "leave" { -1 } else { 1 };

@@ -1,8 +1,13 @@
 //! A participant's methods are tools in its channel's scope, and a call ends once, at once when it cannot be answered, and
 //! only by who was asked.
 
-use sa_testkit::{Gateway, Hello, Participant, Setup, soon};
+use std::sync::Arc;
+
+use sa_testkit::{Gateway, Hello, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+use crate::mcp_support::{ERAS, connect, names, request, value};
 
 async fn provider(gateway: &Gateway, name: &str) -> Participant {
     let mut participant = Participant::join(gateway, "room", name).await;
@@ -114,9 +119,9 @@ async fn participants_call_each_other() {
             (&json!(id), &json!(true), &json!(true))
         );
     }
-    ann.say("method-call", call("c4", "worker", "search")).await;
+    let first = ann.say("method-call", call("c4", "worker", "search")).await;
     let again = ann.say("method-call", call("c4", "worker", "search")).await;
-    assert_eq!((&again["duplicate"], &again["kind"]), (&json!(true), &json!("persisted")), "made once");
+    assert_eq!((&again["id"], &again["duplicate"]), (&first["id"], &json!(true)), "the call is made once");
     assert_eq!(eve.say("method-call", call("c4", "worker", "search")).await["code"], "conflict");
     let asked = worker.until(|frame| frame["payload"]["callId"] == "c4").await;
     assert_eq!(eve.say("method-result", result(&asked, json!("forged"))).await["code"], "not-allowed");
@@ -126,7 +131,11 @@ async fn participants_call_each_other() {
     assert_eq!(ann.message("method-result").await["payload"]["content"], "part");
     assert_eq!(ann.message("method-result").await["payload"]["content"], "real", "and nothing that was forged");
 
+    let late = ann.say("method-call", call("c4", "worker", "search")).await;
+    assert_eq!((&late["id"], &late["duplicate"]), (&first["id"], &json!(true)), "also after its end");
     ann.say("method-call", call("c5", "worker", "search")).await;
+    let asked = worker.message("method-call").await;
+    assert_eq!(asked["payload"]["callId"], "c5", "the worker was asked for c4 once");
     ann.say("method-cancel", json!({ "callId": "c5" })).await;
     worker.message("method-cancel").await;
     drop(worker);
@@ -167,8 +176,74 @@ async fn a_participant_calls_a_tool_on_a_node() {
 }
 
 #[tokio::test]
+async fn an_mcp_client_calls_a_participants_method() {
+    let gateway = Setup::new().start().await;
+    let tool = "pubsub_worker_search";
+    let (_, token) = gateway.token(json!({ "name": "agent", "role": "agent" })).await;
+    for era in ERAS {
+        let mut worker = provider(&gateway, "worker").await;
+        let outside = connect(&gateway, &token, "", era, ()).await.unwrap();
+        assert!(!names(&outside).await.contains(&tool.to_owned()), "only who asks for the channel sees it");
+        let client = Arc::new(connect(&gateway, &token, "?channel=room", era, ()).await.unwrap());
+        assert!(names(&client).await.contains(&tool.to_owned()));
+        let calling = || {
+            let client = Arc::clone(&client);
+            tokio::spawn(async move { client.call_tool(request(tool, json!({ "q": "x" }))).await.unwrap() })
+        };
+        let answer = calling();
+        let call = worker.message("method-call").await;
+        assert_eq!((&call["senderId"], &call["payload"]["args"]), (&json!("agent"), &json!({ "q": "x" })));
+        worker.say("method-result", result(&call, json!({ "found": 3 }))).await;
+        let answer = value(&soon(answer).await.unwrap());
+        assert!(answer.to_string().contains("found") && answer["isError"] != true, "{answer}");
+
+        let answer = calling();
+        worker.message("method-call").await;
+        drop(worker);
+        let answer = value(&soon(answer).await.unwrap());
+        assert_eq!(answer["isError"], true, "{answer}");
+        assert!(answer.to_string().contains("left in the middle"), "{answer}");
+        eventually("the method gone", || async { (!names(&client).await.contains(&tool.to_owned())).then_some(()) })
+            .await;
+    }
+    gateway.stop().await;
+}
+
+/// The gateway's own limit is for methods that say nothing about how long they take.
+#[tokio::test]
+async fn a_method_has_the_time_that_it_says_it_needs() {
+    let gateway = Setup::new().config("[limits]\ndefault_timeout_ms = 300").start().await;
+    let mut worker = Participant::join(&gateway, "room", "worker").await;
+    let methods = json!([{ "name": "long", "timeout": 60000 }, { "name": "short" }]);
+    worker.update(json!({ "methods": methods })).await;
+    let mut ann = Participant::join(&gateway, "room", "ann").await;
+    let agent = gateway.new_agent("agent").await;
+    let call = |method: &'static str| {
+        let agent = agent.clone();
+        let path = format!("/v1/tools/pubsub_worker_{method}/call?channel=room");
+        tokio::spawn(async move { agent.post(&path, &json!({ "args": {} })).await })
+    };
+    let long = call("long");
+    let asked = worker.message("method-call").await;
+    let between = json!({ "callId": "c1", "methodName": "short", "providerId": "worker", "args": {} });
+    ann.say("method-call", between).await;
+    let asked_by_ann = worker.message("method-call").await;
+    let short = call("short");
+    // The last of the three is the first to run out of time, which says that more than the limit has passed for all.
+    let late = worker.message("method-call").await;
+    assert_eq!(worker.message("method-cancel").await["payload"]["callId"], late["payload"]["callId"]);
+    soon(short).await.unwrap().assert_problem(504, "timeout");
+    worker.say("method-result", result(&asked, json!("in time"))).await;
+    assert_eq!(soon(long).await.unwrap().body["result"], "in time");
+    assert_eq!(worker.say("method-result", result(&asked_by_ann, json!("too"))).await["kind"], "persisted");
+    let answer = ann.until(|frame| frame["payload"]["callId"] == "c1" && frame["type"] == "method-result").await;
+    assert_eq!(answer["payload"]["content"], "too", "how long a participant waits is its own business");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
-    let mut gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
     let token = Participant::token(&gateway, "ann").await;
     let path = format!("/v1/channels/ws?token={token}&channel=room");
@@ -177,6 +252,8 @@ async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
     let first = ann.say("method-call", call.clone()).await;
     let request = node.request().await;
     assert_eq!(ann.say("method-call", call.clone()).await["duplicate"], true);
+    let unstored = ann.publish_as(json!({ "type": "method-call", "payload": call, "persist": false })).await;
+    assert_eq!(ann.answer(unstored).await["code"], "conflict", "the answer is the first one's");
     node.answer(&request.id, json!("once")).await;
     assert_eq!(ann.message("method-result").await["payload"]["content"], "once");
 
@@ -184,7 +261,7 @@ async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
     ann.say("method-call", json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" })).await;
     node.request().await;
     gateway.kill().await;
-    gateway = Setup::new().on(&gateway).spawn(crate::SWITCHBOARD).await;
+    gateway = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
     let mut ann = Participant::connect(&gateway, &path).await;
     let again = ann.say("method-call", call).await;

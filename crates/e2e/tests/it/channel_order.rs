@@ -1,9 +1,14 @@
 //! A channel has one order for everybody, and an answer to a publish means that it is on disk, once.
 
-use sa_testkit::{Participant, Setup};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sa_testkit::{Dice, Participant, Setup, count, soon};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::SWITCHBOARD;
+use crate::channel_support::{OPEN, Reader};
 
 #[tokio::test]
 async fn everybody_sees_the_same_messages_in_the_same_order() {
@@ -56,6 +61,66 @@ async fn everybody_sees_the_same_messages_in_the_same_order() {
             .map(|(_, _, _, n)| n.as_u64().unwrap())
             .collect();
         assert_eq!(own, (0..50).collect::<Vec<_>>(), "each sender's own order is kept");
+    }
+    gateway.stop().await;
+}
+
+/// Publishes so many notes, is cut off again and again in between, and sends what it has no answer to once more. Returns
+/// the ids under which they were stored.
+async fn write(address: String, token: String, notes: u64, mut dice: Dice) -> Vec<u64> {
+    let path = format!("/v1/channels/ws?token={token}&channel=room&roster=snapshot");
+    let mut ids = Vec::new();
+    while (ids.len() as u64) < notes {
+        let mut socket = soon(Participant::try_connect(&address, &path)).await.unwrap();
+        let (first, burst) = (ids.len() as u64, 1 + dice.roll(20));
+        let last = notes.min(first + burst);
+        for n in first..last {
+            let id = format!("n{n}");
+            socket
+                .publish_as(json!({ "type": "note", "payload": { "n": n }, "persist": true, "clientMessageId": id }))
+                .await;
+        }
+        // Some of the answers are not waited for. Those to what was stored before may come later than the others.
+        let wanted = last - dice.roll(last - first);
+        let mut answers = BTreeMap::new();
+        while (first..wanted).any(|n| !answers.contains_key(&n)) {
+            let answer = socket.until(|frame| frame["ref"].is_i64()).await;
+            answers.insert(answer["payload"]["n"].as_u64().unwrap(), answer["id"].as_u64().unwrap());
+        }
+        ids.extend((first..wanted).map(|n| answers[&n]));
+    }
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_and_readers_that_come_and_go_agree_on_one_order() {
+    const EACH: usize = 8;
+    let notes = count("SWITCHBOARD_CHANNEL_NOTES", 150) as u64;
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (end, ended) = watch::channel(OPEN);
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
+    for n in 0..EACH {
+        let token = Participant::token(&gateway, &format!("r{n}")).await;
+        let mut dice = Dice(n as u64);
+        let stay = move || Duration::from_millis(20 + dice.roll(200));
+        readers.push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
+    }
+    for n in 0..EACH {
+        let token = Participant::token(&gateway, &format!("w{n}")).await;
+        writers.push(tokio::spawn(write(gateway.address().into(), token, notes, Dice(100 + n as u64))));
+    }
+    let mut written = Vec::new();
+    for (writer, task) in writers.into_iter().enumerate() {
+        let ids = soon(task).await.unwrap();
+        assert!(ids.is_sorted(), "a sender's own order is kept: {ids:?}");
+        written.extend((0..).zip(ids).map(|(n, id)| (id, format!("w{writer}"), n)));
+    }
+    written.sort();
+    end.send_replace(written.last().unwrap().0);
+    for (n, reader) in readers.into_iter().enumerate() {
+        let reader = soon(reader).await.unwrap();
+        assert!(reader.seen == written, "reader {n} saw {} notes and not the same", reader.seen.len());
+        assert!(reader.visits > 1, "it was never cut off");
     }
     gateway.stop().await;
 }

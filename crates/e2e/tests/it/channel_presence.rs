@@ -1,8 +1,13 @@
 //! Presence is true: one for each participant however it is connected, no ghosts after a crash of either side, handles
 //! that belong to one.
 
-use sa_testkit::{Gateway, Participant, Setup, eventually};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sa_testkit::{Gateway, Participant, Setup, count, eventually, soon};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::SWITCHBOARD;
 
@@ -65,32 +70,53 @@ async fn several_connections_are_one_presence() {
     gateway.stop().await;
 }
 
+/// A client in a process of its own, which is there when this returns.
+async fn client(gateway: &Gateway, name: &str) -> Child {
+    let token = Participant::token(gateway, name).await;
+    let url = format!("ws://{}/v1/channels/ws?token={token}&channel=room", gateway.address());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_e2e-channel-client"));
+    let mut child = command.arg(url).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(soon(lines.next_line()).await.unwrap().as_deref(), Some("ready"));
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+}
+
 #[tokio::test]
 async fn a_client_that_dies_leaves_no_ghost() {
-    let gateway = Setup::new().config("[nodes]\nping_interval_ms = 500\ndead_after_ms = 2500").start().await;
+    let gateway = Setup::new().config("[nodes]\nping_interval_ms = 500\ndead_after_ms = 2500").spawn(SWITCHBOARD).await;
     let mut watcher = Participant::join(&gateway, "room", "watcher").await;
-    let torn = Participant::join(&gateway, "room", "torn").await;
-    drop(torn);
-    let left = watcher.until(|frame| frame["payload"]["action"] == "leave").await;
-    assert_eq!(presence(&left), ("torn".into(), "leave".into(), Some("disconnect".into())));
-    // One that neither reads nor answers is found by the ping.
-    let _silent = Participant::join(&gateway, "room", "silent").await;
-    let left = watcher.until(|frame| frame["payload"]["action"] == "leave").await;
-    assert_eq!(presence(&left), ("silent".into(), "leave".into(), Some("disconnect".into())));
-    assert_eq!(roster(&gateway).await, ["watcher"]);
+    for round in 0..count("SWITCHBOARD_CHANNEL_CLIENT_KILLS", 3) {
+        // One that is dead is found by its connection, and one that only does not answer by the ping.
+        for (name, what) in [("dead", Signal::KILL), ("mute", Signal::STOP)] {
+            let name = format!("{name}{round}");
+            let mut process = client(&gateway, &name).await;
+            assert!(roster(&gateway).await.contains(&name));
+            signal(&process, what);
+            let left = watcher.until(|frame| frame["payload"]["action"] == "leave").await;
+            assert_eq!(presence(&left), (name, "leave".into(), Some("disconnect".into())));
+            assert_eq!(roster(&gateway).await, ["watcher"]);
+            process.kill().await.unwrap();
+        }
+    }
     gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_dies_leaves_no_ghost() {
     let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut ann = Participant::join(&gateway, "room", "ann").await;
-    let bob = Participant::join(&gateway, "room", "bob").await;
-    drop(bob);
-    ann.until(|frame| frame["payload"]["action"] == "leave").await;
+    let mut ann = client(&gateway, "ann").await;
+    let mut watcher = Participant::join(&gateway, "room", "watcher").await;
+    let mut bob = client(&gateway, "bob").await;
+    bob.kill().await.unwrap();
+    watcher.until(|frame| frame["payload"]["action"] == "leave").await;
     gateway.kill().await;
     let gateway = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
     assert_eq!(roster(&gateway).await, Vec::<String>::new());
+    ann.kill().await.unwrap();
     let history = gateway.operator().get("/v1/channels/room/messages").await.body;
     let events: Vec<_> = history["messages"]
         .as_array()
@@ -99,7 +125,10 @@ async fn a_gateway_that_dies_leaves_no_ghost() {
         .map(presence)
         .map(|(who, what, _)| format!("{who} {what}"))
         .collect();
-    assert_eq!(events, ["ann join", "bob join", "bob leave", "ann leave"]);
+    let (before, mut ghosts) = (&events[..4], events[4..].to_vec());
+    ghosts.sort();
+    assert_eq!(before, ["ann join", "watcher join", "bob join", "bob leave"]);
+    assert_eq!(ghosts, ["ann leave", "watcher leave"]);
     let cid = Participant::join(&gateway, "room", "cid").await;
     drop(cid);
     eventually("an empty room", || async { roster(&gateway).await.is_empty().then_some(()) }).await;

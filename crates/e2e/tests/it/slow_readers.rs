@@ -1,16 +1,9 @@
 //! Whoever reads too slowly loses its own connection, with a reason, and costs no more memory than its queue.
 
-use sa_testkit::{Hello, Setup, Traffic, eventually};
+use sa_testkit::{Hello, Setup, Traffic, eventually, resident};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
-
-/// Resident memory of a process, in bytes.
-fn memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
-}
 
 const LIMITS: &str = "[limits]\nmax_outbox_bytes = 2_000_000";
 
@@ -20,7 +13,7 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
     let traffic = Traffic::start(&gateway).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let mut socket = gateway.operator().socket().await;
-    let before = memory(gateway.pid());
+    let before = resident(gateway.pid());
     // Answers of 40 MB in all, none of which is read.
     for number in 0..40 {
         socket.call(&number.to_string(), "a.b", json!({})).await;
@@ -35,7 +28,7 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
         }
     });
     eventually("its calls gone", || async { (gateway.running_calls().await <= 1).then_some(()) }).await;
-    let grown = memory(gateway.pid()).saturating_sub(before);
+    let grown = resident(gateway.pid()).saturating_sub(before);
     assert!(grown < 40_000_000, "{grown} bytes more");
     let closed = socket.closed().await;
     assert_eq!(closed.0, 4429, "{}", closed.1);

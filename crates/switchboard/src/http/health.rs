@@ -100,6 +100,7 @@ pub(crate) struct Stats {
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct StatsQuery {
     /// Seconds in a step, 60 at most; 1 when absent.
     step: Option<i64>,

@@ -1,0 +1,159 @@
+//! The step from what a reader missed to what comes live, with a store that lets a message be read before it says that it
+//! is on disk: that is when a message could come twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreFuture};
+use sa_core::{
+    AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
+};
+use sa_socket::{Close, Liveness, Outbox};
+use sa_store::{OpenOptions, Store};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::Member;
+use crate::{Channel, ChannelOptions, Channels, Draft, Rights, Sender};
+
+/// Answers an append when it is let.
+struct Slow {
+    store: Store,
+    answers: Arc<Semaphore>,
+}
+
+impl Log for Slow {
+    fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
+        Box::pin(async {
+            let appended = self.store.append(entry).await?;
+            self.answers.acquire().await.expect("open").forget();
+            Ok(appended)
+        })
+    }
+
+    fn record(&self, entry: NewEntry) {
+        self.store.record(entry);
+    }
+
+    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+        self.store.keep_pace()
+    }
+
+    fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
+        self.store.read(stream, after, limit)
+    }
+
+    fn read_back(&self, stream: &str, before: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
+        self.store.read_back(stream, before, limit)
+    }
+
+    fn find(&self, stream: &str, key: &str) -> StoreFuture<'_, Option<Entry>> {
+        self.store.find(stream, key)
+    }
+
+    fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds> {
+        self.store.bounds(stream)
+    }
+
+    fn follow(&self, stream: &str) -> watch::Receiver<u64> {
+        self.store.follow(stream)
+    }
+
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
+        self.store.trim(stream, keep)
+    }
+}
+
+struct Silent;
+
+impl Journal for Silent {
+    fn started(&self, _: &CallStarted) {}
+
+    fn finished(&self, _: CallRecord) {}
+
+    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
+
+    fn audit(&self, _: AuditEvent) {}
+
+    fn count(&self, _: &'static str, _: &'static str) {}
+}
+
+fn router() -> Arc<Router> {
+    let minute = Duration::from_secs(60);
+    let options = RouterOptions {
+        max_running: 10,
+        max_bytes: 1 << 20,
+        default_timeout: minute,
+        max_duration: minute,
+        queue_patience: minute,
+        reconnect_patience: minute,
+    };
+    Router::new(Directory::new(Notices::new(), minute), Arc::new(Silent), None, Policy::default(), options)
+}
+
+fn options(dir: &std::path::Path) -> ChannelOptions {
+    let minute = Duration::from_secs(60);
+    ChannelOptions {
+        liveness: Liveness { ping_every: minute, dead_after: minute },
+        max_message_bytes: 1 << 20,
+        max_attachment_bytes: 1 << 20,
+        max_queue_bytes: 1 << 20,
+        max_rate: 1_000,
+        max_channels: 10,
+        keep_messages: 1_000,
+        keep_days: 1,
+        max_pending: 10,
+        attachments: dir.join("attachments"),
+    }
+}
+
+async fn publish(channel: Arc<Channel>) -> u64 {
+    let principal = Principal { id: "t".into(), name: "ann".into(), role: Role::Participant, tools: Vec::new() };
+    let rights = Rights { read: true, publish: true, call: true, admin: false };
+    let sender = Sender { principal: Arc::new(principal), rights };
+    let draft = Draft {
+        kind: "note".into(),
+        payload: "1",
+        persist: true,
+        client_message_id: None,
+        attachments: Vec::new(),
+        bytes: Bytes::new(),
+    };
+    channel.publish(&sender, draft).await.unwrap().id.unwrap()
+}
+
+#[tokio::test]
+async fn what_a_reader_had_from_the_log_does_not_come_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+    let answers = Arc::new(Semaphore::new(0));
+    let log = Arc::new(Slow { store: store.clone(), answers: Arc::clone(&answers) });
+    let records = Arc::new(store.clone());
+    let channels = Channels::open(log, records, router(), options(dir.path()), CancellationToken::new()).await.unwrap();
+    let channel = channels.channel("room").await.unwrap();
+
+    let mut last = store.follow(&channel.stream);
+    let publishing = tokio::spawn(publish(Arc::clone(&channel)));
+    last.wait_for(|last| *last > 0).await.unwrap();
+    let missed = channel.after(0, 10).await.unwrap();
+    assert_eq!((missed.len(), channel.state().head), (1, 0), "it can be read, and has not been sent to anybody");
+    let seen = missed[0].id;
+    let outbox = Outbox::new(1 << 20, Close::new(4429, "too slow"));
+    let make = |id| Member { id, outbox: outbox.clone(), reads: true, seen, last: AtomicU64::new(seen) };
+    let member = channel.admit(make, Some(seen), |_, _| {}).unwrap();
+    let is_empty = || outbox.emptied().now_or_never().is_some();
+
+    answers.add_permits(1);
+    assert_eq!(publishing.await.unwrap(), seen);
+    assert!(is_empty(), "the message came twice");
+    answers.add_permits(1);
+    let next = publish(Arc::clone(&channel)).await;
+    assert!(!is_empty(), "what comes after it does come");
+    assert_eq!(member.last.load(Ordering::Relaxed), next);
+}

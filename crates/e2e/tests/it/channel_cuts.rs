@@ -1,0 +1,54 @@
+//! Clients that are cut off at random, and resume: none misses a message, and none gets one twice.
+
+use std::time::Duration;
+
+use sa_testkit::{Dice, Participant, Setup, count, raise_file_limit};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::SWITCHBOARD;
+use crate::channel_support::{OPEN, Reader};
+
+/// Several clients share a participant, for a presence that nobody looks at costs everybody.
+const CLIENTS_OF_ONE: usize = 8;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_are_cut_miss_nothing_and_get_nothing_twice() {
+    let clients = count("SWITCHBOARD_CHANNEL_CLIENTS", 40);
+    let seconds = count("SWITCHBOARD_CHANNEL_CUT_SECONDS", 3) as u64;
+    let longest = count("SWITCHBOARD_CHANNEL_CUT_MS", 500) as u64;
+    raise_file_limit();
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut writer = Participant::join(&gateway, "room", "writer").await;
+    let (end, ended) = watch::channel(OPEN);
+    let (mut tasks, mut token) = (Vec::new(), String::new());
+    for client in 0..clients {
+        if client % CLIENTS_OF_ONE == 0 {
+            token = Participant::token(&gateway, &format!("p{client}")).await;
+        }
+        let mut dice = Dice(client as u64);
+        let stay = move || Duration::from_millis(longest / 25 + dice.roll(longest));
+        tasks.push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
+    }
+
+    // The more readers there are, the less there is to read, so that it is the cuts that count.
+    let mut pace = tokio::time::interval(Duration::from_millis(10 * clients.div_ceil(100) as u64));
+    let (until, mut written) = (Instant::now() + Duration::from_secs(seconds), Vec::new());
+    while Instant::now() < until {
+        pace.tick().await;
+        let n = written.len() as u64;
+        let answer = writer.say("note", json!({ "n": n })).await;
+        written.push((answer["id"].as_u64().unwrap(), "writer".to_owned(), n));
+    }
+    end.send_replace(written.last().unwrap().0);
+    let mut visits = 0;
+    for (client, task) in tasks.into_iter().enumerate() {
+        let reader = task.await.unwrap();
+        assert!(reader.seen == written, "client {client} saw {} of {}", reader.seen.len(), written.len());
+        visits += reader.visits;
+    }
+    assert!(visits > clients, "{clients} clients came {visits} times");
+    eprintln!("{clients} clients came {visits} times, for {} messages each", written.len());
+    gateway.stop().await;
+}

@@ -1,0 +1,34 @@
+//! How much of something a test does: little by itself, and much in the long runs of `cargo xtask prove`.
+
+/// A count that the long runs raise by an environment variable.
+pub fn count(variable: &str, ordinary: usize) -> usize {
+    std::env::var(variable).map_or(ordinary, |n| n.parse().expect("a number"))
+}
+
+/// A small random number generator: the seed is all it takes to repeat a test.
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+}
+
+/// Lets this process, and the gateways that it starts, have as many connections as the system allows.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
