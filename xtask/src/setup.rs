@@ -31,7 +31,9 @@ const SEARCHERS: [(&str, &str); 2] = [("rg", "ripgrep"), ("fdfind", "fd-find")];
 
 pub(crate) fn for_benchmarks() -> Result<()> {
     compiler()?;
-    packages(&SEARCHERS)
+    packages(&SEARCHERS)?;
+    // Without Node.js there is a note in place of what is measured with it.
+    if has_npm() { npm_packages("xtask/plugin-gateway", "plugin-gateway") } else { Ok(()) }
 }
 
 pub(crate) fn for_tests() -> Result<()> {
@@ -72,8 +74,8 @@ fn install(place: &Path) -> Result<()> {
     run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(place))
 }
 
-/// Other people's programs, against which the gateway is tested: MCP's conformance suite, the official SDKs, the Inspector,
-/// the reference server, SDKs for plugin pages, OpenAI's client. They go into the target directory, once for each set of versions.
+/// Other people's programs, against which the gateway is tested or measured: MCP's conformance suite, the official SDKs, the Inspector,
+/// the reference server, SDKs for plugin pages, OpenAI's client, a plugin gateway. They go into the target directory, once for each set of versions.
 fn npm_packages(source: &str, place: &str) -> Result<()> {
     let (source, place) = (root().join(source), target().join(place));
     let wanted = fs::read_to_string(source.join("package-lock.json"))?;
@@ -81,7 +83,7 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    eprintln!("installing what the tests talk to into {}", place.display());
+    eprintln!("installing other people's programs into {}", place.display());
     fs::create_dir_all(&place)?;
     for file in ["package.json", "package-lock.json"] {
         fs::copy(source.join(file), place.join(file))?;

@@ -1,8 +1,10 @@
 //! The least that an HTTP server in the same framework can do.
 
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::serve::ListenerExt as _;
 use axum::{Json, Router};
+use bytes::Bytes;
 use serde_json::Value;
 
 pub(super) async fn run() -> anyhow::Result<()> {
@@ -11,7 +13,15 @@ pub(super) async fn run() -> anyhow::Result<()> {
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let app = Router::new().route("/echo", post(|Json(body): Json<Value>| async { Json(body) }));
+    let app = Router::new()
+        .route("/echo", post(|Json(body): Json<Value>| async { Json(body) }))
+        .route("/plugin", post(plugin))
+        .route("/plugin/{id}", post(plugin));
     axum::serve(listener, app).await?;
     Ok(())
+}
+
+/// As a plugin's server, which takes JSON by whatever name: the plugin gateway in JavaScript gives it none.
+async fn plugin(body: Bytes) -> Result<Json<Value>, StatusCode> {
+    serde_json::from_slice(&body).map(Json).map_err(|_| StatusCode::BAD_REQUEST)
 }

@@ -7,6 +7,7 @@ mod durable;
 mod machine;
 mod mcp;
 mod memory;
+mod plugins;
 mod start;
 mod upstream;
 
@@ -44,11 +45,21 @@ pub(crate) enum Part {
     Mcp,
     Channels,
     Chat,
+    Plugins,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Calls, Self::Mcp, Self::Chat, Self::Channels, Self::Memory, Self::Durable, Self::Start, Self::Machine];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Calls,
+        Self::Mcp,
+        Self::Chat,
+        Self::Plugins,
+        Self::Channels,
+        Self::Memory,
+        Self::Durable,
+        Self::Start,
+        Self::Machine,
+    ];
 
     pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         match self {
@@ -60,6 +71,7 @@ impl Part {
             Self::Mcp => mcp::measure(bench, report).await,
             Self::Channels => channels::measure(bench, report).await,
             Self::Chat => chat::measure(bench, report).await,
+            Self::Plugins => plugins::measure(bench, report).await,
         }
     }
 }

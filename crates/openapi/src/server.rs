@@ -98,6 +98,8 @@ impl Server {
             filled.push_str(before);
             let variable = self.variables.get(name);
             let value = match (settings.variable(name), variable.and_then(|variable| variable.default.as_deref())) {
+                // What the author wrote is the author's to choose, also where it comes back as a setting.
+                (Some(set), Some(default)) if set == default => default.to_owned(),
                 (Some(set), _) => {
                     let values = variable.map_or(&[][..], |variable| &variable.values);
                     let written = &self.template[..self.template.len() - after.len() - name.len() - 2];
@@ -186,4 +188,26 @@ fn checked(name: &str, value: &str, values: &[String], position: Position) -> Re
         return Ok(value.split('/').map(encode).collect::<Vec<_>>().join("/"));
     }
     Ok(value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_default_may_be_set_and_nothing_else_that_leaves_its_place() {
+        let check = |template: &str, default: &str, expected: &str, forbidden: &str| {
+            let server = json!([{ "url": template, "variables": { "v": { "default": default } } }]);
+            let server = Server::first(&server, None).unwrap();
+            let url = |value: &str| server.url(&Settings::default().server_variable("v", value));
+            assert_eq!(url(default).unwrap().as_str(), expected, "{template}");
+            assert_eq!(server.url(&Settings::default()).unwrap().as_str(), expected, "{template}");
+            assert!(url(forbidden).is_err(), "{template}: {forbidden}");
+        };
+        check("http://{v}/", "api.example:8080", "http://api.example:8080/", "evil.example:8080");
+        check("https://{v}example.com/", "eu.", "https://eu.example.com/", "evil.test/");
+        check("https://api.example/{v}", "v1/", "https://api.example/v1/", "v2/");
+    }
 }

@@ -8,7 +8,7 @@ use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 
 use crate::errand::{Answer, Fault};
-use crate::settings::scrub;
+use crate::secrets::scrub;
 
 const EXCERPT: usize = 300;
 

@@ -18,6 +18,7 @@ mod plugin;
 mod provider;
 mod record;
 mod registry;
+mod secrets;
 pub mod settings;
 mod source;
 mod transient;

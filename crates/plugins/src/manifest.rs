@@ -376,7 +376,10 @@ impl Reader<'_> {
 }
 
 pub(crate) fn is_identifier(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte))
+    // "." and ".." are no segments of a path: such a plugin could not be named in a URL, nor be removed.
+    let named = !text.bytes().all(|byte| byte == b'.');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    named && text.len() <= 64 && text.bytes().all(fits)
 }
 
 fn sounds_secret(name: &str) -> bool {
@@ -408,6 +411,16 @@ mod tests {
     }
 
     use Severity::{Error, Warning};
+
+    #[test]
+    fn an_identifier_is_a_segment_of_a_path() {
+        for good in ["a", "a.b", "@a_b-1", ".a", &"x".repeat(64)] {
+            assert!(is_identifier(good), "{good}");
+        }
+        for bad in ["", ".", "..", "...", "../a", "a/b", "a b", "ü", "a%2f", "a\n", &"x".repeat(65)] {
+            assert!(!is_identifier(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn problems_are_named_line_by_line() {

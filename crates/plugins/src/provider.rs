@@ -17,7 +17,8 @@ use crate::answer;
 use crate::errand::{Answer, Errands, Fault};
 use crate::openapi::{self, OperationCall, Tokens};
 use crate::plugin::{Endpoint, Plugin};
-use crate::settings::{Settings, SettingsStore, header};
+use crate::secrets;
+use crate::settings::{Settings, SettingsSchema, SettingsStore, header};
 
 /// What all plugins share.
 pub(crate) struct Shared {
@@ -106,10 +107,7 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
     })?;
     shared.rate.check(&call.principal.id, plugin.identifier())?;
     let (settings, stored) = settings_for(shared, plugin, &call.principal.id, sent_along)?;
-    let secrets = match (&plugin.settings, settings.is_empty()) {
-        (Some(schema), false) => schema.secrets(&settings),
-        _ => Vec::new(),
-    };
+    let mut secrets = secrets::secrets(&settings, plugin.settings.as_ref().map(SettingsSchema::value));
     // The router ends the call then, too; ours comes first, and knows the server's name.
     let time = || call.time_left().saturating_sub(Duration::from_millis(20));
     let answer = match &function.endpoint {
@@ -133,6 +131,7 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
             let mut fresh = false;
             loop {
                 let request = operation.request(&shared.egress, &shared.tokens, time(), fresh).await?;
+                secrets.extend(secrets::credentials(&request.headers));
                 let answer =
                     send(shared, plugin, openapi::outgoing(request, secret, time(), shared.max_response)?).await?;
                 // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
@@ -208,9 +207,9 @@ fn invalid(plugin: &Plugin, error: CallError) -> Fault {
     )
 }
 
-fn scrubbed(answer: Answer, secrets: &[String]) -> Answer {
+fn scrubbed(answer: Answer, hidden: &[String]) -> Answer {
     match std::str::from_utf8(&answer.body) {
-        Ok(text) if !secrets.is_empty() => Answer { body: crate::settings::scrub(text, secrets).into(), ..answer },
+        Ok(text) if !hidden.is_empty() => Answer { body: secrets::scrub(text, hidden).into(), ..answer },
         _ => answer,
     }
 }

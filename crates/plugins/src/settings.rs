@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::warn;
 
+use crate::secrets;
 use crate::vault::{Vault, VaultError};
 
 const BUCKET: &str = "plugin-settings";
@@ -53,16 +54,9 @@ impl SettingsSchema {
         self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))
     }
 
-    /// For people: only what the schema describes, and does not call a password, is shown.
+    /// For people, without secrets.
     pub(crate) fn masked(&self, settings: &Settings) -> Value {
-        masked(&Value::Object(settings.clone()), Some(&self.value))
-    }
-
-    /// The texts that must not be seen.
-    pub(crate) fn secrets(&self, settings: &Settings) -> Vec<String> {
-        let mut found = Vec::new();
-        secrets(&Value::Object(settings.clone()), Some(&self.value), &mut found);
-        found
+        secrets::masked(settings, &self.value)
     }
 }
 
@@ -78,67 +72,6 @@ fn fill(settings: &mut Settings, schema: &Value) {
             _ => {}
         }
     }
-}
-
-fn is_secret(schema: &Value) -> bool {
-    schema.get("format").and_then(Value::as_str) == Some("password") || schema.get("writeOnly") == Some(&true.into())
-}
-
-/// The schema of what is below, if it is described there.
-fn below<'a>(schema: Option<&'a Value>, name: &str) -> Option<&'a Value> {
-    schema?.get("properties")?.get(name)
-}
-
-fn masked(value: &Value, schema: Option<&Value>) -> Value {
-    match (value, schema) {
-        (_, None) => Value::String(MASK.into()),
-        (_, Some(schema)) if is_secret(schema) => Value::String(MASK.into()),
-        (Value::Object(fields), _) => {
-            let shown = |(name, value): (&String, &Value)| (name.clone(), masked(value, below(schema, name)));
-            Value::Object(fields.iter().map(shown).collect())
-        }
-        (Value::Array(items), Some(schema)) => {
-            Value::Array(items.iter().map(|item| masked(item, schema.get("items"))).collect())
-        }
-        _ => value.clone(),
-    }
-}
-
-fn secrets(value: &Value, schema: Option<&Value>, found: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) if schema.is_some_and(|schema| !is_secret(schema)) => {
-            for (name, value) in fields {
-                secrets(value, below(schema, name), found);
-            }
-        }
-        Value::Array(items) if schema.is_some_and(|schema| !is_secret(schema)) => {
-            let items_schema = schema.and_then(|schema| schema.get("items"));
-            for item in items {
-                secrets(item, items_schema, found);
-            }
-        }
-        Value::Object(fields) => {
-            for value in fields.values() {
-                secrets(value, None, found);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                secrets(item, None, found);
-            }
-        }
-        // Shorter ones are found everywhere, and cannot be much of a secret.
-        Value::String(text) if text.len() >= 4 && schema.is_none_or(is_secret) => found.push(text.clone()),
-        _ => {}
-    }
-}
-
-/// Takes secrets out of a text that is going to be kept or shown.
-pub(crate) fn scrub(text: &str, secrets: &[String]) -> String {
-    secrets.iter().fold(text.to_owned(), |text, secret| {
-        let quoted = Value::String(secret.clone()).to_string();
-        text.replace(secret.as_str(), MASK).replace(quoted.trim_matches('"'), MASK)
-    })
 }
 
 /// The value of a settings header.
@@ -348,10 +281,9 @@ mod tests {
             schema().masked(&settings),
             json!({ "apiKey": "***", "endpoint": "e", "more": { "pin": "***", "depth": 1 }, "else": "***" })
         );
-        let secrets = schema().secrets(&settings);
+        let secrets = secrets::secrets(&settings, Some(schema().value()));
         assert_eq!(secrets.len(), 3);
-        assert_eq!(scrub("a canary-1 b canary-2", &secrets), "a *** b ***");
-        assert_eq!(scrub(r#"{"x":"q\"uo"}"#, &["q\"uo".to_owned()]), r#"{"x":"***"}"#);
+        assert_eq!(secrets::scrub("a canary-1 b canary-2", &secrets), "a *** b ***");
     }
 
     #[test]

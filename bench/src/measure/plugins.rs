@@ -1,0 +1,200 @@
+//! Plugin calls as hosts make them, `POST /api/gateway`, beside the plugin gateway in JavaScript: the same payload, and the
+//! same plugin server behind both.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{Bench, median, ratio};
+use crate::child::Child;
+use crate::gateway::Gateway;
+use crate::load::http::{Target, post};
+use crate::load::{ARGS, Latencies, Target as Load};
+use crate::report::{Report, Row};
+
+const SERVER: &str = include_str!("plugin_gateway.mjs");
+const PEER: &str = "the JavaScript gateway";
+
+pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let mut echo = Child::helper(&["echo"], &bench.dir.join("plugin-server.log"))?;
+    let server: SocketAddr = echo.line("ready ").await?.parse()?;
+    let config = bench.dir.join("plugins.toml");
+    // The limits are for hosts that call too often, which is what is done here.
+    let limits = "calls_per_second = 1000000\nmax_running = 64\n";
+    std::fs::write(
+        &config,
+        format!("[sessions]\nenabled = false\n[plugins]\n{limits}allow_private = [\"{server}\"]\n"),
+    )?;
+    let gateway = Gateway::configured(&bench.args.switchboard, &bench.dir.join("plugins"), Some(&config)).await?;
+    add(&gateway, json!({ "manifest": manifest(server) })).await?;
+    add(&gateway, json!({ "text": document(server).to_string() })).await?;
+
+    // The other one has no registry: a manifest that comes along spares it two requests for each call.
+    let payload = json!({ "identifier": "bench", "apiName": "echo", "arguments": ARGS, "manifest": manifest(server) });
+    let ours = target(gateway.address, &gateway.token, &payload);
+    let theirs = match peer(bench).await {
+        Ok((child, address)) => Some((child, target(address, "", &payload))),
+        Err(error) => {
+            report.note(format!("no plugin gateway in JavaScript, so nothing is compared with it: {error:#}"));
+            None
+        }
+    };
+    for in_flight in [1, 32] {
+        let theirs = theirs.as_ref().map(|(_, target)| target);
+        beside(bench, report, &gateway, in_flight, &ours, theirs).await?;
+    }
+
+    let arguments = json!({ "id": 7, "_requestBody": serde_json::from_str::<Value>(ARGS)? }).to_string();
+    let payload = json!({ "identifier": "bench-document", "apiName": "put", "arguments": arguments });
+    let operation = target(gateway.address, &gateway.token, &payload);
+    for in_flight in [1, 32] {
+        let what = format!("plugin call of an OpenAPI operation, {in_flight} in flight");
+        report.row(alone(bench, &gateway, in_flight, &operation, what).await?.0);
+    }
+
+    let arguments = json!({ "text": format!("{}!", "a".repeat(4_096)) }).to_string();
+    let payload = json!({ "identifier": "bench", "apiName": "hostile", "arguments": arguments });
+    let hostile = target(gateway.address, &gateway.token, &payload);
+    let (row, times) = alone(bench, &gateway, 1, &hostile, "plugin call with a catastrophic pattern".into()).await?;
+    report.row(row.at_most(times.at(0.99).as_secs_f64() * 1e3, 5.0, "ms at p99"));
+    gateway.stop().await
+}
+
+async fn beside(
+    bench: &Bench<'_>,
+    report: &mut Report,
+    gateway: &Gateway,
+    in_flight: usize,
+    ours: &Load,
+    theirs: Option<&Load>,
+) -> anyhow::Result<()> {
+    let (rounds, length) = bench.rounds();
+    for target in [Some(ours), theirs].into_iter().flatten() {
+        target.load(in_flight, length / 4).await?;
+    }
+    let (mut our_rates, mut their_rates) = (Vec::new(), Vec::new());
+    let (mut our_times, mut their_times) = (Latencies::new(), Latencies::new());
+    let mut cpu = Duration::ZERO;
+    for _ in 0..rounds {
+        let before = gateway.cpu_time()?;
+        let sample = ours.load(in_flight, length).await?;
+        cpu += gateway.cpu_time()?.saturating_sub(before);
+        our_rates.push(sample.rate());
+        our_times.add(&sample.latencies);
+        if let Some(theirs) = theirs {
+            let sample = theirs.load(in_flight, length).await?;
+            their_rates.push(sample.rate());
+            their_times.add(&sample.latencies);
+        }
+    }
+    let cpu_us = cpu.as_secs_f64() * 1e6 / our_times.count() as f64;
+    let row = Row::new(format!("plugin call, {in_flight} in flight"), median(our_rates.clone()), "/s");
+    let row = row.latencies(&our_times).cpu_us(cpu_us);
+    if theirs.is_none() {
+        report.row(row);
+        return Ok(());
+    }
+    let times = ratio(&our_rates, &their_rates);
+    report.row(row.beside(PEER, times).at_least(times, 10.0, &format!("of {PEER}")));
+    let row = Row::new(format!("{PEER}, {in_flight} in flight"), median(their_rates), "/s");
+    report.row(row.latencies(&their_times));
+    Ok(())
+}
+
+/// The same with nothing beside it.
+async fn alone(
+    bench: &Bench<'_>,
+    gateway: &Gateway,
+    in_flight: usize,
+    target: &Load,
+    what: String,
+) -> anyhow::Result<(Row, Latencies)> {
+    let (rounds, length) = bench.rounds();
+    target.load(in_flight, length / 4).await?;
+    let (mut rates, mut times) = (Vec::new(), Latencies::new());
+    let before = gateway.cpu_time()?;
+    for _ in 0..rounds {
+        let sample = target.load(in_flight, length).await?;
+        rates.push(sample.rate());
+        times.add(&sample.latencies);
+    }
+    let cpu = gateway.cpu_time()?.saturating_sub(before);
+    let row = Row::new(what, median(rates), "/s").latencies(&times);
+    Ok((row.cpu_us(cpu.as_secs_f64() * 1e6 / times.count() as f64), times))
+}
+
+fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
+    Load::Http(Target {
+        server,
+        path: "/api/gateway".into(),
+        token: token.to_owned(),
+        body: payload.to_string().into(),
+        headers: Vec::new(),
+    })
+}
+
+async fn add(gateway: &Gateway, source: Value) -> anyhow::Result<()> {
+    let added = post(gateway.address, "/v1/plugins", &gateway.token, source.to_string()).await?;
+    anyhow::ensure!(added["plugins"][0]["api"][0]["tool"].is_string(), "the plugin was not taken: {added}");
+    Ok(())
+}
+
+fn manifest(server: SocketAddr) -> Value {
+    let url = format!("http://{server}/plugin");
+    let text = json!({ "type": "string", "maxLength": 10_000 });
+    let count = json!({ "type": "integer", "minimum": 0 });
+    // Whoever backtracks needs longer than the universe is old for the first; the second lets the call pass.
+    let hostile = json!({ "anyOf": [{ "pattern": "^(a+)+$" }, { "type": "string" }] });
+    json!({
+        "identifier": "bench",
+        "version": "1",
+        "meta": { "title": "Bench", "avatar": "-", "tags": [] },
+        "api": [
+            { "name": "echo", "description": "Returns its arguments.", "url": url,
+                "parameters": { "type": "object", "properties": { "text": text, "count": count }, "required": ["text"] } },
+            { "name": "hostile", "description": "The same.", "url": url,
+                "parameters": { "type": "object", "properties": { "text": hostile } } },
+        ],
+    })
+}
+
+fn document(server: SocketAddr) -> Value {
+    let body = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
+    json!({
+        "openapi": "3.1.0",
+        "info": { "title": "bench-document", "version": "1" },
+        "servers": [{ "url": format!("http://{server}") }],
+        "paths": { "/plugin/{id}": { "post": {
+            "operationId": "put",
+            "parameters": [{ "name": "id", "in": "path", "required": true, "schema": { "type": "integer" } }],
+            "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
+        } } },
+    })
+}
+
+/// The gateway in JavaScript, where it is installed.
+async fn peer(bench: &Bench<'_>) -> anyhow::Result<(Child, SocketAddr)> {
+    let place = match &bench.args.plugin_gateway {
+        Some(place) => place.clone(),
+        None => beside_profile()?,
+    };
+    let package = place.join("node_modules/@lobehub/chat-plugins-gateway");
+    anyhow::ensure!(package.is_dir(), "{} is not there; cargo xtask bench installs it", package.display());
+    let script = bench.dir.join("plugin-gateway.mjs");
+    std::fs::write(&script, SERVER)?;
+    let set_up = |command: &mut tokio::process::Command| {
+        command.arg(&script).arg(&place).env("NODE_ENV", "production");
+    };
+    let mut child = Child::spawn(Path::new("node"), set_up, &bench.dir.join("plugin-gateway.log"))?;
+    let address = child.line("ready ").await?.parse()?;
+    Ok((child, address))
+}
+
+/// Beside the directory of the profile, in target/.
+fn beside_profile() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    Ok(program.ancestors().nth(2).context("no target directory")?.join("plugin-gateway"))
+}

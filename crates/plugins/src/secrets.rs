@@ -1,0 +1,196 @@
+//! Which settings are secret, and how they are kept out of what is shown or recorded.
+
+use sa_protocol::plugin::ascii_json;
+use serde_json::Value;
+
+use crate::settings::{MASK, Settings};
+
+/// Shorter ones are found everywhere, and cannot be much of a secret.
+const SHORTEST: usize = 4;
+
+/// All schemas that say something about one value. Where there is none the value is not described, and secret.
+type Schemas<'a> = Vec<&'a Value>;
+
+/// For people: only what the schema describes, and nowhere calls a password, is shown.
+pub(crate) fn masked(settings: &Settings, schema: &Value) -> Value {
+    let root = holding(schema);
+    let shown = |(name, value): (&String, &Value)| (name.clone(), mask(value, &below(&root, name)));
+    Value::Object(settings.iter().map(shown).collect())
+}
+
+/// The texts that must not be seen.
+pub(crate) fn secrets(settings: &Settings, schema: Option<&Value>) -> Vec<String> {
+    let root = schema.map(holding).unwrap_or_default();
+    let mut found = Vec::new();
+    for (name, value) in settings {
+        collect(value, &below(&root, name), &mut found);
+    }
+    found
+}
+
+/// The schema and those that it is composed of: what one of several calls a password may be one.
+fn holding(schema: &Value) -> Schemas<'_> {
+    let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
+    let single = ["if", "then", "else", "not"].iter().filter_map(|key| schema.get(key));
+    let dependent = schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flatten();
+    let parts = lists.chain(single).chain(dependent.map(|(_, schema)| schema)).flat_map(holding);
+    std::iter::once(schema).chain(parts).collect()
+}
+
+fn is_secret(schemas: &[&Value]) -> bool {
+    let says = |schema: &&Value| {
+        schema.get("format").and_then(Value::as_str) == Some("password")
+            || schema.get("writeOnly") == Some(&true.into())
+            || refers(schema)
+    };
+    schemas.is_empty() || schemas.iter().any(says)
+}
+
+/// What a reference leads to is not looked at, and so may be a password.
+fn refers(schema: &Value) -> bool {
+    ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| schema.get(key).is_some())
+}
+
+/// What is said of a field.
+fn below<'a>(schemas: &[&'a Value], name: &str) -> Schemas<'a> {
+    if schemas.iter().any(|schema| refers(schema)) {
+        return Schemas::new();
+    }
+    schemas.iter().filter_map(|schema| schema.get("properties")?.get(name)).flat_map(holding).collect()
+}
+
+fn items<'a>(schemas: &[&'a Value]) -> Schemas<'a> {
+    schemas.iter().filter_map(|schema| schema.get("items")).flat_map(holding).collect()
+}
+
+fn mask(value: &Value, schemas: &[&Value]) -> Value {
+    match value {
+        _ if is_secret(schemas) => Value::String(MASK.into()),
+        Value::Object(fields) => {
+            let shown = |(name, value): (&String, &Value)| (name.clone(), mask(value, &below(schemas, name)));
+            Value::Object(fields.iter().map(shown).collect())
+        }
+        Value::Array(list) => Value::Array(list.iter().map(|item| mask(item, &items(schemas))).collect()),
+        _ => value.clone(),
+    }
+}
+
+fn collect(value: &Value, schemas: &[&Value], found: &mut Vec<String>) {
+    let secret = is_secret(schemas);
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let schemas = if secret { Schemas::new() } else { below(schemas, name) };
+                collect(value, &schemas, found);
+            }
+        }
+        Value::Array(list) => {
+            for item in list {
+                let schemas = if secret { Schemas::new() } else { items(schemas) };
+                collect(item, &schemas, found);
+            }
+        }
+        Value::String(text) if secret && text.len() >= SHORTEST => found.push(text.clone()),
+        _ => {}
+    }
+}
+
+/// What stands in an `Authorization` header after the word for its kind: a password in another spelling, or a token that
+/// was fetched with one.
+pub(crate) fn credentials(headers: &[(String, String)]) -> impl Iterator<Item = String> {
+    let authorization = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let after = authorization.map(|(_, value)| value.split_once(' ').map_or(value.as_str(), |(_, after)| after).trim());
+    after.filter(|text| text.len() >= SHORTEST).map(str::to_owned)
+}
+
+/// Takes secrets out of a text that is going to be kept or shown.
+pub(crate) fn scrub(text: &str, secrets: &[String]) -> String {
+    let mut spellings: Vec<String> = secrets.iter().flat_map(|secret| spellings(secret)).collect();
+    // One may be the beginning of another.
+    spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+    spellings.dedup();
+    spellings.iter().fold(text.to_owned(), |text, spelling| text.replace(spelling.as_str(), MASK))
+}
+
+/// A secret as it was sent, and as a server writes it that repeats what it was sent: in JSON, as the settings header has
+/// it, that header within JSON, and in a URL.
+fn spellings(secret: &str) -> [String; 6] {
+    let quoted = |text: String| text[1..text.len() - 1].to_owned();
+    let json = |text: &str| quoted(Value::from(text).to_string());
+    let header = quoted(ascii_json(&Value::from(secret)));
+    let encoded = secret.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    let form = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    [secret.to_owned(), json(secret), json(&header), header, encoded.collect(), form]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> Settings {
+        let Value::Object(settings) = value else { panic!("{value}") };
+        settings
+    }
+
+    #[track_caller]
+    fn check_hidden(schema: &Value) {
+        let settings = object(json!({ "apiKey": "canary-1", "more": { "pin": "canary-2" } }));
+        let shown = masked(&settings, schema);
+        assert!(shown.is_object() && !shown.to_string().contains("canary"), "{schema}: {shown}");
+        assert_eq!(secrets(&settings, Some(schema)), ["canary-1", "canary-2"], "{schema}");
+    }
+
+    #[test]
+    fn a_password_is_one_however_the_schema_says_so() {
+        let secret = json!({ "type": "string", "format": "password" });
+        let plain = json!({ "type": "string" });
+        let both =
+            |field: Value| json!({ "properties": { "apiKey": field, "more": { "properties": { "pin": field } } } });
+        let simple = both(plain.clone());
+        check_hidden(&both(secret.clone()));
+        check_hidden(&both(json!({ "allOf": [plain, { "anyOf": [{}, secret] }] })));
+        check_hidden(&both(json!({ "oneOf": [{ "type": "null" }, secret] })));
+        check_hidden(&both(json!({ "$ref": "#/$defs/secret" })));
+        check_hidden(&json!({ "properties": simple["properties"], "allOf": [both(secret.clone())] }));
+        check_hidden(&json!({ "properties": simple["properties"], "if": {}, "then": both(secret.clone()) }));
+        check_hidden(&json!({ "properties": simple["properties"], "dependentSchemas": { "x": both(secret) } }));
+        check_hidden(&json!({ "properties": simple["properties"], "$ref": "#/$defs/all" }));
+        check_hidden(&json!({}));
+        let settings = object(json!({ "apiKey": "shown", "more": { "pin": "shown" } }));
+        assert_eq!(masked(&settings, &simple), Value::Object(settings));
+    }
+
+    #[test]
+    fn without_a_schema_everything_is_secret() {
+        assert_eq!(secrets(&object(json!({ "a": "canary-1", "b": ["canary-2"], "c": "abc" })), None).len(), 2);
+    }
+
+    #[track_caller]
+    fn check_scrubbed(secret: &str, repeated: &str) {
+        let text = scrub(&format!("<{repeated}>"), &["canary".to_owned(), secret.to_owned()]);
+        assert_eq!(text, "<***>", "{repeated}");
+    }
+
+    #[test]
+    fn a_secret_is_found_in_every_spelling() {
+        check_scrubbed("canary-2", "canary-2");
+        check_scrubbed("q\"uo", "q\\\"uo");
+        check_scrubbed("ends with\"", "ends with\\\"");
+        check_scrubbed("schlüssel", "schl\\u00fcssel");
+        check_scrubbed("schlüssel", "schl\\\\u00fcssel");
+        check_scrubbed("q\"uo", "q\\\\\\\"uo");
+        check_scrubbed("a b+c/d=", "a%20b%2Bc%2Fd%3D");
+        check_scrubbed("a b+c/d=", "a+b%2Bc%2Fd%3D");
+    }
+
+    #[test]
+    fn credentials_are_what_follows_the_word() {
+        let headers = [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpw".into())];
+        assert_eq!(credentials(&headers).collect::<Vec<_>>(), ["dTpw"]);
+    }
+}
