@@ -2,16 +2,15 @@
 //! alone takes for the two requests.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Bench, median, ratio};
+use super::Bench;
 use crate::child::Child;
 use crate::gateway::Gateway;
 use crate::helper::TOOL;
 use crate::load::http::Target;
-use crate::load::{ARGS, Latencies, Target as Load};
+use crate::load::{ARGS, Target as Load};
 use crate::report::{Report, Row};
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
@@ -34,30 +33,14 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     // The second request is the longer one: it stands for both.
     let tools: Value = crate::load::http::get(gateway.address, "/v1/functions", &gateway.token).await?;
     let direct = target(server, "", second, Some(tools["tools"].clone()));
-    let (rounds, length) = bench.rounds();
     for in_flight in [1, 32] {
-        for target in [&routed, &direct] {
-            target.load(in_flight, length / 4).await?;
-        }
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        let (mut our_times, mut their_times) = (Latencies::new(), Latencies::new());
-        let mut cpu = Duration::ZERO;
-        for _ in 0..rounds {
-            let before = gateway.cpu_time()?;
-            let sample = routed.load(in_flight, length).await?;
-            cpu += gateway.cpu_time()?.saturating_sub(before);
-            ours.push(sample.rate());
-            our_times.add(&sample.latencies);
-            let sample = direct.load(in_flight, length).await?;
-            theirs.push(sample.rate() / 2.0);
-            their_times.add(&sample.latencies);
-        }
-        let cpu_us = cpu.as_secs_f64() * 1e6 / our_times.count() as f64;
-        let row = Row::new(format!("chat with one tool call, {in_flight} in flight"), median(ours.clone()), "/s");
-        report.row(row.latencies(&our_times).cpu_us(cpu_us).beside("its model's server alone", ratio(&ours, &theirs)));
+        let compared = bench.compare(&gateway, in_flight, &routed, Some(&direct)).await?;
+        let row = compared.ours(format!("chat with one tool call, {in_flight} in flight"));
+        // A chat is two requests to the server.
+        report.row(row.beside("its model's server alone", compared.ratio() * 2.0));
         if in_flight == 1 {
-            let alone = their_times.at(0.5).as_secs_f64() * 2.0;
-            let added = (our_times.at(0.5).as_secs_f64() - alone) * 1e6;
+            let alone = compared.their_times.at(0.5).as_secs_f64() * 2.0;
+            let added = (compared.our_times.at(0.5).as_secs_f64() - alone) * 1e6;
             report.row(Row::new("what the gateway and the call add to such a chat", added, "µs"));
         }
     }

@@ -2,16 +2,16 @@
 //! sessions.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
-use super::{Bench, median, ratio};
+use super::{Bench, median};
 use crate::child::Child;
 use crate::gateway::Gateway;
 use crate::helper::TOOL;
 use crate::load::http::Target;
-use crate::load::{ARGS, Latencies, Target as Load};
+use crate::load::{ARGS, Target as Load};
 use crate::report::{Report, Row};
 
 const KB: f64 = 1024.0;
@@ -54,35 +54,17 @@ async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let mut echo = Child::helper(&["mcp-echo"], &bench.dir.join("mcp-echo.log"))?;
     let echo_address = echo.line("ready ").await?.parse()?;
     let (routed, direct) = (call(gateway.address, &gateway.token, &tool)?, call(echo_address, "", TOOL)?);
-    let (rounds, length) = bench.rounds();
     for in_flight in [1, 32] {
-        for target in [&routed, &direct] {
-            target.load(in_flight, length / 4).await?;
-        }
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        let (mut our_times, mut their_times) = (Latencies::new(), Latencies::new());
-        let mut cpu = Duration::ZERO;
-        for _ in 0..rounds {
-            let before = gateway.cpu_time()?;
-            let sample = routed.load(in_flight, length).await?;
-            cpu += gateway.cpu_time()?.saturating_sub(before);
-            ours.push(sample.rate());
-            our_times.add(&sample.latencies);
-            let sample = direct.load(in_flight, length).await?;
-            theirs.push(sample.rate());
-            their_times.add(&sample.latencies);
-        }
-        let cpu_us = cpu.as_secs_f64() * 1e6 / our_times.count() as f64;
-        let row = Row::new(format!("MCP tools/call, {in_flight} in flight"), median(ours.clone()), "/s");
-        let row = row.latencies(&our_times).cpu_us(cpu_us).beside("rmcp echo", ratio(&ours, &theirs));
+        let compared = bench.compare(&gateway, in_flight, &routed, Some(&direct)).await?;
+        let (ratio, cpu_us) = (compared.ratio(), compared.cpu_us);
+        let row = compared.ours(format!("MCP tools/call, {in_flight} in flight")).beside("rmcp echo", ratio);
         report.row(if in_flight == 1 {
-            let slower = our_times.at(0.5).as_secs_f64() / their_times.at(0.5).as_secs_f64();
+            let slower = compared.our_times.at(0.5).as_secs_f64() / compared.their_times.at(0.5).as_secs_f64();
             row.at_most(slower, 1.5, "of rmcp echo's p50")
         } else {
-            row.at_least(ratio(&ours, &theirs), 0.5, "of rmcp echo")
+            row.at_least(ratio, 0.5, "of rmcp echo")
         });
-        let row = Row::new(format!("rmcp echo, {in_flight} in flight"), median(theirs), "/s");
-        report.row(row.latencies(&their_times));
+        report.row(compared.theirs(format!("rmcp echo, {in_flight} in flight")));
         if in_flight == 32 {
             let row = Row::new("gateway CPU of an MCP call, 32 in flight", cpu_us, "µs");
             report.row(row.at_most(cpu_us, 110.0, "µs"));

@@ -1,5 +1,6 @@
 //! What is measured.
 
+mod beside;
 mod calls;
 mod channels;
 mod chat;

@@ -3,17 +3,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::{Bench, median, ratio};
+use super::Bench;
 use crate::child::Child;
 use crate::gateway::Gateway;
 use crate::load::http::{Target, post};
-use crate::load::{ARGS, Latencies, Target as Load};
-use crate::report::{Report, Row};
+use crate::load::{ARGS, Target as Load};
+use crate::report::Report;
 
 const SERVER: &str = include_str!("plugin_gateway.mjs");
 const PEER: &str = "the JavaScript gateway";
@@ -52,14 +51,15 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let operation = target(gateway.address, &gateway.token, &payload);
     for in_flight in [1, 32] {
         let what = format!("plugin call of an OpenAPI operation, {in_flight} in flight");
-        report.row(alone(bench, &gateway, in_flight, &operation, what).await?.0);
+        report.row(bench.compare(&gateway, in_flight, &operation, None).await?.ours(what));
     }
 
     let arguments = json!({ "text": format!("{}!", "a".repeat(4_096)) }).to_string();
     let payload = json!({ "identifier": "bench", "apiName": "hostile", "arguments": arguments });
     let hostile = target(gateway.address, &gateway.token, &payload);
-    let (row, times) = alone(bench, &gateway, 1, &hostile, "plugin call with a catastrophic pattern".into()).await?;
-    report.row(row.at_most(times.at(0.99).as_secs_f64() * 1e3, 5.0, "ms at p99"));
+    let compared = bench.compare(&gateway, 1, &hostile, None).await?;
+    let row = compared.ours("plugin call with a catastrophic pattern".to_owned());
+    report.row(row.at_most(compared.our_times.at(0.99).as_secs_f64() * 1e3, 5.0, "ms at p99"));
     gateway.stop().await
 }
 
@@ -71,59 +71,16 @@ async fn beside(
     ours: &Load,
     theirs: Option<&Load>,
 ) -> anyhow::Result<()> {
-    let (rounds, length) = bench.rounds();
-    for target in [Some(ours), theirs].into_iter().flatten() {
-        target.load(in_flight, length / 4).await?;
-    }
-    let (mut our_rates, mut their_rates) = (Vec::new(), Vec::new());
-    let (mut our_times, mut their_times) = (Latencies::new(), Latencies::new());
-    let mut cpu = Duration::ZERO;
-    for _ in 0..rounds {
-        let before = gateway.cpu_time()?;
-        let sample = ours.load(in_flight, length).await?;
-        cpu += gateway.cpu_time()?.saturating_sub(before);
-        our_rates.push(sample.rate());
-        our_times.add(&sample.latencies);
-        if let Some(theirs) = theirs {
-            let sample = theirs.load(in_flight, length).await?;
-            their_rates.push(sample.rate());
-            their_times.add(&sample.latencies);
-        }
-    }
-    let cpu_us = cpu.as_secs_f64() * 1e6 / our_times.count() as f64;
-    let row = Row::new(format!("plugin call, {in_flight} in flight"), median(our_rates.clone()), "/s");
-    let row = row.latencies(&our_times).cpu_us(cpu_us);
+    let compared = bench.compare(gateway, in_flight, ours, theirs).await?;
+    let row = compared.ours(format!("plugin call, {in_flight} in flight"));
     if theirs.is_none() {
         report.row(row);
         return Ok(());
     }
-    let times = ratio(&our_rates, &their_rates);
-    report.row(row.beside(PEER, times).at_least(times, 10.0, &format!("of {PEER}")));
-    let row = Row::new(format!("{PEER}, {in_flight} in flight"), median(their_rates), "/s");
-    report.row(row.latencies(&their_times));
+    let ratio = compared.ratio();
+    report.row(row.beside(PEER, ratio).at_least(ratio, 10.0, &format!("of {PEER}")));
+    report.row(compared.theirs(format!("{PEER}, {in_flight} in flight")));
     Ok(())
-}
-
-/// The same with nothing beside it.
-async fn alone(
-    bench: &Bench<'_>,
-    gateway: &Gateway,
-    in_flight: usize,
-    target: &Load,
-    what: String,
-) -> anyhow::Result<(Row, Latencies)> {
-    let (rounds, length) = bench.rounds();
-    target.load(in_flight, length / 4).await?;
-    let (mut rates, mut times) = (Vec::new(), Latencies::new());
-    let before = gateway.cpu_time()?;
-    for _ in 0..rounds {
-        let sample = target.load(in_flight, length).await?;
-        rates.push(sample.rate());
-        times.add(&sample.latencies);
-    }
-    let cpu = gateway.cpu_time()?.saturating_sub(before);
-    let row = Row::new(what, median(rates), "/s").latencies(&times);
-    Ok((row.cpu_us(cpu.as_secs_f64() * 1e6 / times.count() as f64), times))
 }
 
 fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
