@@ -7,8 +7,9 @@ use super::Global;
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, span, table};
+use super::output::{self, Failure, clock, line, span};
 use super::sse::Events;
+use super::table::{table, whole, wrapped};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -79,7 +80,7 @@ async fn list(global: &Global) -> Result<(), Failure> {
             vec![text(&channel["name"]).to_owned(), number("participants").to_string(), messages.to_string()]
         })
         .collect();
-    table(&["CHANNEL", "PARTICIPANTS", "MESSAGES"], &rows)
+    table(&[whole("CHANNEL"), whole("PARTICIPANTS"), whole("MESSAGES")], &rows)
 }
 
 async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
@@ -106,7 +107,8 @@ async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
             ]
         })
         .collect();
-    table(&["PARTICIPANT", "HANDLE", "TYPE", "HERE FOR", "METHODS"], &rows)
+    let columns = [whole("PARTICIPANT"), whole("HANDLE"), whole("TYPE"), whole("HERE FOR"), wrapped("METHODS")];
+    table(&columns, &rows)
 }
 
 async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Result<(), Failure> {

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::Global;
-use super::output::{self, Failure, line, table};
+use super::output::{self, Failure, line};
 use super::run::layers;
+use super::table::{cut, facts, table, whole, wrapped};
 use crate::config::Config;
 use crate::config::layers::{Layers, Source, variable_name};
 use crate::config::settings::KEYS;
@@ -35,12 +36,12 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
                 .iter()
                 .map(|(key, _)| vec![(*key).to_owned(), layers.value(key).unwrap_or_default(), source(&layers, key)])
                 .collect();
-            table(&["KEY", "VALUE", "FROM"], &rows)
+            table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &rows)
         }
         ConfigCommand::Explain { key: None } => {
             let rows: Vec<Vec<String>> =
                 KEYS.iter().map(|(key, meaning)| vec![(*key).to_owned(), (*meaning).to_owned()]).collect();
-            table(&["KEY", "MEANING"], &rows)
+            table(&[whole("KEY"), wrapped("MEANING")], &rows)
         }
         ConfigCommand::Explain { key: Some(key) } => {
             let (key, meaning) = KEYS.iter().find(|(known, _)| known == key).ok_or_else(|| {
@@ -50,9 +51,11 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
                 return output::json(&entry(&layers, key, meaning).to_string());
             }
             line(&format!("{key} = {}", layers.value(key).unwrap_or_default()))?;
-            line(&format!("  {meaning}"))?;
-            line(&format!("  from:      {}", source(&layers, key)))?;
-            line(&format!("  variable:  {}", variable_name(key)))
+            facts(&[
+                ("meaning", (*meaning).to_owned()),
+                ("from", source(&layers, key)),
+                ("variable", variable_name(key)),
+            ])
         }
     }
 }

@@ -16,10 +16,13 @@ mod plugin;
 mod relay;
 mod run;
 mod sessions;
+mod shown;
 mod skills;
 mod sse;
+mod table;
 mod tail;
 mod token;
+mod tool;
 mod upstream;
 
 use std::ffi::OsString;
