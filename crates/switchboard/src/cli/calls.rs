@@ -6,7 +6,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{Failure, clock, duration, json, line, pretty, when};
-use super::table::{cut, facts, table, whole};
+use super::table::{cut, facts, spared, table, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
-    let columns = [whole("STARTED (UTC)"), cut("TOOL"), whole("OUTCOME"), whole("TOOK"), cut("BY"), whole("ID")];
+    let columns = [whole("AT (UTC)"), cut("TOOL"), whole("OUTCOME"), whole("TOOK"), spared("BY"), whole("ID")];
     table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
 }
 

@@ -72,6 +72,9 @@ async fn list(global: &Global) -> Result<(), Failure> {
     if global.json {
         return output::json(&raw);
     }
+    if array(&list["channels"]).is_empty() {
+        return line("No channels yet. One begins with its first message: switchboard channel send NAME hello");
+    }
     let rows: Vec<Vec<String>> = array(&list["channels"])
         .iter()
         .map(|channel| {

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::Client;
 use super::lists::text;
-use super::output::{self, Failure, line};
+use super::output::{self, Failure};
 use super::run::layers;
+use super::table::facts;
 use crate::config::Config;
 use crate::config::layers::unknown_variables;
 use crate::redact::printable;
@@ -19,15 +20,21 @@ struct Finding {
     what: String,
     /// What to do; `None` when all is well.
     fix: Option<String>,
+    /// Nothing is wrong, and yet it may not be as somebody thinks.
+    note: bool,
 }
 
 impl Finding {
     fn good(what: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: None }
+        Self { what: what.into(), fix: None, note: false }
     }
 
     fn bad(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: Some(fix.into()) }
+        Self { what: what.into(), fix: Some(fix.into()), note: false }
+    }
+
+    fn note(what: impl Into<String>) -> Self {
+        Self { note: true, ..Self::good(what) }
     }
 }
 
@@ -51,10 +58,10 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         output::json(&json!({ "ok": wrong == 0, "findings": list }).to_string())?;
     } else {
         for finding in &findings {
-            let what = printable(&finding.what);
             match &finding.fix {
-                None => line(&format!("  ok    {what}"))?,
-                Some(fix) => line(&format!("  FIX   {what}\n        -> {}", printable(fix)))?,
+                None if finding.note => facts(&[("note", finding.what.clone())])?,
+                None => facts(&[("ok  ", finding.what.clone())])?,
+                Some(fix) => facts(&[("FIX ", format!("{}\n-> {}", printable(&finding.what), printable(fix)))])?,
             }
         }
     }
@@ -141,7 +148,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             findings.push(Finding::bad(failure.message, fix));
             if held {
                 findings.push(Finding::bad(
-                    format!("something else listens on {}", config.listen),
+                    format!("something else listens on {}: {}", config.listen, super::port::holder(config.listen)),
                     "end it, or choose another address with --listen",
                 ));
             }
@@ -159,13 +166,21 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 ));
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, findings);
+                let audit = client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
+                nodes_of(&nodes, &audit, findings);
             }
         }
     }
 }
 
-fn nodes_of(nodes: &Value, findings: &mut Vec<Finding>) {
+/// Whether a node's last connection ended because somebody stopped it.
+fn was_stopped(audit: &Value, id: &str) -> bool {
+    let mut events = audit["events"].as_array().into_iter().flatten();
+    let last = events.find(|event| event["what"] == "node.disconnected" && event["subject"] == *id);
+    last.is_some_and(|event| text(&event["detail"]).starts_with(sa_nodes::GOODBYE))
+}
+
+fn nodes_of(nodes: &Value, audit: &Value, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if nodes.is_empty() {
         findings.push(Finding::bad(
@@ -179,6 +194,10 @@ fn nodes_of(nodes: &Value, findings: &mut Vec<Finding>) {
             findings.push(Finding::good(format!("the node \"{id}\" is online")));
         } else {
             let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
+            if was_stopped(audit, id) {
+                findings.push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
+                continue;
+            }
             findings
                 .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
         }

@@ -109,7 +109,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
     let columns = [
         whole("NODE"),
         whole("STATE"),
-        whole("ROLE"),
+        wrapped("ROLE"),
         whole("OS"),
         whole("TOOLS"),
         whole("RUNNING"),
@@ -156,10 +156,11 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         .iter()
         .map(|event| {
             let at = when(event["at_ms"].as_i64().unwrap_or(0));
-            vec![at, text(&event["what"]).to_owned(), text(&event["who"]).to_owned(), text(&event["detail"]).to_owned()]
+            let part = |key: &str| text(&event[key]).to_owned();
+            vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&[whole("TIME (UTC)"), whole("WHAT"), cut("WHO"), cut("DETAIL")], &rows)
+    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("ABOUT"), cut("DETAIL")], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {

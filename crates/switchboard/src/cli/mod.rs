@@ -13,6 +13,7 @@ mod mcp;
 mod node;
 mod output;
 mod plugin;
+mod port;
 mod relay;
 mod run;
 mod sessions;

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use crate::redact::{printable, steers};
+use super::table::{paragraph, width_of};
+use crate::redact::steers;
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -47,7 +48,8 @@ pub(crate) fn lines(text: &str) -> Result<(), Failure> {
 pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if std::mem::take(open) && c != '\n' {
+        // A terminal in between makes `\r\r\n` of a line break, which is one still.
+        if c != '\r' && std::mem::take(open) && c != '\n' {
             shown.push('\n');
         }
         match c {
@@ -155,11 +157,13 @@ impl Failure {
 
     pub(crate) fn report(&self) -> ExitCode {
         let mut err = std::io::stderr().lock();
+        const INDENT: &str = "\n       ";
         // What points at a place in a text has several lines, and is read only as it was laid out.
-        let lines = |text: &str| text.trim_end().split('\n').map(|line| printable(line).into_owned()).collect::<Vec<_>>();
-        let _ = writeln!(err, "error: {}", lines(&self.message).join("\n       "));
+        let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));
+        let _ = writeln!(err, "error: {}", paragraph(&self.message, room).join(INDENT));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(err, "  try: {}", lines(hint).join("\n       "));
+            // Not in lines of our own: a command that is broken in two cannot be copied.
+            let _ = writeln!(err, "  try: {}", paragraph(hint, None).join(INDENT));
         }
         ExitCode::from(self.code)
     }
@@ -198,6 +202,7 @@ mod tests {
     #[test]
     fn a_text_of_many_lines_moves_the_terminal_to_the_next_one_and_no_further() {
         check_harmless("a\tb\nc\r\nd", "a\tb\nc\nd");
+        check_harmless("a\r\r\nb", "a\nb");
         check_harmless("10%\r20%\r30%\n", "10%\n20%\n30%\n");
         check_harmless("\u{1b}[2Jx\u{7}\u{202e}", "\\u{1b}[2Jx\\u{7}\\u{202e}");
         // A line break that comes in two pieces is one.

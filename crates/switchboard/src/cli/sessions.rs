@@ -6,7 +6,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{Failure, clock, json, line, span, when};
-use super::table::{cut, facts, table, whole};
+use super::table::{cut, facts, spared, table, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -45,11 +45,11 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
     let columns = [
-        whole("STARTED (UTC)"),
+        whole("AT (UTC)"),
         cut("STATE"),
-        cut("AGENT"),
+        spared("AGENT"),
         cut("CALLER"),
-        whole("TOOLS"),
+        spared("TOOLS"),
         whole("WAITING"),
         whole("ID"),
     ];
@@ -84,7 +84,7 @@ fn show(session: &Value) -> Result<(), Failure> {
         ("ended", time("ended_ms")),
     ])?;
     let id = printable(text(&session["session_id"]));
-    line(&format!("\nWhat happened in it:  switchboard call session_events session_id={id}"))
+    line(&format!("\nWhat happened in it:\n  switchboard call session_events session_id={id}"))
 }
 
 fn row(session: &Value) -> Vec<String> {

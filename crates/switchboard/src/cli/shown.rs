@@ -209,7 +209,7 @@ impl Shown {
         }
         if let Ok(command) = serde_json::from_str::<Command>(done.result.get()) {
             let output = command.output.as_deref().unwrap_or(&command.tail);
-            if !self.has_shown(output) {
+            if !output.is_empty() && !self.has_shown(output) {
                 output::lines(output)?;
             }
             eprintln!("{}", printable(&command.facts()));
@@ -260,8 +260,7 @@ impl Command {
     /// What became of it, in one line.
     fn facts(&self) -> String {
         if self.status == "running" {
-            let id = &self.session_id;
-            return format!("[running in the background; see it with: switchboard call Process action=poll sessionId={id}]");
+            return format!("[running in the background; sessionId {}]", self.session_id);
         }
         let code = self.exit_code.map(|code| format!("exit code {code}"));
         let signal = self.signal.as_ref().map(|signal| format!("ended by {signal}"));
@@ -440,7 +439,7 @@ mod tests {
         );
         check_facts(
             json!({ "status": "running" }),
-            "[running in the background; see it with: switchboard call Process action=poll sessionId=s1]",
+            "[running in the background; sessionId s1]",
         );
     }
 

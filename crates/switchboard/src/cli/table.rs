@@ -1,6 +1,6 @@
 //! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where nobody looks, nothing is cut to fit.
 
-use std::io::IsTerminal as _;
+use std::io::IsTerminal;
 
 use super::output::{Failure, print};
 use crate::redact::printable;
@@ -22,6 +22,8 @@ enum Fit {
     Cut,
     /// It goes on in the next line.
     Wrapped,
+    /// It is left out: whoever asks for the one thing is told all of it.
+    Spared,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,11 @@ pub(crate) const fn cut(name: &'static str) -> Column {
 /// A column of sentences, which go on in the next line.
 pub(crate) const fn wrapped(name: &'static str) -> Column {
     Column { name, fit: Fit::Wrapped }
+}
+
+/// A column that is left out where there is no room for all.
+pub(crate) const fn spared(name: &'static str) -> Column {
+    Column { name, fit: Fit::Spared }
 }
 
 /// Prints rows below the names of their columns.
@@ -82,18 +89,25 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
         };
         let indent: String = own.chars().take_while(|c| *c == ' ').take(width / 2).collect();
         let mut line = indent.clone();
-        for word in own.split(' ').filter(|word| !word.is_empty()) {
+        let words = own.split(' ').filter(|word| !word.is_empty());
+        for word in words.flat_map(|word| pieces(word, width - indent.len())) {
             let fresh = line.chars().count() == indent.chars().count();
             if !fresh && line.chars().count() + 1 + word.chars().count() > width {
                 lines.push(std::mem::replace(&mut line, indent.clone()));
             } else if !fresh {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
         }
         lines.push(line);
     }
     lines
+}
+
+/// A word in pieces that each fit a line: nearly always in one.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    characters.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect()
 }
 
 /// As much of a text as there is room for, with an ellipsis where it goes on: whole words, if it has words.
@@ -110,11 +124,15 @@ pub(crate) fn shortened(text: &str, room: usize) -> String {
 
 /// How wide the terminal is that stdout goes to, if it goes to one.
 pub(crate) fn terminal_width() -> Option<usize> {
-    let out = std::io::stdout();
-    if !out.is_terminal() {
+    width_of(&std::io::stdout())
+}
+
+/// How wide a terminal is, if it is one.
+pub(crate) fn width_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
         return None;
     }
-    let told = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
+    let told = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     Some(if told == 0 { USUAL } else { told })
 }
 
@@ -124,24 +142,43 @@ pub(crate) fn in_colour() -> bool {
     std::io::stdout().is_terminal() && !refused("NO_COLOR", |v| !v.is_empty()) && !refused("TERM", |v| v == "dumb")
 }
 
+/// The columns that there is room for: of those that can be spared, the last ones go first.
+fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    let Some(room) = room else { return kept };
+    let least = |column: &usize| {
+        let (name, fit) = (columns[*column].name.chars().count(), columns[*column].fit);
+        let cells = rows.iter().map(|row| row[*column].chars().count()).max().unwrap_or(0);
+        if matches!(fit, Fit::Cut | Fit::Wrapped) { cells.min(LEAST).max(name) } else { cells.max(name) }
+    };
+    while kept.iter().map(least).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
+        let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
+        kept.remove(last);
+    }
+    kept
+}
+
 fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
+    let kept = affordable(columns, rows, room);
+    let columns: Vec<Column> = kept.iter().map(|column| columns[*column]).collect();
+    let rows: Vec<Vec<&String>> = rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
     let cell = |text: &String, column: &Column| match column.fit {
         Fit::Wrapped => printable(text).into_owned(),
         // Line breaks in what has only one line would be escapes that nobody can read.
-        Fit::Whole | Fit::Cut => shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL),
+        Fit::Whole | Fit::Cut | Fit::Spared => shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL),
     };
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().zip(columns).map(|(text, column)| cell(text, column)).collect()).collect();
-    let widths = widths(columns, &rows, room);
+        rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
+    let widths = widths(&columns, &rows, room);
     let heads: Vec<_> = columns.iter().zip(&widths).map(|(column, width)| (column.name.to_owned(), *width)).collect();
     let mut text = row(&heads);
     for cells in &rows {
         let cells: Vec<Vec<String>> = cells
             .iter()
-            .zip(columns)
+            .zip(&columns)
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
-                Fit::Whole => vec![cell.clone()],
+                Fit::Whole | Fit::Spared => vec![cell.clone()],
                 Fit::Cut => vec![shortened(cell, *width)],
                 Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
@@ -181,7 +218,7 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > room {
         let gives = |column: usize| {
-            columns[column].fit != Fit::Whole && widths[column] > LEAST.max(columns[column].name.chars().count())
+            matches!(columns[column].fit, Fit::Cut | Fit::Wrapped) && widths[column] > LEAST.max(columns[column].name.chars().count())
         };
         let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column]) else {
             break;
@@ -223,6 +260,14 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_spared_is_left_out_where_there_is_no_room() {
+        let columns = [whole("ID"), spared("BY"), spared("TOOLS"), cut("NAME")];
+        let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
+        let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
+        assert_eq!((heads(None), heads(Some(60)), heads(Some(38)), heads(Some(30))), (4, 4, 3, 2));
+    }
+
+    #[test]
     fn what_is_cut_says_so_and_ends_with_a_whole_word() {
         assert_eq!(shortened("one two", 7), "one two");
         assert_eq!(shortened("one two three", 9), "one two…");
@@ -234,6 +279,7 @@ mod tests {
     #[test]
     fn paragraphs_keep_their_own_lines_and_their_indent() {
         assert_eq!(paragraph("a b c d\n  e f g h\n", Some(5)), ["a b c", "d", "  e f", "  g h"]);
+        assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
         assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
         assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
     }
