@@ -44,6 +44,7 @@ mod docs;
 mod door;
 mod eligibility;
 mod first_steps;
+mod full_disk;
 mod functions;
 mod half_open;
 mod hosts;

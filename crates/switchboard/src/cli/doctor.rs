@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use sa_core::store::StoreErrorKind;
 use serde_json::{Value, json};
 
 use super::Global;
@@ -38,7 +39,14 @@ impl Finding {
     }
 }
 
-pub(super) async fn run(global: &Global) -> Result<(), Failure> {
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Read the whole store as well, and check every record in it. The gateway must be stopped for it.
+    #[arg(long)]
+    deep: bool,
+}
+
+pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
         Err(failure) => findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
@@ -46,7 +54,12 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);
             files(&config, &mut findings);
-            gateway(global, &config, &mut findings).await;
+            if args.deep {
+                // No gateway is expected to answer: it would be in the way.
+                store(&config, &mut findings).await;
+            } else {
+                gateway(global, &config, &mut findings).await;
+            }
         }
     }
     let wrong = findings.iter().filter(|finding| finding.fix.is_some()).count();
@@ -115,6 +128,34 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::good(format!("{} has {free} MiB left", dir.display())));
         }
     }
+}
+
+/// Reads everything that is stored. What is damaged is named with its file and place.
+async fn store(config: &Config, findings: &mut Vec<Finding>) {
+    let file = config.store_file();
+    if !file.exists() {
+        return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
+    }
+    let read = async {
+        let store = sa_store::Store::open(sa_store::OpenOptions::new(&file))?;
+        let read = store.verify().await;
+        store.shutdown().await?;
+        read
+    };
+    findings.push(match read.await {
+        Ok(sa_store::Verified { streams, entries, buckets, records }) => Finding::good(format!(
+            "{} is intact: {entries} entries in {streams} streams, {records} documents in {buckets} buckets",
+            file.display()
+        )),
+        Err(error) if error.kind == StoreErrorKind::InUse => {
+            Finding::bad(error.message, "stop the gateway, then run: switchboard doctor --deep")
+        }
+        Err(error) if error.kind == StoreErrorKind::Damaged => Finding::bad(
+            error.message,
+            format!("put a backup in the place of {}, or move it away to begin anew", config.data_dir.display()),
+        ),
+        Err(error) => Finding::bad(error.message, "mend what the system says, then look again"),
+    });
 }
 
 fn private(path: &Path, wanted: u32, findings: &mut Vec<Finding>) {
