@@ -237,7 +237,8 @@ mod tests {
     /// Somebody who has only the schema must be able to say all that can be said.
     #[test]
     fn the_tool_for_all_actions_names_the_arguments_of_each() {
-        let schema = |tool: &sa_core::Tool| tool.input.as_ref().unwrap().raw().to_value().unwrap()["properties"].clone();
+        let schema =
+            |tool: &sa_core::Tool| tool.input.as_ref().unwrap().raw().to_value().unwrap()["properties"].clone();
         let tools = super::tools();
         let all = schema(tools.iter().find(|tool| &*tool.name == "session").unwrap());
         for tool in &tools {

@@ -268,7 +268,8 @@ fn without_place(message: &str) -> &str {
 
 /// `error: line 3 column 4`, with or without any of it but the line.
 fn is_place(text: &str) -> bool {
-    let known = |word: &str| ["error", "line", "column", "at"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit());
+    let known =
+        |word: &str| ["error", "line", "column", "at"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit());
     let mut words = text.split([' ', ',', ':']).filter(|word| !word.is_empty());
     text.contains("line ") && words.all(known)
 }

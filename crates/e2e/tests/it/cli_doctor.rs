@@ -129,7 +129,8 @@ async fn damage_in_the_store_is_found_and_placed() {
     assert!(well.assert_code(0).stdout.contains("switchboard.db is intact"), "{}", well.stdout);
     let file = data.join("switchboard.db");
     let mut bytes = std::fs::read(&file).unwrap();
-    let places: Vec<usize> = bytes.windows(mark.len()).enumerate().filter(|(_, seen)| *seen == mark.as_bytes()).map(|(at, _)| at).collect();
+    let places: Vec<usize> =
+        bytes.windows(mark.len()).enumerate().filter(|(_, seen)| *seen == mark.as_bytes()).map(|(at, _)| at).collect();
     assert!(!places.is_empty(), "the record is in the file");
     places.iter().for_each(|at| bytes[*at] ^= 1);
     std::fs::write(&file, bytes).unwrap();

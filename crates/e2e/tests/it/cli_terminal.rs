@@ -136,7 +136,8 @@ async fn nothing_is_wider_than_the_terminal() {
         &["token", "list"],
         &["eligibility", "--bin", "git"],
     ];
-    let plain = |text: &str| ["\u{1b}[1m", "\u{1b}[0m", "\u{1b}[4m"].iter().fold(text.to_owned(), |t, c| t.replace(c, ""));
+    let plain =
+        |text: &str| ["\u{1b}[1m", "\u{1b}[0m", "\u{1b}[4m"].iter().fold(text.to_owned(), |t, c| t.replace(c, ""));
     for args in commands {
         let shown = plain(&gateway.cli(args).run_on_terminal(80).await.stdout);
         assert!(!shown.trim().is_empty(), "{args:?}");
@@ -252,7 +253,8 @@ async fn a_node_says_what_it_cannot_be_called_and_that_nobody_answers() {
 #[tokio::test]
 async fn a_message_that_has_waited_listens_no_more() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let answer = gateway.operator().call("session_message", json!({ "message": "hello", "wait_ms": 50 })).await.result();
+    let answer =
+        gateway.operator().call("session_message", json!({ "message": "hello", "wait_ms": 50 })).await.result();
     assert_eq!(answer["caller"], "left", "{answer}");
     let answer = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
     assert_eq!(answer["caller"], "unknown", "{answer}");

@@ -207,7 +207,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 ));
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                let audit = client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
+                let audit =
+                    client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
                 nodes_of(&nodes, &audit, findings);
             }
         }
@@ -236,7 +237,8 @@ fn nodes_of(nodes: &Value, audit: &Value, findings: &mut Vec<Finding>) {
         } else {
             let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
             if was_stopped(audit, id) {
-                findings.push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
+                findings
+                    .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
                 continue;
             }
             findings

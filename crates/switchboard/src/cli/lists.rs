@@ -63,11 +63,12 @@ pub(super) async fn all_tools(client: &Client) -> Result<Vec<Value>, Failure> {
     }
 }
 
-/// The tool of this name, or one that goes by it on its own machine: `Bash` for `laptop__Bash`.
+/// The tool of this name, or one that its provider calls so: `mail_send` for `mail.send`, `laptop__Bash` for `Bash`.
 pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
-    let own = format!("__{name}");
-    let called = |tool: &&Value| text(&tool["name"]).ends_with(&own);
-    tools.iter().find(|tool| tool["name"] == *name).or_else(|| tools.iter().find(called))
+    let exposed = name.replace(['.', ':'], "_");
+    let own = format!("__{exposed}");
+    let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted);
+    called(name).or_else(|| called(&exposed)).or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
 }
 
 pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {

@@ -96,7 +96,11 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     options.hidden = [token_file, global.config.clone(), data_dir].into_iter().flatten().collect();
     let machine = Machine::new(options).map_err(|error| {
         let failure = Failure::usage(error.to_string());
-        if matches!(error, StartError::Sandbox { .. }) { failure.hint("--workspace DIR names another one") } else { failure }
+        if matches!(error, StartError::Sandbox { .. }) {
+            failure.hint("--workspace DIR names another one")
+        } else {
+            failure
+        }
     })?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);

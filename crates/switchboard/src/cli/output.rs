@@ -90,7 +90,9 @@ pub(crate) fn clock(at_ms: i64) -> String {
 /// A time in a table: whole in a file, and on a terminal no more than it takes.
 pub(crate) fn when(at_ms: i64) -> String {
     match jiff::Timestamp::from_millisecond(at_ms) {
-        Ok(at) if std::io::stdout().is_terminal() => brief(at, jiff::Timestamp::from_millisecond(sa_core::clock::now_ms()).unwrap_or(at)),
+        Ok(at) if std::io::stdout().is_terminal() => {
+            brief(at, jiff::Timestamp::from_millisecond(sa_core::clock::now_ms()).unwrap_or(at))
+        }
         _ => clock(at_ms),
     }
 }

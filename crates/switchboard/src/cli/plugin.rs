@@ -136,15 +136,8 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return line("No plugins yet. Add one: switchboard plugin add URL");
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
-    let columns = [
-        whole("ID"),
-        cut("TITLE"),
-        whole("TYPE"),
-        whole("STATE"),
-        whole("TOOLS"),
-        cut("SOURCE"),
-        cut("LAST ERROR"),
-    ];
+    let columns =
+        [whole("ID"), cut("TITLE"), whole("TYPE"), whole("STATE"), whole("TOOLS"), cut("SOURCE"), cut("LAST ERROR")];
     table(&columns, &rows)
 }
 

@@ -432,15 +432,15 @@ mod tests {
 
     #[test]
     fn a_command_is_summed_up_in_a_line() {
-        check_facts(json!({ "status": "completed", "exitCode": 0, "signal": null, "durationMs": 12 }), "[exit code 0, 12.0 ms]");
+        check_facts(
+            json!({ "status": "completed", "exitCode": 0, "signal": null, "durationMs": 12 }),
+            "[exit code 0, 12.0 ms]",
+        );
         check_facts(
             json!({ "status": "failed", "exitCode": null, "signal": "SIGKILL", "timedOut": true, "truncated": true }),
             "[ended by SIGKILL, timed out, only the end of the output was kept]",
         );
-        check_facts(
-            json!({ "status": "running" }),
-            "[running in the background; sessionId s1]",
-        );
+        check_facts(json!({ "status": "running" }), "[running in the background; sessionId s1]");
     }
 
     #[test]

@@ -165,7 +165,9 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
     let cell = |text: &String, column: &Column| match column.fit {
         Fit::Wrapped => printable(text).into_owned(),
         // Line breaks in what has only one line would be escapes that nobody can read.
-        Fit::Whole | Fit::Cut | Fit::Spared => shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL),
+        Fit::Whole | Fit::Cut | Fit::Spared => {
+            shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL)
+        }
     };
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
@@ -218,9 +220,11 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > room {
         let gives = |column: usize| {
-            matches!(columns[column].fit, Fit::Cut | Fit::Wrapped) && widths[column] > LEAST.max(columns[column].name.chars().count())
+            matches!(columns[column].fit, Fit::Cut | Fit::Wrapped)
+                && widths[column] > LEAST.max(columns[column].name.chars().count())
         };
-        let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column]) else {
+        let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
+        else {
             break;
         };
         widths[widest] -= 1;

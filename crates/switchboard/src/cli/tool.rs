@@ -35,7 +35,10 @@ pub(super) fn show(tool: &Value) -> Result<(), Failure> {
     if !results.is_empty() {
         line("")?;
         let row = |(name, schema): &(&str, &Value)| vec![(*name).to_owned(), kind(schema), about(schema)];
-        table(&[whole("RESULT"), wrapped("TYPE"), wrapped("DESCRIPTION")], &results.iter().map(row).collect::<Vec<_>>())?;
+        table(
+            &[whole("RESULT"), wrapped("TYPE"), wrapped("DESCRIPTION")],
+            &results.iter().map(row).collect::<Vec<_>>(),
+        )?;
     }
     line(&format!("\nExample:\n  {}", example(&name, input)))
 }
@@ -149,7 +152,11 @@ fn sample(name: &str, schema: &Value) -> String {
 /// As a shell takes it for one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]

@@ -123,8 +123,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return output::line("No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL");
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns =
-        [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), wrapped("LAST ERROR")];
+    let columns = [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), wrapped("LAST ERROR")];
     table(&columns, &rows)
 }
 

@@ -86,9 +86,8 @@ impl Index {
             Presence::Offline { at, .. } => (Some(at.elapsed()), Duration::ZERO, 0),
         };
         let blocked = self.scopes.get(&member.scope).map_or_else(Vec::new, |index| {
-            let blocked_by = |claim: &String| {
-                Some((claim.clone(), resolve::blocker(self, index, claim, &member.id)?.clone()))
-            };
+            let blocked_by =
+                |claim: &String| Some((claim.clone(), resolve::blocker(self, index, claim, &member.id)?.clone()));
             member.claims.iter().filter_map(blocked_by).collect()
         });
         let scope = self.scopes.get(&member.scope);
