@@ -7,7 +7,7 @@ use super::Global;
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, span};
+use super::output::{self, Failure, line, span, when};
 use super::sse::Events;
 use super::table::{table, whole, wrapped};
 use crate::redact::printable;
@@ -207,7 +207,7 @@ fn describe(message: &Value) -> String {
     };
     let attachments = array(&message["attachmentMeta"]).len();
     let attached = if attachments > 0 { format!("  (+{attachments} attached)") } else { String::new() };
-    format!("{}  {said}{attached}", clock(message["ts"].as_i64().unwrap_or(0)))
+    format!("{}  {said}{attached}", when(message["ts"].as_i64().unwrap_or(0)))
 }
 
 fn content(content: &Value) -> String {

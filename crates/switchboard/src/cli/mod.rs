@@ -15,6 +15,7 @@ mod output;
 mod plugin;
 mod port;
 mod relay;
+mod result;
 mod run;
 mod sessions;
 mod shown;
