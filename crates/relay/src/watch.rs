@@ -28,7 +28,9 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
             attendance.borrow_and_update();
             let now = Instant::now();
             let open = sessions.all();
-            open.iter().for_each(|session| sessions.look_at(session, now));
+            for session in &open {
+                sessions.look_at(session, now);
+            }
             open.iter().filter_map(|session| session.presence.due()).min()
         };
         let poked = async {

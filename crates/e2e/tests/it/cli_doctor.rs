@@ -132,7 +132,9 @@ async fn damage_in_the_store_is_found_and_placed() {
     let places: Vec<usize> =
         bytes.windows(mark.len()).enumerate().filter(|(_, seen)| *seen == mark.as_bytes()).map(|(at, _)| at).collect();
     assert!(!places.is_empty(), "the record is in the file");
-    places.iter().for_each(|at| bytes[*at] ^= 1);
+    for at in places {
+        bytes[at] ^= 1;
+    }
     std::fs::write(&file, bytes).unwrap();
     let ill = deep().run().await;
     ill.assert_code(1);

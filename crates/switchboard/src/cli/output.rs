@@ -158,8 +158,8 @@ impl Failure {
     }
 
     pub(crate) fn report(&self) -> ExitCode {
-        let mut err = std::io::stderr().lock();
         const INDENT: &str = "\n       ";
+        let mut err = std::io::stderr().lock();
         // What points at a place in a text has several lines, and is read only as it was laid out.
         let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));
         let _ = writeln!(err, "error: {}", paragraph(&self.message, room).join(INDENT));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::lists::text;
 use super::output::{Failure, line};
-use super::table::{Column, facts, paragraph, table, terminal_width, whole, wrapped};
+use super::table::{facts, paragraph, table, terminal_width, whole, wrapped};
 use crate::redact::printable;
 
 /// What is told of a value's kind before it is cut.
@@ -28,8 +28,8 @@ pub(super) fn show(tool: &Value) -> Result<(), Failure> {
         line(if open(input) { "\nArguments: any; it does not say which" } else { "\nArguments: none" })?;
     } else {
         line("")?;
-        const COLUMNS: [Column; 4] = [whole("ARGUMENT"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")];
-        table(&COLUMNS, &arguments.iter().map(|(name, schema)| argument(input, name, schema)).collect::<Vec<_>>())?;
+        let columns = [whole("ARGUMENT"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")];
+        table(&columns, &arguments.iter().map(|(name, schema)| argument(input, name, schema)).collect::<Vec<_>>())?;
     }
     let results = properties(output);
     if !results.is_empty() {
@@ -95,7 +95,7 @@ fn about(schema: &Value) -> String {
 /// A kind of value in a few words: `string`, `number or string`, `array of string`, `"a" or "b"`.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
-        let more = if choices.len() > MAX_CHOICES { ["…".to_owned()].as_slice().to_vec() } else { Vec::new() };
+        let more = (choices.len() > MAX_CHOICES).then(|| "…".to_owned());
         let choices = choices.iter().take(MAX_CHOICES).map(Value::to_string);
         return choices.chain(more).collect::<Vec<_>>().join(" or ");
     }
