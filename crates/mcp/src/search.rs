@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::index::Index;
 use crate::caller::Caller;
+use crate::convert::ONLINE;
 
 pub(crate) const FIND: &str = "find_tools";
 pub(crate) const CALL: &str = "call_tool";
@@ -166,6 +167,9 @@ fn described(tool: &Tool) -> Value {
     });
     if let Some(title) = &tool.title {
         described["title"] = title.as_str().into();
+    }
+    if tool.meta.as_ref().is_some_and(|meta| meta.0.get(ONLINE) == Some(&Value::Bool(false))) {
+        described["online"] = false.into();
     }
     described
 }

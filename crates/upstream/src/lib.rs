@@ -8,6 +8,7 @@ mod child;
 mod connection;
 mod handler;
 mod lists;
+mod observed;
 mod outcome;
 mod provider;
 pub mod reaper;
@@ -15,6 +16,7 @@ mod seats;
 mod server;
 mod spec;
 mod table;
+mod trouble;
 mod watched;
 
 use std::collections::BTreeMap;

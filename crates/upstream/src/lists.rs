@@ -57,7 +57,9 @@ impl Lists {
             }
             Ok(lists)
         };
-        tokio::time::timeout(patience, load).await.unwrap_or_else(|_| Err("it did not list its tools in time".into()))
+        tokio::time::timeout(patience, load)
+            .await
+            .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
     }
 
     /// What was kept of this very server.
@@ -89,6 +91,11 @@ impl Lists {
             Listing::Prompts => &self.prompts,
         };
         list.iter().map(RawJson::of).collect()
+    }
+
+    /// Whether it lists this resource.
+    pub(crate) fn has_resource(&self, uri: &str) -> bool {
+        self.resources.iter().any(|resource| resource["uri"] == uri)
     }
 
     /// Whether what there is to read is the same in both.
@@ -182,15 +189,15 @@ async fn all<T>(
         let result =
             connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
                 |failure| match failure {
-                    Failure::Answered(error) => format!("{method}: {}", error.message),
-                    Failure::Refused(why) => format!("{method}: {why}"),
-                    _ => format!("{method}: the connection ended"),
+                    Failure::Answered(error) => format!("it answers {method} with an error: {}", error.message),
+                    Failure::Refused(why) => format!("it does not take {method}: {why}"),
+                    _ => format!("it ended the connection when it was asked for {method}; look at its own log"),
                 },
             )?;
-        let (more, next) = page(result).ok_or_else(|| format!("{method}: the answer is no list"))?;
+        let (more, next) = page(result).ok_or_else(|| format!("its answer to {method} is no list"))?;
         items.extend(more);
         if items.len() > MAX_ITEMS {
-            return Err(format!("{method}: it lists more than {MAX_ITEMS}"));
+            return Err(format!("{method}: it lists more than {MAX_ITEMS}, the most that is taken of one server"));
         }
         match next {
             Some(next) => cursor = Some(next),

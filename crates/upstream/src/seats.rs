@@ -22,10 +22,13 @@ use sa_core::Asking;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
+use crate::observed::Observed;
 use crate::spec::{OAuth, Spec, resolve};
+use crate::trouble;
 
 /// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
 const MAX_CONNECTIONS: usize = 256;
@@ -119,7 +122,9 @@ impl Seats {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
         let transport = AsyncRwTransport::new(stdout, stdin);
         let opened = tokio::select! {
-            opened = Connection::open(transport, era, self.news.clone()) => opened.map_err(|error| error.to_string()),
+            opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
+                opened.map_err(|error| trouble::of_handshake(&error, "the program"))
+            }
             () = process.ended.cancelled() => Err(String::new()),
         };
         let connection = match opened {
@@ -156,16 +161,19 @@ impl Seats {
             let name = HeaderName::try_from(name).map_err(|error| wrong(error.to_string()))?;
             config.custom_headers.insert(name, header);
         }
-        let news = self.news.clone();
+        // A session that the server has forgotten is renewed with a new connection, which asks again for all that is watched.
+        config.reinit_on_expired_session = false;
+        let (news, suspect) = (self.news.clone(), CancellationToken::new());
+        let http = Observed::new(self.http.clone(), suspect.clone());
         let opened = if let Some(oauth) = &self.spec.oauth {
-            let client = AuthClient::new(self.http.clone(), self.authorise(oauth).await?);
-            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news).await
+            let client = AuthClient::new(http, self.authorise(oauth).await?);
+            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news, suspect).await
         } else {
-            Connection::open(StreamableHttpClientTransport::with_client(self.http.clone(), config), era, news).await
+            Connection::open(StreamableHttpClientTransport::with_client(http, config), era, news, suspect).await
         };
         opened.map_err(|error| NotOpened {
             spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
-            why: error.to_string(),
+            why: trouble::of_handshake(&error, &trouble::place(&self.spec.url)),
         })
     }
 
@@ -183,7 +191,7 @@ impl Seats {
             state.authenticate_client_credentials(config).await?;
             state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
         };
-        granted.await.map_err(|error| format!("oauth: {error}"))
+        granted.await.map_err(|error| trouble::of_authority(&error))
     }
 
     /// The connection of this caller; the server's own, where all share it.

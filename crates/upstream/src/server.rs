@@ -18,6 +18,7 @@ use crate::lists::Lists;
 use crate::provider::Upstream;
 use crate::seats::Seats;
 use crate::spec::Spec;
+use crate::trouble;
 
 /// How long a server may take to be ready. A package runner may have to fetch it first.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +64,8 @@ pub struct Health {
 pub(crate) enum Phase {
     Waiting,
     Ready(Arc<Connection>),
-    Away,
+    /// Since then, however often it was tried again.
+    Away(Instant),
 }
 
 pub(crate) struct Server {
@@ -162,15 +164,29 @@ impl Server {
         loop {
             match &*phase.borrow_and_update() {
                 Phase::Ready(connection) => return Ok(Arc::clone(connection)),
-                Phase::Away => break,
+                Phase::Away(since) => return Err(self.absence(*since)),
                 Phase::Waiting => {}
             }
             if phase.changed().await.is_err() {
-                break;
+                return Err(self.absence(Instant::now()));
             }
         }
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
-        Err(CallError::undelivered(format!("the upstream \"{}\" is not there: {why}", self.name)))
+    }
+
+    /// Resolves when it is not known to be away, or over for good.
+    pub(crate) async fn back(&self) {
+        let mut phase = self.phase.subscribe();
+        tokio::select! {
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_))) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    fn absence(&self, since: Instant) -> CallError {
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let seconds = since.elapsed().as_secs();
+        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
     }
 
     async fn supervise(self: Arc<Self>, known: bool) {
@@ -224,7 +240,7 @@ impl Server {
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, End> {
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err("it was not ready in time".into()));
+            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.into()));
             let connection = Arc::new(opened.map_err(End::Lost)?);
             let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
                 connection.close();
@@ -258,7 +274,7 @@ impl Server {
                 biased;
                 () = self.stop.cancelled() => break End::Stopped,
                 () = connection.closed.cancelled() => break End::Lost(connection.last_words().await),
-                () = connection.suspect.cancelled() => break End::Lost("it cannot be reached".into()),
+                () = connection.suspect.cancelled() => break End::Lost(trouble::GONE.into()),
                 () = self.restart.notified() => break End::Restart,
                 () = self.seats.sweep() => {}
                 Ok(()) = news.changed() => {
@@ -339,7 +355,11 @@ impl Server {
         }
         self.tell_of_documents();
         self.enter(state, Some(why));
-        self.phase.send_replace(Phase::Away);
+        self.phase.send_modify(|phase| {
+            if !matches!(phase, Phase::Away(_)) {
+                *phase = Phase::Away(Instant::now());
+            }
+        });
         self.seats.clear();
     }
 

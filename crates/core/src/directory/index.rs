@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{AttachError, MemberView, ToolPage, ToolView};
-use crate::documents::Documents;
+use crate::documents::{Documents, DocumentsView};
 use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::naming;
@@ -125,6 +125,8 @@ pub(super) enum Presence {
     Offline {
         at: Instant,
         kept: bool,
+        /// Those of a provider that will be back.
+        documents: Option<Arc<dyn Documents>>,
     },
 }
 
@@ -225,15 +227,15 @@ impl Index {
             return false;
         }
         let Some(member) = self.members.get_mut(id) else { return false };
-        let at = match &member.presence {
-            Presence::Online { slots, .. } => {
+        let (at, documents) = match &member.presence {
+            Presence::Online { slots, provider, .. } => {
                 slots.close();
-                Instant::now()
+                (Instant::now(), provider.documents())
             }
             Presence::Offline { kept: before, .. } if *before == kept => return false,
-            Presence::Offline { at, .. } => *at,
+            Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        member.presence = Presence::Offline { at, kept };
+        member.presence = Presence::Offline { at, kept, documents: documents.filter(|_| kept) };
         true
     }
 
@@ -248,7 +250,7 @@ impl Index {
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { at, kept: false } => Some((at, member)),
+                Presence::Offline { at, kept: false, .. } => Some((at, member)),
                 Presence::Offline { kept: true, .. } | Presence::Online { .. } => None,
             })
             .collect();
@@ -299,15 +301,18 @@ impl Index {
     }
 
     /// The providers that a view can see and that have documents, by id.
-    pub(super) fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
+    pub(super) fn documents(&self, view: &View) -> Vec<DocumentsView> {
         let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.scope));
         let mut found: Vec<_> = seen
-            .filter_map(|member| match &member.presence {
-                Presence::Online { provider, .. } => Some((member.id.clone(), provider.documents()?)),
-                Presence::Offline { .. } => None,
+            .filter_map(|member| {
+                let documents = match &member.presence {
+                    Presence::Online { provider, .. } => provider.documents()?,
+                    Presence::Offline { documents, .. } => documents.clone()?,
+                };
+                Some(DocumentsView { provider: member.id.clone(), documents, online: member.is_online() })
             })
             .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.sort_by(|a, b| a.provider.cmp(&b.provider));
         found
     }
 

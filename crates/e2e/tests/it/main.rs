@@ -104,12 +104,15 @@ mod tls;
 mod traces;
 mod unreadable_schema;
 mod upstream;
+mod upstream_away;
 mod upstream_documents;
 mod upstream_everything;
 mod upstream_http;
 mod upstream_manage;
 mod upstream_oauth;
 mod upstream_questions;
+mod upstream_restart;
+mod upstream_trouble;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

@@ -1,6 +1,7 @@
 //! An upstream server over Streamable HTTP: its session is renewed, its absence noticed, and no credential but its own
 //! reaches it.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use sa_testkit::{Gateway, Setup, assert_nowhere, eventually, soon};
@@ -18,7 +19,13 @@ pub(crate) struct HttpServer {
 
 impl HttpServer {
     pub(crate) async fn start(address: &str, era: &str) -> Self {
+        Self::start_with(address, era, &[]).await
+    }
+
+    /// With more variables.
+    pub(crate) async fn start_with(address: &str, era: &str, more: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(SERVER);
+        command.envs(more.iter().copied());
         command.args(["http", address]).env("SERVER_ERA", era).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -30,7 +37,12 @@ impl HttpServer {
         format!("[upstream.web]\nurl = \"{}/mcp\"\n{more}\n", self.url)
     }
 
-    async fn kill(&mut self) {
+    /// Where it listens, for another one that takes its place.
+    pub(crate) fn address(&self) -> String {
+        self.url.strip_prefix("http://").unwrap().to_owned()
+    }
+
+    pub(crate) async fn kill(&mut self) {
         soon(self.child.kill()).await.unwrap();
     }
 }
@@ -79,8 +91,7 @@ async fn a_server_that_went_away_is_offline_and_found_again() {
     agent.call("web__echo", json!({ "text": "a" })).await.assert_problem(503, "offline");
     let offline = upstream(&gateway, "web").await;
     assert_ne!(offline["state"], "ready", "{offline}");
-    let address = server.url.strip_prefix("http://").unwrap().to_owned();
-    let _again = HttpServer::start(&address, "new").await;
+    let _again = HttpServer::start(&server.address(), "new").await;
     until(&gateway, "web", "ready").await;
     assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
 }

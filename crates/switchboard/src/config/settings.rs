@@ -287,6 +287,9 @@ impl Default for Telemetry {
     }
 }
 
+/// Those of the keys below that are tables of things with names of their own, which no variable can hold.
+pub(super) const FILE_ONLY: [&str; 1] = ["sessions.agents"];
+
 /// What each key means. A test keeps this list and the structs above the same.
 pub const KEYS: &[(&str, &str)] = &[
     ("server.listen", "Address and port to listen on. Port 0 takes a free one."),
