@@ -23,18 +23,17 @@ use tokio::sync::broadcast;
 struct Server {
     /// Whether the tool `late` is there, and the note of that name.
     late: Arc<AtomicBool>,
-    changed: Arc<tokio::sync::Notify>,
     /// Who wants to hear of which document, up to 2025-11-25.
     subscribed: Arc<Mutex<Vec<(String, Peer<RoleServer>)>>>,
-    /// The same from 2026-07-28 on, where each has a stream that hears of all of them.
-    touched: Touched,
+    /// The same from 2026-07-28 on, where each has a stream that hears of everything.
+    news: News,
 }
 
-/// The documents that were touched.
+/// The document that was touched, or `None` for the list of tools.
 #[derive(Clone)]
-struct Touched(broadcast::Sender<String>);
+struct News(broadcast::Sender<Option<String>>);
 
-impl Default for Touched {
+impl Default for News {
     fn default() -> Self {
         Self(broadcast::Sender::new(16))
     }
@@ -70,7 +69,7 @@ impl Server {
     }
 
     async fn touch(&self, uri: &str) {
-        let _ = self.touched.0.send(uri.to_owned());
+        let _ = self.news.0.send(Some(uri.to_owned()));
         let subscribed = self.subscribed.lock().unwrap().clone();
         for (_, peer) in subscribed.iter().filter(|(wanted, _)| wanted == uri) {
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
@@ -133,6 +132,10 @@ impl ServerHandler for Server {
         if self.late.load(Ordering::SeqCst) {
             tools.push(tool(json!({ "name": "late", "inputSchema": any })));
         }
+        if std::env::var_os("SERVER_UI").is_some() {
+            let ui = json!({ "resourceUri": "ui://page", "visibility": ["app"] });
+            tools.push(tool(json!({ "name": "turn_page", "inputSchema": any, "_meta": { "ui": ui } })));
+        }
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
 
@@ -177,7 +180,7 @@ impl ServerHandler for Server {
             }
             "change" => {
                 self.late.fetch_not(Ordering::SeqCst);
-                self.changed.notify_waiters();
+                let _ = self.news.0.send(None);
                 let _ = context.peer.notify_tool_list_changed().await;
                 text("changed")
             }
@@ -214,15 +217,17 @@ impl ServerHandler for Server {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let wanted = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
-        let mut touched = self.touched.0.subscribe();
+        let mut news = self.news.0.subscribe();
         loop {
-            tokio::select! {
-                () = self.changed.notified() => { let _ = subscription.sink().notify_tool_list_changed().await; }
-                Ok(uri) = touched.recv() => if wanted.contains(&uri) {
-                    let _ = subscription.sink().notify_resource_updated(&uri).await;
-                },
+            let said = tokio::select! {
+                said = news.recv() => said,
                 () = subscription.cancelled() => return Ok(()),
-            }
+            };
+            let _ = match said {
+                Ok(None) => subscription.sink().notify_tool_list_changed().await,
+                Ok(Some(uri)) if wanted.contains(&uri) => subscription.sink().notify_resource_updated(&uri).await,
+                _ => Ok(()),
+            };
         }
     }
 

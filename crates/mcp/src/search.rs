@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
-use sa_core::{CallError, CallErrorKind, Router, Scope};
+use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView};
 use serde_json::{Value, json};
 
 use self::index::Index;
@@ -118,8 +118,10 @@ impl Search {
         };
         let index = self.index(router, caller);
         let policy = router.policy();
-        let found = index
-            .find(query, limit, |tool| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok());
+        let offered = |tool: &ToolView| {
+            tool.tool.for_models && policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok()
+        };
+        let found = index.find(query, limit, offered);
         let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
         let result = json!({ "tools": tools });
         let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);

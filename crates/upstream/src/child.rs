@@ -122,6 +122,9 @@ fn not_started(spec: &Spec, error: &io::Error) -> String {
         }
         io::ErrorKind::NotFound => "there is no such program; check command, and the PATH of the gateway".into(),
         io::ErrorKind::PermissionDenied => "the gateway may not run it; check its permissions".into(),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+            "it is no program that this system can run; name what runs it first, such as node or python3".into()
+        }
         _ => error.to_string(),
     };
     format!("cannot start \"{}\": {why}", printable(&spec.command[0]))

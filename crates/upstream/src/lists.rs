@@ -129,10 +129,17 @@ impl Lists {
             annotations: tool.annotations.as_ref().and_then(|annotations| json(serde_json::to_value(annotations).ok())),
             extras: extras(tool),
             timeout: spec.timeout(),
+            for_models: is_for_models(tool),
             ..Tool::named(&own_name(name, &tool.name))
         });
         Catalog { tools: tools.collect(), ..Catalog::default() }
     }
+}
+
+/// A tool may say that it is there for the server's page alone.
+fn is_for_models(tool: &rmcp::model::Tool) -> bool {
+    let visibility = tool.meta.as_ref().and_then(|meta| meta.0.get("ui")?.get("visibility")?.as_array());
+    visibility.is_none_or(|to| to.iter().any(|whom| whom == "model"))
 }
 
 /// What the gateway has no word for, as the server says it.

@@ -18,7 +18,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use sa_core::Asking;
+use sa_core::{Asking, CallError, CallErrorKind};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -42,6 +42,26 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 struct NotOpened {
     why: String,
     spoke: bool,
+}
+
+/// Why a caller has no connection.
+pub(crate) enum NoSeat {
+    /// As many as there may be are in use.
+    Full(usize),
+    /// There is nobody to be connected to, for this reason.
+    Lost(String),
+}
+
+impl NoSeat {
+    pub(crate) fn into_error(self, server: &str) -> CallError {
+        match self {
+            Self::Full(most) => {
+                let message = format!("all {most} connections that \"{server}\" may have are in use");
+                CallError::new(CallErrorKind::Overloaded, message).hint("try again when fewer callers use it")
+            }
+            Self::Lost(why) => CallError::undelivered(format!("the upstream \"{server}\": {why}")),
+        }
+    }
 }
 
 impl From<String> for NotOpened {
@@ -71,7 +91,7 @@ struct Seat {
 
 impl Seat {
     fn is_idle(&self) -> bool {
-        self.connection.get().is_none_or(|connection| connection.running() == 0)
+        self.connection.get().is_none_or(|connection| connection.running() == 0 && connection.watched.is_empty())
     }
 
     fn is_closed(&self) -> bool {
@@ -200,7 +220,7 @@ impl Seats {
         caller: &str,
         main: &Arc<Connection>,
         asking: Option<Asking>,
-    ) -> Result<Arc<Connection>, String> {
+    ) -> Result<Arc<Connection>, NoSeat> {
         if asking == Some(Asking::Meanwhile)
             && main.era() == Era::Discover
             && !self.knows_new_only.load(Ordering::Acquire)
@@ -213,7 +233,7 @@ impl Seats {
                 Ok(connection) => return Ok(Arc::clone(connection)),
                 // It has answered in the newer era, so it is this one that it does not know.
                 Err(NotOpened { spoke: true, .. }) => self.knows_new_only.store(true, Ordering::Release),
-                Err(NotOpened { why, .. }) => return Err(why),
+                Err(NotOpened { why, .. }) => return Err(NoSeat::Lost(why)),
             }
         }
         if !self.spec.isolates() {
@@ -227,10 +247,10 @@ impl Seats {
             }
             Ok(Arc::new(connection))
         };
-        seat.connection.get_or_try_init(open).await.cloned()
+        seat.connection.get_or_try_init(open).await.cloned().map_err(NoSeat::Lost)
     }
 
-    fn seat(&self, caller: &str, era: Era) -> Result<Seat, String> {
+    fn seat(&self, caller: &str, era: Era) -> Result<Seat, NoSeat> {
         let caller: (Arc<str>, Era) = (caller.into(), era);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seat) = taken.get_mut(&caller)
@@ -244,7 +264,7 @@ impl Seats {
         if taken.len() >= most {
             let idle = taken.iter().filter(|(_, seat)| seat.is_idle()).min_by_key(|(_, seat)| seat.used);
             let idle = idle.map(|(caller, _)| caller.clone());
-            let idle = idle.ok_or_else(|| format!("all of its {most} connections are in use"))?;
+            let idle = idle.ok_or(NoSeat::Full(most))?;
             taken.remove(&idle);
         }
         let seat = Seat { connection: Arc::default(), used: Instant::now() };

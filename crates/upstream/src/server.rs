@@ -24,6 +24,8 @@ use crate::trouble;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to list what it has.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long after it went away a reader still waits for it.
+const ABSENCE: Duration = Duration::from_secs(2);
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The waits between attempts: they double, up to the longest, and vary by a quarter.
@@ -180,6 +182,17 @@ impl Server {
             _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_))) => {}
             () = self.stop.cancelled() => {}
         }
+    }
+
+    /// Whether one that has only just gone is back after a moment: most absences are restarts.
+    pub(crate) async fn is_back_soon(&self) -> bool {
+        let mut phase = self.phase.subscribe();
+        let left = match &*phase.borrow() {
+            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
+            Phase::Waiting | Phase::Ready(_) => ABSENCE,
+        };
+        let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
+        tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
     }
 
     fn absence(&self, since: Instant) -> CallError {
@@ -372,9 +385,12 @@ impl Server {
 
     fn enter(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        if health.state != state {
-            (health.state, health.since_ms) = (state, clock::now_ms());
+        // One that is away is tried again and again, and all that while it is away.
+        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed);
+        if !(is_away(health.state) && is_away(state)) && health.state != state {
+            health.since_ms = clock::now_ms();
         }
+        health.state = state;
         if let Some(error) = error {
             health.last_error = Some(printable(error));
         }

@@ -40,6 +40,10 @@ impl Watched {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
     /// `true` when it is the first to watch.
     fn enter(&self, uri: &str) -> (bool, u64, watch::Receiver<u64>) {
         let mut table = self.table();
@@ -196,6 +200,6 @@ async fn watcher(
 ) -> Result<Watcher, Result<Failure, CallError>> {
     let main = server.connection().await.map_err(Err)?;
     let connection = server.seats.of(caller, &main, Some(asking)).await;
-    let connection = connection.map_err(|why| Err(CallError::undelivered(why)))?;
+    let connection = connection.map_err(|none| Err(none.into_error(&server.name)))?;
     Watcher::new(connection, uri).await.map_err(Ok)
 }

@@ -12,7 +12,7 @@ use sa_testkit::{Gateway, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::mcp_support::{Client, ERAS, Era, connect, request, value};
+use crate::mcp_support::{Client, ERAS, Era, connect, names, request, value};
 use crate::upstream::{stdio, until, upstream};
 use crate::upstream_http::HttpServer;
 
@@ -136,5 +136,14 @@ async fn a_server_is_told_that_the_console_shows_its_pages() {
         let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
         let resources = client.list_all_resources().await.unwrap();
         assert!(resources.iter().any(|resource| resource.uri == "ui://page"), "{era}: {resources:?}");
+        // A tool that is for the page alone is there for it, and no model is offered it.
+        let listed = names(&client).await;
+        assert!(listed.contains(&"web__turn_page".to_owned()) && listed.contains(&"web__echo".to_owned()), "{listed:?}");
+        let functions = gateway.operator().get("/v1/functions").await;
+        assert!(functions.text.contains("web__echo") && !functions.text.contains("turn_page"), "{}", functions.text);
+        let search = connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
+        let found = value(&search.call_tool(request("find_tools", json!({ "query": "turn page echo" }))).await.unwrap());
+        let found = found["structuredContent"].to_string();
+        assert!(found.contains("web__echo") && !found.contains("turn_page"), "{found}");
     }
 }

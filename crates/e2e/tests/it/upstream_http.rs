@@ -4,11 +4,13 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use rmcp::model::ReadResourceRequestParams;
 use sa_testkit::{Gateway, Setup, assert_nowhere, eventually, soon};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::mcp_support::{Era, connect};
 use crate::upstream::{SERVER, stdio, until, upstream};
 
 /// A server on a port of its own.
@@ -71,14 +73,25 @@ async fn tools_are_called_in_both_eras() {
 
 #[tokio::test]
 async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through() {
-    let server = HttpServer::start("127.0.0.1:0", "old").await;
-    let gateway = behind(&server, "").await;
-    let agent = gateway.operator();
-    assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
-    let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
-    let forgotten: usize = forget.text().await.unwrap().parse().unwrap();
-    assert!(forgotten >= 2, "one of the gateway's own, one of the caller's: {forgotten}");
-    assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+    for (more, sessions) in [("", 2), ("isolate = false", 1)] {
+        let server = HttpServer::start("127.0.0.1:0", "old").await;
+        let gateway = behind(&server, more).await;
+        let agent = gateway.operator();
+        assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
+        let forget = async || {
+            let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
+            let forgotten: usize = forget.text().await.unwrap().parse().unwrap();
+            assert!(forgotten >= sessions, "one of the gateway's own, one of the caller's if they do not share it");
+        };
+        forget().await;
+        assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+        until(&gateway, "web", "ready").await;
+        // What is read is no call that the router could repeat.
+        let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+        client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
+        forget().await;
+        client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! An upstream server that cannot be had says so in one plain sentence: what happened, why, what to do. No name of a type.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use sa_testkit::{PluginAnswer, PluginServer, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -76,7 +79,13 @@ async fn somebody_else_is_there() {
 async fn a_program_does_not_run() {
     check(&last_error("command = [\"/no/such/program\"]").await, &["/no/such/program", "no such program", "check"]);
     check(&last_error("command = [\"sh\"]\ncwd = \"/no/such/dir\"").await, &["/no/such/dir", "directory"]);
-    check(&last_error("command = [\"/etc/hostname\"]").await, &["/etc/hostname", "permissions"]);
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mode, words) in [("locked", 0o600, "permissions"), ("poem", 0o700, "no program")] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, "roses are red").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        check(&last_error(&format!("command = [{}]", json!(file))).await, &[name, words]);
+    }
     check(&last_error("command = [\"false\"]").await, &["ended", "exit status: 1", "by hand"]);
     check(&last_error("command = [\"sh\", \"-c\", \"echo no licence >&2; exit 4\"]").await, &["4", "no licence"]);
     check(&last_error("command = [\"echo\", \"hello\"]").await, &["ended"]);

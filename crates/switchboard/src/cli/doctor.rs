@@ -158,16 +158,45 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     "look at the gateway's log; free disk space",
                 ));
             }
+            let mut others = 0;
+            if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
+                others += upstream_of(&list, findings);
+            }
+            if let Ok((list, _)) = client.get::<Value>("/v1/plugins").await {
+                others += list["plugins"].as_array().map_or(0, Vec::len);
+            }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, findings);
+                nodes_of(&nodes, others > 0, findings);
             }
         }
     }
 }
 
-fn nodes_of(nodes: &Value, findings: &mut Vec<Finding>) {
+/// Says how the upstream servers are, and how many there are.
+fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
+    let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for server in servers {
+        let name = text(&server["name"]);
+        let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
+        match text(&server["state"]) {
+            state @ ("ready" | "idle") => findings.push(Finding::good(format!("the upstream \"{name}\" is {state}"))),
+            "offline" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" is offline{why}"),
+                "the gateway goes on trying; switchboard upstream list shows when it is back",
+            )),
+            "failed" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" failed too often{why}"),
+                format!("mend it, then: switchboard upstream restart {name}"),
+            )),
+            _ => {}
+        }
+    }
+    servers.len()
+}
+
+fn nodes_of(nodes: &Value, others: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() {
+    if nodes.is_empty() && !others {
         findings.push(Finding::bad(
             "no node is connected, so there are no tools",
             "start one; switchboard up brings a demo node",
