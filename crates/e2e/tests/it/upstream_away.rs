@@ -138,11 +138,15 @@ async fn a_server_is_told_that_the_console_shows_its_pages() {
         assert!(resources.iter().any(|resource| resource.uri == "ui://page"), "{era}: {resources:?}");
         // A tool that is for the page alone is there for it, and no model is offered it.
         let listed = names(&client).await;
-        assert!(listed.contains(&"web__turn_page".to_owned()) && listed.contains(&"web__echo".to_owned()), "{listed:?}");
+        assert!(
+            listed.contains(&"web__turn_page".to_owned()) && listed.contains(&"web__echo".to_owned()),
+            "{listed:?}"
+        );
         let functions = gateway.operator().get("/v1/functions").await;
         assert!(functions.text.contains("web__echo") && !functions.text.contains("turn_page"), "{}", functions.text);
         let search = connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
-        let found = value(&search.call_tool(request("find_tools", json!({ "query": "turn page echo" }))).await.unwrap());
+        let found =
+            value(&search.call_tool(request("find_tools", json!({ "query": "turn page echo" }))).await.unwrap());
         let found = found["structuredContent"].to_string();
         assert!(found.contains("web__echo") && !found.contains("turn_page"), "{found}");
     }
