@@ -24,10 +24,12 @@ struct Server {
     /// Whether the tool `late` is there, and the note of that name.
     late: Arc<AtomicBool>,
     /// Who wants to hear of which document, up to 2025-11-25.
-    subscribed: Arc<Mutex<Vec<(String, Peer<RoleServer>)>>>,
+    subscribed: Arc<Mutex<Vec<Subscribed>>>,
     /// The same from 2026-07-28 on, where each has a stream that hears of everything.
     news: News,
 }
+
+type Subscribed = (String, Peer<RoleServer>);
 
 /// The document that was touched, or `None` for the list of tools.
 #[derive(Clone)]

@@ -4,6 +4,7 @@
 //! a [`connection`] carries requests to it and its questions back to whoever made the request. What it lists is kept, so
 //! that a server that is not running, or slow, or dead delays no list.
 
+mod backoff;
 mod child;
 mod connection;
 mod handler;

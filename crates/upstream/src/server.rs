@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::KIND;
+use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::Connection;
 use crate::lists::Lists;
@@ -28,9 +29,6 @@ const LIST_PATIENCE: Duration = Duration::from_secs(30);
 const ABSENCE: Duration = Duration::from_secs(2);
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The waits between attempts: they double, up to the longest, and vary by a quarter.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A server that has been up for this long starts with a clean slate when it ends.
 const STEADY: Duration = Duration::from_secs(30);
 /// A program that failed so often in a row is not started again until somebody says so. A URL is tried for ever.
@@ -398,25 +396,5 @@ impl Server {
 
     fn registration(&self) -> std::sync::MutexGuard<'_, Option<Registration>> {
         self.registration.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn wait(failures: u32) -> Duration {
-    let grown = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_WAIT);
-    grown.mul_f64(1.0 + rand::random::<f64>() / 4.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_to_a_bound_and_vary() {
-        for failures in 1..100 {
-            assert!((FIRST_WAIT..=LONGEST_WAIT.mul_f64(1.25)).contains(&wait(failures)), "{failures}");
-        }
-        assert!(wait(4) > wait(1));
-        let waits: std::collections::HashSet<Duration> = (0..10).map(|_| wait(3)).collect();
-        assert!(waits.len() > 1);
     }
 }

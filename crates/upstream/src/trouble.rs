@@ -36,7 +36,7 @@ pub(crate) fn of_handshake(error: &ClientInitializeError, place: &str) -> String
             format!("{place} refused to be connected to: {}", words(&error.message))
         }
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-            let versions: Vec<&str> = server_supported.iter().map(|version| version.as_str()).collect();
+            let versions: Vec<&str> = server_supported.iter().map(rmcp::model::ProtocolVersion::as_str).collect();
             let versions = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
             format!("{place} speaks no version of MCP that the gateway knows (it offers {versions}); update it")
         }
