@@ -26,7 +26,9 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to list what it has.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long after it went away a reader still waits for it.
-const ABSENCE: Duration = Duration::from_secs(2);
+const ABSENCE: Duration = Duration::from_secs(5);
+/// A connection that lasted for this long is made again without a wait, when the server does not know it any more.
+const LASTING: Duration = Duration::from_secs(1);
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
 /// A server that has been up for this long starts with a clean slate when it ends.
@@ -87,6 +89,8 @@ pub(crate) struct Server {
 enum End {
     Stopped,
     Restart,
+    /// The server is gone, or has forgotten the connection.
+    Gone,
     Lost(String),
 }
 
@@ -221,7 +225,9 @@ impl Server {
                 }
                 Err(end) => end,
             };
+            let end = if matches!(end, End::Gone) && up < LASTING { End::Lost(trouble::GONE.into()) } else { end };
             match end {
+                End::Gone => self.leave(State::Offline, trouble::GONE),
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
                 End::Restart => {
                     failures = 0;
@@ -285,7 +291,7 @@ impl Server {
                 biased;
                 () = self.stop.cancelled() => break End::Stopped,
                 () = connection.closed.cancelled() => break End::Lost(connection.last_words().await),
-                () = connection.suspect.cancelled() => break End::Lost(trouble::GONE.into()),
+                () = connection.suspect.cancelled() => break End::Gone,
                 () = self.restart.notified() => break End::Restart,
                 () = self.seats.sweep() => {}
                 Ok(()) = news.changed() => {
