@@ -20,7 +20,7 @@ use crate::calls::Calls;
 use crate::history::sender_of;
 use crate::methods::{Metadata, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
-use crate::presence::{self, Notes, payload};
+use crate::presence::{Presenting, payload};
 use crate::{About, Channels, stream};
 
 /// A channel that is in use.
@@ -71,7 +71,7 @@ pub(crate) struct Presence {
     pub(crate) handle: Option<String>,
     connections: usize,
     joined_ms: i64,
-    notes: Notes,
+    presenting: Presenting,
     /// What its connections said about it, the latest last: that counts, and whoever said it is given the calls.
     said: Vec<Said>,
     /// Its methods, where it has any.
@@ -217,15 +217,15 @@ impl Channel {
             );
             return;
         }
-        let notes = presence::notes(&self.name, participant);
-        let arrival = notes.arrival.clone();
+        let presenting = Presenting::new();
+        let arrival = presenting.note(&self.name, participant, true);
         let metadata: Arc<str> = "{}".into();
         let presence = Presence {
             metadata: Arc::clone(&metadata),
             handle: None,
             connections: 1,
             joined_ms: clock::now_ms(),
-            notes,
+            presenting,
             said: Vec::new(),
             offer: None,
         };
@@ -247,7 +247,8 @@ impl Channel {
         }
         let Some(presence) = state.roster.remove(participant) else { return };
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
-        let Notes { departure, key, .. } = presence.notes;
+        let departure = presence.presenting.note(&self.name, participant, false);
+        let key = presence.presenting.departure_key();
         self.enqueue(Item { presence: Some(departure), key: Some(key), ..Item::new(body, true) });
         let orphaned = state.calls.provider_left(participant);
         for call in orphaned {
@@ -371,7 +372,8 @@ impl Channel {
 
     /// The notes of everybody who is here.
     pub(crate) fn presences(&self) -> Vec<Bytes> {
-        self.state().roster.values().map(|presence| presence.notes.arrival.clone()).collect()
+        let state = self.state();
+        state.roster.iter().map(|(id, presence)| presence.presenting.note(&self.name, id, true)).collect()
     }
 
     /// Whether nobody is here, and nothing is on its way.

@@ -51,6 +51,18 @@ impl Stored {
         let body = std::str::from_utf8(&self.body).ok()?;
         Some(encode_message("replay", Some(self.id), body, None, false))
     }
+
+    /// The message as JSON without its id, if it says who came, changed or left.
+    pub(crate) fn presence(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Shape<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Cow<'a, str>,
+        }
+        let body = std::str::from_utf8(&self.body).ok()?;
+        let Shape { kind } = serde_json::from_str(body).ok()?;
+        (kind == "presence").then(|| encode_message("replay", None, body, None, false))
+    }
 }
 
 impl Channel {

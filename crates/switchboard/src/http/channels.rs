@@ -28,10 +28,6 @@ use super::{App, Problem, Segment, console};
 use crate::json::to_json;
 use crate::tokens::{Identity, Refused};
 
-/// A connection keeps the largest write buffer that it ever needed, and whoever is in a room with a hundred others has once
-/// been told of all of them at a time.
-const WRITE_BUFFER: usize = 2 * 1024;
-
 /// How long a feed is silent before it shows that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The longest name of one of a participant's programs.
@@ -55,7 +51,7 @@ pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: R
         None => unauthorized(Refused::Missing),
     })?;
     let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
-    let upgrade = limits.apply(upgrade).write_buffer_size(WRITE_BUFFER);
+    let upgrade = limits.apply(upgrade);
     let entrance = entrance(request.uri());
     let refuse = |upgrade: WebSocketUpgrade, code, reason| {
         app.metrics.refused("channel", "door");
