@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +18,7 @@ use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
-use crate::history::sender_of;
+use crate::history::{MAX_PAGE_BYTES, sender_of};
 use crate::methods::{Metadata, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{Presenting, payload};
@@ -170,16 +171,30 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Who is here, by id.
-    pub fn roster(&self) -> Vec<Participant> {
+    /// How many participants are here.
+    pub fn present(&self) -> usize {
+        self.state().roster.len()
+    }
+
+    /// Who is here, by id: those after this one, at most so many of them, and no more than make a page. Says whether there
+    /// are more.
+    pub fn roster(&self, after: Option<&str>, limit: usize) -> (Vec<Participant>, bool) {
         let state = self.state();
-        let listed = state.roster.iter().map(|(id, presence)| Participant {
-            id: Arc::clone(id),
-            metadata: Arc::clone(&presence.metadata),
-            joined_ms: presence.joined_ms,
-            connections: presence.connections,
-        });
-        listed.collect()
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut listed, mut bytes) = (Vec::new(), 0);
+        for (id, presence) in state.roster.range::<str, _>((from, Bound::Unbounded)) {
+            bytes += id.len() + presence.metadata.len();
+            if !listed.is_empty() && (listed.len() >= limit || bytes > MAX_PAGE_BYTES) {
+                return (listed, true);
+            }
+            listed.push(Participant {
+                id: Arc::clone(id),
+                metadata: Arc::clone(&presence.metadata),
+                joined_ms: presence.joined_ms,
+                connections: presence.connections,
+            });
+        }
+        (listed, false)
     }
 
     /// Makes a reader of a connection, unless there are stored messages that it has not had: then it has to read on first.

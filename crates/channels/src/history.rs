@@ -15,7 +15,7 @@ use crate::attachments;
 /// The most messages on a page.
 const MAX_PAGE: usize = 500;
 /// A page ends when it has become this large.
-const MAX_PAGE_BYTES: usize = 4 << 20;
+pub(crate) const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// A stored message.
 #[derive(Debug, Clone)]

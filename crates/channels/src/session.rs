@@ -19,7 +19,7 @@ use tracing::{debug, error};
 
 use crate::channel::{Channel, Leave, Member};
 use crate::publish::{Draft, Refusal, Sender};
-use crate::{Admission, Channels, Entrance, GATEWAY, OpenError};
+use crate::{Admission, Channels, Entrance, GATEWAY, OpenError, Page};
 
 struct Session {
     channel: Arc<Channel>,
@@ -197,8 +197,10 @@ impl Session {
                 let update = || self.channel.update_metadata(&self.sender, metadata, (member, reference));
                 (reference, self.may_send().and_then(|()| update()))
             }
-            ClientFrame::GetMessagesBefore { before, limit, reference } => {
-                (reference, self.history(before, limit, reference).await)
+            ClientFrame::GetMessagesBefore { before, limit, reference, answer } => {
+                let page = self.history(before, limit).await;
+                let told = page.map(|page| self.tell(encode_history(answer, &page.messages, page.more, reference)));
+                (reference, told)
             }
         };
         if let Err(refusal) = result {
@@ -208,15 +210,13 @@ impl Session {
         ControlFlow::Continue(())
     }
 
-    async fn history(&self, before: Option<u64>, limit: Option<usize>, reference: Option<i64>) -> Result<(), Refusal> {
+    async fn history(&self, before: Option<u64>, limit: Option<usize>) -> Result<Page, Refusal> {
         if !self.sender.rights.read {
             return Err(Refusal::new("not-allowed", "the token may not read this channel"));
         }
         self.may_send()?;
         let page = self.channel.page(before, limit.unwrap_or(100)).await;
-        let page = page.map_err(|error| Refusal::new("store-error", error.message))?;
-        self.tell(encode_history(&page.messages, page.more, reference));
-        Ok(())
+        page.map_err(|error| Refusal::new("store-error", error.message))
     }
 
     fn may_send(&self) -> Result<(), Refusal> {

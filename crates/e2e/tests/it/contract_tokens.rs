@@ -69,7 +69,8 @@ async fn of_many_who_want_one_name_at_the_same_time_one_gets_it() {
             async move { operator.post("/v1/tokens", &body).await }
         });
         let made = futures_util::future::join_all(made).await;
-        let speakers: Vec<_> = made.iter().filter(|reply| reply.status == 201).map(|reply| &reply.body["role"]).collect();
+        let speakers: Vec<_> =
+            made.iter().filter(|reply| reply.status == 201).map(|reply| &reply.body["role"]).collect();
         // Agents may share a name among them; nobody shares one with a participant.
         assert!(
             speakers == [&json!("participant")] || speakers.iter().all(|role| **role == json!("agent")),

@@ -83,15 +83,28 @@ async fn list(global: &Global) -> Result<(), Failure> {
 }
 
 async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
-    let (roster, raw): (Value, _) = Client::new(global)?.get(&format!("/v1/channels/{}", segment(channel))).await?;
-    if global.json {
-        return output::json(&raw);
+    let client = Client::new(global)?;
+    let (mut participants, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/channels/{}{cursor}", segment(channel));
+        let (roster, raw): (Value, _) = client.get(&path).await?;
+        if global.json {
+            output::json(&raw)?;
+        }
+        participants.extend(array(&roster["participants"]).iter().cloned());
+        match roster["next_cursor"].as_str() {
+            Some(next) => cursor = format!("?cursor={}", segment(next)),
+            None => break,
+        }
     }
-    if array(&roster["participants"]).is_empty() {
+    if global.json {
+        return Ok(());
+    }
+    if participants.is_empty() {
         return line(&format!("Nobody is in {} now.", printable(channel)));
     }
     let now = sa_core::clock::now_ms();
-    let rows: Vec<Vec<String>> = array(&roster["participants"])
+    let rows: Vec<Vec<String>> = participants
         .iter()
         .map(|participant| {
             let metadata = &participant["metadata"];
