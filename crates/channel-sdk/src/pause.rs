@@ -41,7 +41,9 @@ where
         async move {
             on_pause(args.reason.clone()).await;
             let mut answer = json!({ "paused": true });
-            args.reason.map(|reason| answer["reason"] = reason.into());
+            if let Some(reason) = args.reason {
+                answer["reason"] = reason.into();
+            }
             Ok::<_, String>(answer)
         }
     });

@@ -184,7 +184,7 @@ mod tests {
             here.shutdown().await.unwrap();
         };
         let mut heard = Vec::new();
-        let (_, read) = tokio::join!(saying, there.read_to_end(&mut heard));
+        let ((), read) = tokio::join!(saying, there.read_to_end(&mut heard));
         read.unwrap();
         assert_eq!(heard, expected);
     }
