@@ -152,8 +152,14 @@ mod tests {
         let permit = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await.unwrap();
         let mut here = Place::new(permit, Arc::new(Metrics::default())).with(here);
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
-        here.write_all(answer).await.unwrap();
-        there.read_exact(&mut [0; 36]).await.unwrap();
+        let mut heard = [0; 36];
+        let answering = async {
+            here.write_all(answer).await?;
+            here.flush().await
+        };
+        let (answered, read) = tokio::join!(answering, there.read_exact(&mut heard));
+        answered.and(read.map(drop)).unwrap();
+        assert_eq!(heard, *answer);
         (here, there)
     }
 
