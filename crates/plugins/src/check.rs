@@ -1,18 +1,20 @@
 //! What is wrong with a manifest, for its author.
 
+use sa_egress::Allowed;
 use serde_json::Value;
 
 use crate::manifest::{self, Manifest, Problem, Severity};
-use crate::registry::{Addition, ChangeError};
+use crate::registry::{Addition, ChangeError, Terms};
 use crate::source::{FetchError, Validators};
 use crate::{Plugins, openapi, places};
 
 impl Plugins {
-    /// What is wrong with a manifest, line by line, and whether it could be added.
-    pub async fn check(&self, addition: Addition) -> Result<(bool, Vec<Problem>), ChangeError> {
+    /// What is wrong with a manifest, line by line, and whether it could be added on these terms.
+    pub async fn check(&self, addition: Addition, terms: &Terms) -> Result<(bool, Vec<Problem>), ChangeError> {
+        let allowed = terms.allowed()?;
         let (text, base) = match addition {
             Addition::Url(url) => {
-                let fetched = self.fetch(&url, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                let fetched = self.fetch(&url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await?;
                 (fetched.ok_or(FetchError::Status(304))?.text, Some(url))
             }
             Addition::Text(text) => (text, None),
@@ -27,10 +29,10 @@ impl Plugins {
             });
         };
         let lines = places::lines(&text);
-        problems.extend(self.unreachable(&text, manifest, &lines));
+        problems.extend(self.unreachable(&text, manifest, &lines, &allowed));
         let mut usable = true;
         if let Some(url) = &manifest.openapi {
-            let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
+            let fetched = self.fetch(url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
             let document = fetched.map_err(|error| error.to_string()).and_then(|fetched| {
                 let text = fetched.map(|fetched| fetched.text).unwrap_or_default();
                 openapi::read(&text, Some(url))
@@ -51,9 +53,9 @@ impl Plugins {
     }
 
     /// Functions at addresses that could never be called from here.
-    fn unreachable(&self, text: &str, manifest: &Manifest, lines: &places::Lines) -> Vec<Problem> {
-        let apis =
-            manifest.apis.iter().filter_map(|api| Some((api, self.shared.egress.check(api.url.as_ref()?).err()?)));
+    fn unreachable(&self, text: &str, manifest: &Manifest, lines: &places::Lines, allowed: &Allowed) -> Vec<Problem> {
+        let refused = |url| self.shared.egress.check(url, allowed).err();
+        let apis = manifest.apis.iter().filter_map(|api| Some((api, refused(api.url.as_ref()?)?)));
         apis.map(|(api, error)| {
             let at = serde_json::from_str::<Value>(text).ok().and_then(|value| {
                 value

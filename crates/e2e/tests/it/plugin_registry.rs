@@ -137,6 +137,8 @@ async fn a_change_is_held_back_until_it_is_accepted() {
     assert_eq!(ran().await, "/run");
     assert!(!described().await.contains("secrets"), "models see what was accepted");
     assert!(cli(&at, &["plugin", "list"], 0).await.contains("changed"));
+    let doctor = at.cli(&["doctor"]).run().await.stdout;
+    assert!(doctor.contains("FIX   the plugin \"weather\" has changed at its source"), "{doctor}");
     assert!(operator.get_text("/v1/audit").await.contains("plugin.held_back"));
 
     let again = Setup::new().config(&server.allowed()).on(&at);

@@ -161,6 +161,37 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, findings);
             }
+            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins").await {
+                plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
+            }
+        }
+    }
+}
+
+/// Plugins that wait for somebody, and what they may reach that others may not.
+fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) {
+    if !for_all.is_empty() {
+        let places = for_all.join(", ");
+        findings.push(Finding::good(format!("every plugin may reach {places}, by plugins.allow_private")));
+    }
+    for plugin in plugins["plugins"].as_array().into_iter().flatten() {
+        let id = text(&plugin["identifier"]);
+        let private: Vec<&str> = plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
+        if !private.is_empty() {
+            let places = private.join(", ");
+            findings.push(Finding::good(format!("the plugin \"{id}\" may reach {places}, though that is not public")));
+        }
+        if plugin["held_back"].is_object() {
+            findings.push(Finding::bad(
+                format!("the plugin \"{id}\" has changed at its source, and goes on as it was accepted"),
+                format!("see what has changed: switchboard plugin show {id}; then: switchboard plugin accept {id}, or refuse {id}"),
+            ));
+        }
+        if let Some(error) = plugin["last_error"].as_str() {
+            findings.push(Finding::bad(
+                format!("the source of the plugin \"{id}\" cannot be used: {error}"),
+                format!("once it is mended: switchboard plugin refresh {id}"),
+            ));
         }
     }
 }
