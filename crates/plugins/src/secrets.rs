@@ -1,5 +1,7 @@
 //! Which settings are secret.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::settings::{MASK, Settings};
@@ -96,11 +98,19 @@ fn collect(value: &Value, schemas: &[&Value], found: &mut Vec<String>) {
 }
 
 /// What stands in an `Authorization` header after the word for its kind: a password in another spelling, or a token that
-/// was fetched with one.
-pub(crate) fn credentials(headers: &[(String, String)]) -> impl Iterator<Item = String> {
-    let authorization = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    let after = authorization.map(|(_, value)| value.split_once(' ').map_or(value.as_str(), |(_, after)| after).trim());
-    after.filter(|text| text.len() >= SHORTEST).map(str::to_owned)
+/// was fetched with one; and the password itself, without its user.
+pub(crate) fn credentials(headers: &[(String, String)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (_, value) in headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        let (kind, after) = value.split_once(' ').unwrap_or(("", value));
+        let after = after.trim();
+        found.push(after.to_owned());
+        let pair = BASE64_STANDARD.decode(after).ok().filter(|_| kind.eq_ignore_ascii_case("basic"));
+        let pair = pair.and_then(|pair| String::from_utf8(pair).ok());
+        found.extend(pair.and_then(|pair| Some(pair.split_once(':')?.1.to_owned())));
+    }
+    found.retain(|text| text.len() >= SHORTEST);
+    found
 }
 
 #[cfg(test)]
@@ -150,7 +160,8 @@ mod tests {
 
     #[test]
     fn credentials_are_what_follows_the_word() {
-        let headers = [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpw".into())];
-        assert_eq!(credentials(&headers).collect::<Vec<_>>(), ["dTpw"]);
+        let headers = [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpwYTpzcw==".into())];
+        assert_eq!(credentials(&headers), ["dTpwYTpzcw==", "pa:ss"]);
+        assert_eq!(credentials(&[("Authorization".to_owned(), "Bearer dTpwYTpzcw==".to_owned())]).len(), 1);
     }
 }

@@ -120,11 +120,13 @@ async fn more_calls_than_there_may_be_run_none() {
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let ids: Vec<String> = (0..3_000).map(|at| format!("c{at}")).collect();
     let calls: Vec<(&str, &str, Value)> = ids.iter().map(|id| (id.as_str(), "a_x", json!({}))).collect();
-    for _ in 0..2 {
-        model.then(|_| {}, ModelReply::calls(&calls));
-    }
+    model.then(|_| {}, ModelReply::calls(&calls));
     let answer = complete(&gateway, &ask("go")).await.body;
     assert_eq!(answer["switchboard"]["stopped"]["reason"], "max_tool_calls", "{answer}");
+    let all: Vec<Value> = ids.iter().enumerate().map(|(index, id)| json!({ "index": index, "id": id, "function": { "name": "a_x", "arguments": "{}" } })).collect();
+    let events: Vec<String> = all.chunks(100).map(|calls| format!("data: {}\n\n", piece(json!({ "tool_calls": calls }), Value::Null))).collect();
+    let text = events.concat() + &format!("data: {}\n\n", piece(json!({}), json!("tool_calls")));
+    model.then(|_| {}, pieces(text.as_bytes(), 1 << 16));
     let streamed = Streamed::of(&gateway, ask("go")).await;
     assert_eq!(streamed.news.last().unwrap()["stopped"]["reason"], "max_tool_calls", "{streamed:?}");
     assert_eq!(gateway.operator().get("/v1/calls").await.body["calls"], json!([]));

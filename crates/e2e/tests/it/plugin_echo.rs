@@ -38,7 +38,9 @@ fn echo(request: &PluginRequest) -> PluginAnswer {
     let headers = format!("{:?}", request.headers.iter().map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned())).collect::<Vec<_>>());
     let all = format!("{} {headers}", request.path);
     let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let spelled = format!("{all} {KEY} {QUERY} {PASSWORD} {} {} {hex}", BASE64_STANDARD.encode(&all), BASE64_STANDARD.encode(format!("xy{KEY}")));
+    // It tells what it was told, and the password without its user.
+    let password = if headers.contains("Basic ") { PASSWORD } else { "" };
+    let spelled = format!("{all} {KEY} {QUERY} {password} {} {} {hex}", BASE64_STANDARD.encode(&all), BASE64_STANDARD.encode(format!("xy{KEY}")));
     let path = request.path.split(['?', '#']).next().unwrap();
     match path {
         "/document.json" => PluginAnswer::json(&document()),

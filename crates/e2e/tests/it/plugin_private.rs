@@ -114,7 +114,10 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
     let added = add_with(&operator, index, &[&server.address, &tokens.address]).await;
     assert_eq!(added.body["plugins"][0]["identifier"], "pets", "{}", added.text);
     operator.delete("/v1/plugins/pets").await;
-    assert_eq!(call("elsewhere").await.status, 200);
+    let settings = json!({ "client_clientId": "me", "client_clientSecret": "canary-secret" }).to_string();
+    let request = operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", settings);
+    let found = Reply::of(request.json(&json!({ "identifier": "pets", "apiName": "elsewhere", "arguments": "{}" }))).await;
+    assert_eq!(found.status, 200, "{}", found.text);
 }
 
 #[tokio::test]

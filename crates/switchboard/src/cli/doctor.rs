@@ -158,8 +158,10 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     "look at the gateway's log; free disk space",
                 ));
             }
+            let tools = client.get::<Value>("/v1/tools?limit=1").await;
+            let has_tools = tools.is_ok_and(|(tools, _)| tools["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, findings);
+                nodes_of(&nodes, has_tools, findings);
             }
             if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins").await {
                 plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
@@ -196,9 +198,11 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     }
 }
 
-fn nodes_of(nodes: &Value, findings: &mut Vec<Finding>) {
+fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() {
+    if nodes.is_empty() && has_tools {
+        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
+    } else if nodes.is_empty() {
         findings.push(Finding::bad(
             "no node is connected, so there are no tools",
             "start one; switchboard up brings a demo node",

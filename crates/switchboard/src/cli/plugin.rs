@@ -133,6 +133,9 @@ async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Re
     for failed in added["failed"].as_array().into_iter().flatten() {
         line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
     }
+    if added["index"].is_string() {
+        line("the index is looked into when a host names a plugin that was not added")?;
+    }
     Ok(())
 }
 
