@@ -246,7 +246,10 @@ mod tests {
             let said = schema.check().unwrap_err();
             assert!(words.iter().all(|word| said.contains(word)), "{said}");
         };
-        check(serde_json::json!({ "properties": { "a": { "type": "strin" } } }), &["\"strin\" is no type", "/properties/a/type"]);
+        check(
+            serde_json::json!({ "properties": { "a": { "type": "strin" } } }),
+            &["\"strin\" is no type", "/properties/a/type"],
+        );
         check(serde_json::json!({ "properties": { "a": { "minLength": "x" } } }), &["/properties/a/minLength"]);
         check(serde_json::json!({ "$ref": "https://evil.example/s.json" }), &["none is followed out of it"]);
     }

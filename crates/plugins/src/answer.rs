@@ -96,9 +96,8 @@ fn nothing_from(what: &str, error: &EgressError) -> Fault {
     };
     let failed = CallError::new(kind, format!("{what}: {error}"));
     let failed = match error.kind {
-        Kind::Forbidden => {
-            failed.hint("for one that is meant to be called, an operator adds the plugin with --allow-private HOST:PORT")
-        }
+        Kind::Forbidden => failed
+            .hint("for one that is meant to be called, an operator adds the plugin with --allow-private HOST:PORT"),
         Kind::TooLarge => failed.hint("ask for less, or raise plugins.max_response_bytes"),
         Kind::Unresolved | Kind::Unreachable => failed.hint("is its server running? try again later"),
         _ => failed,

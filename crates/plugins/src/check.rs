@@ -1,7 +1,10 @@
 //! What is wrong with a manifest, for its author.
 
+use std::collections::BTreeSet;
+
 use sa_egress::Allowed;
 use serde_json::Value;
+use url::Url;
 
 use crate::manifest::{self, Manifest, Problem, Severity};
 use crate::registry::{Addition, ChangeError, Terms};
@@ -24,7 +27,12 @@ impl Plugins {
         let Some(manifest) = &reading.manifest else {
             // Perhaps it is an OpenAPI document, without a manifest.
             return Ok(match openapi::read(&text, base.as_ref()) {
-                Ok(document) => (true, mentioned(&document, &places::lines_of_json(&text), "")),
+                Ok(document) => {
+                    let lines = places::lines_of_json(&text);
+                    let servers = self.servers(&document, &lines, "/servers", &allowed);
+                    let usable = !servers.iter().any(|problem| problem.severity == Severity::Error);
+                    (usable, [servers, mentioned(&document, &lines, "")].concat())
+                }
                 Err(_) => (false, problems),
             });
         };
@@ -38,7 +46,11 @@ impl Plugins {
                 openapi::read(&text, Some(url))
             });
             match document {
-                Ok(document) => problems.extend(mentioned(&document, &lines, "/openapi")),
+                Ok(document) => {
+                    let servers = self.servers(&document, &lines, "/openapi", &allowed);
+                    usable = !servers.iter().any(|problem| problem.severity == Severity::Error);
+                    problems.extend(servers.into_iter().chain(mentioned(&document, &lines, "/openapi")));
+                }
                 Err(why) => {
                     usable = false;
                     let (path, message) =
@@ -50,6 +62,30 @@ impl Plugins {
         }
         problems.sort_by_key(|problem| problem.line);
         Ok((usable, problems))
+    }
+
+    /// A document without a server that could be called, and servers that could never be called from here.
+    fn servers(
+        &self,
+        document: &sa_openapi::Document,
+        lines: &places::Lines,
+        path: &str,
+        allowed: &Allowed,
+    ) -> Vec<Problem> {
+        let origins: BTreeSet<String> =
+            document.operations().iter().flat_map(|operation| openapi::origins(document, operation)).collect();
+        let problem = |severity, message| {
+            let (line, path) = (places::line_of(lines, path), path.to_owned());
+            Problem { severity, line, path, message }
+        };
+        if origins.is_empty() {
+            return vec![problem(Severity::Error, openapi::NO_SERVER.to_owned())];
+        }
+        let refused = |origin: &String| self.shared.egress.check(&Url::parse(origin).ok()?, allowed).err();
+        let refused = origins.iter().filter_map(|origin| Some((origin, refused(origin)?)));
+        refused
+            .map(|(origin, error)| problem(Severity::Warning, format!("{origin} cannot be called from here: {error}")))
+            .collect()
     }
 
     /// Functions at addresses that could never be called from here.

@@ -20,6 +20,9 @@ use crate::tokens::Purse;
 /// The largest document that is fetched.
 pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
 
+/// What is said of a document that names no server by which it could be called.
+pub(crate) const NO_SERVER: &str = "none of its \"servers\" has an absolute URL, and it is not known where the document came from: give them one, or add it by its URL";
+
 pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
     Document::parse(text.as_bytes(), source).map_err(|error| error.to_string())
 }

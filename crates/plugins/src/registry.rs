@@ -241,6 +241,9 @@ impl Plugins {
             refused: None,
         };
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
+        if plugin.origins.is_empty() && !plugin.functions.is_empty() {
+            return Err(ChangeError::Invalid(openapi::NO_SERVER.to_owned()));
+        }
         let identifier = plugin.identifier().to_owned();
         let _one = self.changing.lock().await;
         let former = self.entries().get(&identifier).map(|entry| entry.record.clone());

@@ -71,7 +71,8 @@ impl Hidden {
         let narrow = self.covered(body, stars).map_or_else(|| body.clone(), Bytes::from);
         let all = self.secrets.iter().flat_map(|secret| spellings(secret).into_iter().chain(base64_parts(secret)));
         let texts = all.filter_map(|spelling| String::from_utf8(spelling).ok());
-        let wide: Vec<Vec<u8>> = texts.flat_map(|text| [wide(&text, u16::to_le_bytes), wide(&text, u16::to_be_bytes)]).collect();
+        let wide: Vec<Vec<u8>> =
+            texts.flat_map(|text| [wide(&text, u16::to_le_bytes), wide(&text, u16::to_be_bytes)]).collect();
         let wide = Self { secrets: Vec::new(), base64_from: wide.len(), spellings: searcher(&wide) };
         wide.covered(&narrow, stars).map_or(narrow, Bytes::from)
     }

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn credentials_are_what_follows_the_word() {
-        let headers = [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpwYTpzcw==".into())];
+        let headers =
+            [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpwYTpzcw==".into())];
         assert_eq!(credentials(&headers), ["dTpwYTpzcw==", "pa:ss"]);
         assert_eq!(credentials(&[("Authorization".to_owned(), "Bearer dTpwYTpzcw==".to_owned())]).len(), 1);
     }

@@ -103,9 +103,13 @@ impl Purse<'_> {
             let status = response.status.as_u16();
             let place = origin(&token.token_url);
             let plugin = self.plugin.identifier();
-            let message = format!("no token for the plugin \"{plugin}\" from {place} ({status}): {}", why.error.message);
+            let message =
+                format!("no token for the plugin \"{plugin}\" from {place} ({status}): {}", why.error.message);
             let error = CallError::new(CallErrorKind::Failed, message);
-            Fault::new(why.error_type, error.hint(format!("look at its settings: switchboard plugin settings {plugin}")))
+            Fault::new(
+                why.error_type,
+                error.hint(format!("look at its settings: switchboard plugin settings {plugin}")),
+            )
         })
     }
 

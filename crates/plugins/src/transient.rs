@@ -87,7 +87,8 @@ impl Plugins {
     ) -> Result<Found, String> {
         let place = base.map_or("inline", Url::as_str);
         let document_text = document.map_or("", |(text, _)| text);
-        let key = blake3::hash(format!("{place}\n{allowed:?}\n{text}\n{document_text}").as_bytes()).to_hex().to_string();
+        let key =
+            blake3::hash(format!("{place}\n{allowed:?}\n{text}\n{document_text}").as_bytes()).to_hex().to_string();
         let mut known = self.transients.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = known.get_mut(&key) {
             one.used = Instant::now();

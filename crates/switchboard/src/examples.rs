@@ -86,7 +86,8 @@ impl Examples {
 /// A plugin that a person has added from somewhere else keeps its place; one that an earlier demo left behind does not.
 async fn add(plugins: &Plugins, url: &Url) -> Result<(String, String), ChangeError> {
     // Each may reach its own server on this machine, and nothing else there.
-    let allow_private = url.host_str().zip(url.port()).map(|(host, port)| format!("{host}:{port}")).into_iter().collect();
+    let allow_private =
+        url.host_str().zip(url.port()).map(|(host, port)| format!("{host}:{port}")).into_iter().collect();
     let terms = Terms { replace: false, allow_private };
     let added = match plugins.add(Addition::Url(url.clone()), &terms).await {
         Err(ChangeError::Exists(identifier)) => {

@@ -91,9 +91,20 @@ async fn the_javascript_client() {
 async fn pages_may_send_what_the_official_client_sends() {
     let gateway = Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
     let names = [
-        "authorization", "content-type", "x-stainless-arch", "x-stainless-lang", "x-stainless-os", "x-stainless-package-version",
-        "x-stainless-retry-count", "x-stainless-runtime", "x-stainless-runtime-version", "x-stainless-timeout",
-        "x-stainless-helper-method", "x-stainless-of-next-year", "openai-organization", "openai-project",
+        "authorization",
+        "content-type",
+        "x-stainless-arch",
+        "x-stainless-lang",
+        "x-stainless-os",
+        "x-stainless-package-version",
+        "x-stainless-retry-count",
+        "x-stainless-runtime",
+        "x-stainless-runtime-version",
+        "x-stainless-timeout",
+        "x-stainless-helper-method",
+        "x-stainless-of-next-year",
+        "openai-organization",
+        "openai-project",
     ];
     let asked = format!("{}, x-other, x-stainless-bad name", names.join(","));
     let preflight = gateway.operator().request(reqwest::Method::OPTIONS, "/v1/chat/completions");

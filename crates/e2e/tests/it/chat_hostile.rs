@@ -29,13 +29,19 @@ async fn a_stream_may_be_written_and_cut_in_every_way() {
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    let events = [piece(json!({ "role": "assistant", "content": "Grüße, " }), Value::Null), piece(json!({ "content": "🦀!" }), Value::Null), piece(json!({}), json!("stop"))];
+    let events = [
+        piece(json!({ "role": "assistant", "content": "Grüße, " }), Value::Null),
+        piece(json!({ "content": "🦀!" }), Value::Null),
+        piece(json!({}), json!("stop")),
+    ];
     let [a, b, c] = &events;
     let ways = [
         format!("data: {a}\n\ndata: {b}\n\ndata: {c}\n\ndata: [DONE]\n\n"),
         format!("data:{a}\n\ndata:{b}\n\ndata:{c}\n\ndata:[DONE]\n\n"),
         format!("data: {a}\r\n\r\ndata: {b}\r\n\r\ndata: {c}\r\n\r\ndata: [DONE]\r\n\r\n"),
-        format!(": hello\n\nevent: message\nid: 1\nretry: 5\ndata: {a}\n\n: PROCESSING\n\ndata: {b}\n\ndata: {c}\n\ndata: [DONE]\n\n"),
+        format!(
+            ": hello\n\nevent: message\nid: 1\nretry: 5\ndata: {a}\n\n: PROCESSING\n\ndata: {b}\n\ndata: {c}\n\ndata: [DONE]\n\n"
+        ),
         format!("data: {a}\n\ndata: {b}\n\ndata: {c}\n\n"),
         format!("data: {a}\n\ndata: {b}\n\ndata: {c}\n\ndata: [DONE]"),
         format!("\u{feff}data: {a}\n\ndata: {b}\n\ndata: {c}\n\ndata: [DONE]\n\n"),
@@ -45,7 +51,11 @@ async fn a_stream_may_be_written_and_cut_in_every_way() {
         for size in [1, 3, 4096] {
             model.then(|_| {}, pieces(way.as_bytes(), size)).then(|_| {}, pieces(way.as_bytes(), size));
             for streamed in both_ways(&gateway, &ask("go")).await {
-                assert_eq!((streamed.text.as_str(), streamed.finish.as_str()), ("Grüße, 🦀!", "stop"), "{way:?} by {size}: {streamed:?}");
+                assert_eq!(
+                    (streamed.text.as_str(), streamed.finish.as_str()),
+                    ("Grüße, 🦀!", "stop"),
+                    "{way:?} by {size}: {streamed:?}"
+                );
                 assert!(streamed.done && streamed.error.is_null(), "{streamed:?}");
             }
         }
@@ -59,24 +69,54 @@ async fn calls_may_be_cut_and_numbered_in_every_way() {
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let call = |index: Value, id: Value, name: &str, arguments: &str| json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": arguments } }] });
-    let one_by_one = |text: &str, of: &dyn Fn(&str) -> Value| -> Vec<Value> { text.chars().map(|c| of(&c.to_string())).collect() };
+    let one_by_one =
+        |text: &str, of: &dyn Fn(&str) -> Value| -> Vec<Value> { text.chars().map(|c| of(&c.to_string())).collect() };
     let mut letters = vec![json!({ "tool_calls": [{ "index": 0, "id": "c1", "type": "function" }] })];
     letters.extend(one_by_one("a_x", &|part| json!({ "tool_calls": [{ "index": 0, "function": { "name": part } }] })));
-    letters.extend(one_by_one("{\"k\":\"é\"}", &|part| json!({ "tool_calls": [{ "index": 0, "function": { "arguments": part } }] })));
+    letters.extend(one_by_one(
+        "{\"k\":\"é\"}",
+        &|part| json!({ "tool_calls": [{ "index": 0, "function": { "arguments": part } }] }),
+    ));
     let ways: Vec<(Vec<Value>, usize)> = vec![
         (letters, 1),
-        (vec![call(json!(0), json!("c1"), "a_x", "{\"k\":\"é\"}"), call(json!(0), json!("c2"), "a_x", "{\"k\":\"é\"}")], 2),
-        (vec![call(json!(0), Value::Null, "a_x", "{\"k\":\"é\"}"), call(json!(1), Value::Null, "a_x", "{\"k\":\"é\"}")], 2),
-        (vec![call(Value::Null, json!("same"), "a_x", "{\"k\":\"é\"}"), call(Value::Null, json!("same"), "a_x", "{\"k\":\"é\"}")], 2),
-        (vec![json!({ "function_call": { "name": "a_x", "arguments": "{\"k\":" } }), json!({ "function_call": { "arguments": "\"é\"}" } })], 1),
+        (
+            vec![
+                call(json!(0), json!("c1"), "a_x", "{\"k\":\"é\"}"),
+                call(json!(0), json!("c2"), "a_x", "{\"k\":\"é\"}"),
+            ],
+            2,
+        ),
+        (
+            vec![
+                call(json!(0), Value::Null, "a_x", "{\"k\":\"é\"}"),
+                call(json!(1), Value::Null, "a_x", "{\"k\":\"é\"}"),
+            ],
+            2,
+        ),
+        (
+            vec![
+                call(Value::Null, json!("same"), "a_x", "{\"k\":\"é\"}"),
+                call(Value::Null, json!("same"), "a_x", "{\"k\":\"é\"}"),
+            ],
+            2,
+        ),
+        (
+            vec![
+                json!({ "function_call": { "name": "a_x", "arguments": "{\"k\":" } }),
+                json!({ "function_call": { "arguments": "\"é\"}" } }),
+            ],
+            1,
+        ),
     ];
     for (deltas, calls) in ways {
-        let mut text: String = deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null))).collect();
+        let mut text: String =
+            deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null))).collect();
         text += &format!("data: {}\n\ndata: [DONE]\n\n", piece(json!({}), json!("tool_calls")));
         model.then(|_| {}, pieces(text.as_bytes(), 1));
         // The scripted server checks besides that each call has an id of its own, and each result its call.
         let told = move |request: &Value| {
-            let results: Vec<_> = request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool").collect();
+            let results: Vec<_> =
+                request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool").collect();
             assert_eq!(results.len(), calls, "{request}");
             assert!(results.iter().all(|result| result["content"] == "{\"k\":\"é\"}"), "{request}");
         };
@@ -93,7 +133,8 @@ async fn arguments_that_are_none_are_told_to_the_model() {
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let bad = ["{\"k\":", "not JSON", "[1]", "\"text\"", "7"];
-    let calls: Vec<(String, String)> = bad.iter().enumerate().map(|(at, text)| (format!("c{at}"), (*text).to_owned())).collect();
+    let calls: Vec<(String, String)> =
+        bad.iter().enumerate().map(|(at, text)| (format!("c{at}"), (*text).to_owned())).collect();
     let named: Vec<(&str, &str, String)> = calls.iter().map(|(id, text)| (id.as_str(), "a_x", text.clone())).collect();
     for stream in [false, true] {
         model.then(|_| {}, ModelReply::raw_calls(&named));
@@ -123,8 +164,15 @@ async fn more_calls_than_there_may_be_run_none() {
     model.then(|_| {}, ModelReply::calls(&calls));
     let answer = complete(&gateway, &ask("go")).await.body;
     assert_eq!(answer["switchboard"]["stopped"]["reason"], "max_tool_calls", "{answer}");
-    let all: Vec<Value> = ids.iter().enumerate().map(|(index, id)| json!({ "index": index, "id": id, "function": { "name": "a_x", "arguments": "{}" } })).collect();
-    let events: Vec<String> = all.chunks(100).map(|calls| format!("data: {}\n\n", piece(json!({ "tool_calls": calls }), Value::Null))).collect();
+    let all: Vec<Value> = ids
+        .iter()
+        .enumerate()
+        .map(|(index, id)| json!({ "index": index, "id": id, "function": { "name": "a_x", "arguments": "{}" } }))
+        .collect();
+    let events: Vec<String> = all
+        .chunks(100)
+        .map(|calls| format!("data: {}\n\n", piece(json!({ "tool_calls": calls }), Value::Null)))
+        .collect();
     let text = events.concat() + &format!("data: {}\n\n", piece(json!({}), json!("tool_calls")));
     model.then(|_| {}, pieces(text.as_bytes(), 1 << 16));
     let streamed = Streamed::of(&gateway, ask("go")).await;
@@ -163,7 +211,12 @@ async fn an_answer_without_end_is_over_at_the_deadline() {
         let body = with(ask("go"), "switchboard", json!({ "tools": tools, "timeout_ms": 400 }));
         let streamed = Streamed::of(&gateway, body).await;
         assert!(streamed.text.starts_with("and and "), "{tools}");
-        assert!(streamed.finish == "length" || streamed.error["code"] == "deadline", "{tools}: {} {}", streamed.finish, streamed.error);
+        assert!(
+            streamed.finish == "length" || streamed.error["code"] == "deadline",
+            "{tools}: {} {}",
+            streamed.finish,
+            streamed.error
+        );
         model.hung_up().await;
     }
     model.finish();
@@ -218,7 +271,18 @@ async fn what_clients_leave_empty_is_left_out() {
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let mut body = ask("go");
-    for field in ["tools", "tool_choice", "functions", "function_call", "n", "stream", "stream_options", "parallel_tool_calls", "user", "switchboard"] {
+    for field in [
+        "tools",
+        "tool_choice",
+        "functions",
+        "function_call",
+        "n",
+        "stream",
+        "stream_options",
+        "parallel_tool_calls",
+        "user",
+        "switchboard",
+    ] {
         body[field] = Value::Null;
     }
     model.then(|request| assert_eq!(request["tools"].as_array().unwrap().len(), 1), ModelReply::text("hello"));

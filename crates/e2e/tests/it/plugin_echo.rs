@@ -35,23 +35,40 @@ fn document() -> Value {
 
 /// Everything that the server was told, told to everybody.
 fn echo(request: &PluginRequest) -> PluginAnswer {
-    let headers = format!("{:?}", request.headers.iter().map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned())).collect::<Vec<_>>());
+    let headers = format!(
+        "{:?}",
+        request
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect::<Vec<_>>()
+    );
     let all = format!("{} {headers}", request.path);
     let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
     // It tells what it was told, and the password without its user.
     let password = if headers.contains("Basic ") { PASSWORD } else { "" };
-    let spelled = format!("{all} {KEY} {QUERY} {password} {} {} {hex}", BASE64_STANDARD.encode(&all), BASE64_STANDARD.encode(format!("xy{KEY}")));
+    let spelled = format!(
+        "{all} {KEY} {QUERY} {password} {} {} {hex}",
+        BASE64_STANDARD.encode(&all),
+        BASE64_STANDARD.encode(format!("xy{KEY}"))
+    );
     let path = request.path.split(['?', '#']).next().unwrap();
     match path {
         "/document.json" => PluginAnswer::json(&document()),
         "/token" => PluginAnswer::json(&json!({ "access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600 })),
         "/v1/text" => PluginAnswer::text(200, "text/plain", &spelled),
-        "/v1/json" | "/v1/token_json" => PluginAnswer::json(&json!({ KEY: spelled, "pin": PIN, "all": all, "nested": json!({ "in": KEY }).to_string() })),
+        "/v1/json" | "/v1/token_json" => PluginAnswer::json(
+            &json!({ KEY: spelled, "pin": PIN, "all": all, "nested": json!({ "in": KEY }).to_string() }),
+        ),
         "/v1/bytes" => {
             let mut body = vec![0xff, 0xfe];
             body.extend(spelled.as_bytes());
             body.extend(spelled.encode_utf16().flat_map(u16::to_le_bytes));
-            PluginAnswer::Say { status: 200, headers: vec![("content-type", "application/octet-stream".into())], body: body.into() }
+            PluginAnswer::Say {
+                status: 200,
+                headers: vec![("content-type", "application/octet-stream".into())],
+                body: body.into(),
+            }
         }
         "/v1/refuse" => PluginAnswer::text(403, "text/plain", &spelled),
         _ => PluginAnswer::text(200, "application/json", &format!("{{{spelled}")),
@@ -59,7 +76,8 @@ fn echo(request: &PluginRequest) -> PluginAnswer {
 }
 
 /// The words that must not be anywhere, each in the middle of a secret.
-const CANARIES: [&str; 7] = ["5f0c71", "query & 77", "query%20%26%2077", "pass\"word", "client-81b2", "token-9d0e", "918273645"];
+const CANARIES: [&str; 7] =
+    ["5f0c71", "query & 77", "query%20%26%2077", "pass\"word", "client-81b2", "token-9d0e", "918273645"];
 
 #[tokio::test]
 async fn credentials_that_a_server_repeats_are_nowhere() {
@@ -93,15 +111,21 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
             assert_eq!(called.result()["pin"], "***", "a number becomes a text, and the answer stays JSON");
         }
     }
-    for decoded in said.clone().split(|c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c)).filter(|run| run.len() > 7) {
+    for decoded in
+        said.clone().split(|c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c)).filter(|run| run.len() > 7)
+    {
         said += &String::from_utf8_lossy(&BASE64_STANDARD.decode(decoded).unwrap_or_default());
     }
     assert!(said.contains("***"));
     let seen = format!("{:?}", server.asked());
-    assert!(seen.contains("5f0c71") && seen.contains("query%20%26") && seen.contains("token-9d0e"), "the server gets them");
+    assert!(
+        seen.contains("5f0c71") && seen.contains("query%20%26") && seen.contains("token-9d0e"),
+        "the server gets them"
+    );
 
     let history = eventually("the history", || async {
-        Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2 * names.len())
+        Some(operator.get("/v1/calls").await)
+            .filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2 * names.len())
     })
     .await;
     let mut lists = history.text.clone();
@@ -118,7 +142,10 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
     assert_eq!(at.exit_code().await, Some(0));
     let log = at.stderr();
     for canary in CANARIES {
-        assert_nowhere(canary, &[("an answer", &said), ("a list", &lists), ("the log", &log), ("a command line", &processes)]);
+        assert_nowhere(
+            canary,
+            &[("an answer", &said), ("a list", &lists), ("the log", &log), ("a command line", &processes)],
+        );
         assert_eq!(find_in_files(dir.path(), canary), Vec::<std::path::PathBuf>::new(), "{canary}");
     }
 }
@@ -134,7 +161,11 @@ fn every_command_line() -> String {
 async fn a_token_server_that_repeats_the_secret_tells_it_to_nobody() {
     let server = PluginServer::start(|request| match request.path.as_str() {
         "/document.json" => PluginAnswer::json(&document()),
-        _ => PluginAnswer::text(401, "application/json", &json!({ "error": format!("no {CLIENT_SECRET} here") }).to_string()),
+        _ => PluginAnswer::text(
+            401,
+            "application/json",
+            &json!({ "error": format!("no {CLIENT_SECRET} here") }).to_string(),
+        ),
     })
     .await;
     let at = Setup::new().config(&server.allowed()).start().await;

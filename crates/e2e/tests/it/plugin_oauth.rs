@@ -24,7 +24,9 @@ async fn server(expires_in: u64, is_good: impl Fn(usize) -> bool + Send + Sync +
         "/openapi.json" => PluginAnswer::json(&document("/token")),
         "/token" => {
             let number = given.fetch_add(1, Ordering::SeqCst) + 1;
-            PluginAnswer::json(&json!({ "access_token": format!("token-{number}"), "token_type": "bearer", "expires_in": expires_in }))
+            PluginAnswer::json(
+                &json!({ "access_token": format!("token-{number}"), "token_type": "bearer", "expires_in": expires_in }),
+            )
         }
         path if path.starts_with("/manifest/") => {
             let id = path.rsplit('/').next().unwrap();
@@ -132,7 +134,8 @@ async fn a_refused_token_is_renewed_once() {
 
 #[tokio::test]
 async fn the_secret_does_not_follow_a_redirect() {
-    let thief = PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "x", "token_type": "bearer" }))).await;
+    let thief =
+        PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "x", "token_type": "bearer" }))).await;
     let to = thief.url("/token");
     let server = PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.json" => PluginAnswer::json(&document("/token")),

@@ -66,7 +66,8 @@ async fn one_plugin_is_allowed_and_another_is_not() {
 
 #[tokio::test]
 async fn documents_and_tokens_are_reached_by_the_same_rule() {
-    let tokens = PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "t", "token_type": "Bearer" }))).await;
+    let tokens =
+        PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "t", "token_type": "Bearer" }))).await;
     let (token_url, api_url) = (tokens.url("/token"), tokens.url("/api"));
     let server = PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.json" => PluginAnswer::json(&json!({ "openapi": "3.1.0", "info": { "title": "Pets" }, "servers": [{ "url": "/v1" }],
@@ -116,7 +117,8 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
     operator.delete("/v1/plugins/pets").await;
     let settings = json!({ "client_clientId": "me", "client_clientSecret": "canary-secret" }).to_string();
     let request = operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", settings);
-    let found = Reply::of(request.json(&json!({ "identifier": "pets", "apiName": "elsewhere", "arguments": "{}" }))).await;
+    let found =
+        Reply::of(request.json(&json!({ "identifier": "pets", "apiName": "elsewhere", "arguments": "{}" }))).await;
     assert_eq!(found.status, 200, "{}", found.text);
 }
 

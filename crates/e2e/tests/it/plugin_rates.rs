@@ -15,7 +15,8 @@ const AT_ONCE: usize = 200;
 /// How many of so many calls at once were let through, and how many there can have been in the time that it took.
 async fn flood(agent: &Agent, plugin: &str) -> (usize, usize) {
     let started = Instant::now();
-    let replies = join_all((0..AT_ONCE).map(|_| async { gateway(agent, &payload(plugin, json!({ "city": "x" }))).await })).await;
+    let replies =
+        join_all((0..AT_ONCE).map(|_| async { gateway(agent, &payload(plugin, json!({ "city": "x" }))).await })).await;
     let seconds = started.elapsed().as_secs_f64();
     for reply in replies.iter().filter(|reply| reply.status != 200) {
         assert_eq!((reply.status, &reply.body["errorType"]), (429, &json!(429)), "{}", reply.text);

@@ -159,7 +159,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 ));
             }
             let tools = client.get::<Value>("/v1/tools?limit=1").await;
-            let has_tools = tools.is_ok_and(|(tools, _)| tools["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
+            let has_tools =
+                tools.is_ok_and(|(tools, _)| tools["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, has_tools, findings);
             }

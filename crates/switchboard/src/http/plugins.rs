@@ -208,7 +208,9 @@ impl From<ChangeError> for Problem {
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard plugin list shows all"),
             ChangeError::Fetch(error) if error.is_forbidden() => Self::new(502, "failed", detail)
                 .hint("for a server of your own, allow this plugin to reach it: --allow-private HOST:PORT"),
-            ChangeError::Fetch(_) => Self::new(502, "failed", detail).hint("is the address right, and its server running?"),
+            ChangeError::Fetch(_) => {
+                Self::new(502, "failed", detail).hint("is the address right, and its server running?")
+            }
             ChangeError::Store(error) => error.into(),
         }
     }
@@ -267,6 +269,9 @@ pub(crate) async fn add(
             app.journal.audit(event);
         }
     }
+    if let Some(index) = &added.index {
+        index_audit(&app, &identity, "plugin.index_added", index, &terms.allow_private);
+    }
     let failed = added.failed.into_iter();
     let failed = failed.map(|(identifier, error)| FailedDoc { identifier, error: printable(&error).into_owned() });
     let plugins = added.plugins.into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
@@ -298,6 +303,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Problem> {
     operator_only(&identity)?;
     if id.contains("://") && app.plugins.remove_index(&id).await? {
+        index_audit(&app, &identity, "plugin.index_removed", &id, &[]);
         return Ok(StatusCode::NO_CONTENT);
     }
     let view = app.plugins.remove(&id).await?;
@@ -381,6 +387,12 @@ fn changed(app: &App, by: &Identity, what: &'static str, view: &View) -> Result<
 fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
     let detail = view.source.clone().unwrap_or_else(|| "a manifest that was handed over".into());
     app.journal.audit(event(by, what, view, detail));
+}
+
+fn index_audit(app: &App, by: &Identity, what: &'static str, url: &str, allowed: &[String]) {
+    let who = format!("{} {}", by.principal.role, by.principal.name);
+    let detail = if allowed.is_empty() { String::new() } else { format!("it may reach {}", allowed.join(", ")) };
+    app.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
 }
 
 fn event(by: &Identity, what: &'static str, view: &View, detail: String) -> AuditEvent {
