@@ -5,6 +5,7 @@
 //! secret in its answer (reversed, encrypted, compressed, in pieces) cannot be kept from it: it was given the secret.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
@@ -244,11 +245,19 @@ fn lower_percent(encoded: &str) -> String {
     lower.collect()
 }
 
-/// What base64 makes of a secret wherever it stands in what is encoded: the characters that depend on nothing around it.
+/// What base64 makes of a secret, and of a URL, a form or a header with it, wherever it stands in what is encoded.
 fn base64_parts(secret: &str) -> Vec<Vec<u8>> {
+    let header = ascii_json(&Value::from(secret));
+    let form = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    let inner = BTreeSet::from([secret.to_owned(), percent(secret), form, header[1..header.len() - 1].to_owned()]);
+    inner.iter().flat_map(|text| base64_part(text)).collect()
+}
+
+/// The characters of it that depend on nothing around the text.
+fn base64_part(text: &str) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
     for before in 0..3 {
-        let padded = [&vec![0; before], secret.as_bytes()].concat();
+        let padded = [&vec![0; before], text.as_bytes()].concat();
         let (first, last) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         for encoded in [BASE64_STANDARD_NO_PAD.encode(&padded), BASE64_URL_SAFE_NO_PAD.encode(&padded)] {
             if last - first >= SHORTEST_BASE64 {
@@ -290,6 +299,7 @@ mod tests {
             ("canary-2", "Y2FuYXJ5LTI="),
             ("canary-2", "dXNlcjpjYW5hcnktMg=="),
             ("canary-2", "bWU6Y2FuYXJ5LTI6bW9yZQ"),
+            ("a b+c/d=", "P2tleT1hJTIwYiUyQmMlMkZkJTNEJng9MQ=="),
         ] {
             check(secret, &format!("<{spelled}>"), "<***>");
         }

@@ -142,6 +142,7 @@ async fn people_see_what_was_allowed() {
     assert!(cli(&["plugin", "show", "w"]).await.contains(&format!("private  {}", server.address)));
     let doctor = at.cli(&["doctor"]).run().await.stdout;
     assert!(doctor.contains(&format!("\"w\" may reach {}", server.address)), "{doctor}");
+    assert!(doctor.contains("there are tools of plugins") && !doctor.contains("FIX"), "{doctor}");
     let audit = at.operator().get_text("/v1/audit").await;
     assert!(audit.contains("plugin.private_allowed") && audit.contains(&server.address), "{audit}");
     let again = Setup::new().on(&at);

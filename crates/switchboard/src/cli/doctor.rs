@@ -158,9 +158,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     "look at the gateway's log; free disk space",
                 ));
             }
-            let tools = client.get::<Value>("/v1/tools?limit=1").await;
-            let has_tools =
-                tools.is_ok_and(|(tools, _)| tools["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
+            let tools = client.get::<Value>("/v1/tools").await.map(|(tools, _)| tools).unwrap_or_default();
+            let has_tools = tools["tools"].as_array().is_some_and(|tools| tools.iter().any(is_from_elsewhere));
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, has_tools, findings);
             }
@@ -197,6 +196,11 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
             ));
         }
     }
+}
+
+/// Whether a tool is neither a node's nor the gateway's own.
+fn is_from_elsewhere(tool: &Value) -> bool {
+    matches!(tool["provider"]["kind"].as_str(), Some("plugin" | "upstream"))
 }
 
 fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
