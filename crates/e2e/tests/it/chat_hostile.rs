@@ -109,8 +109,8 @@ async fn calls_may_be_cut_and_numbered_in_every_way() {
         ),
     ];
     for (deltas, calls) in ways {
-        let mut text: String =
-            deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null))).collect();
+        let events = deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null)));
+        let mut text = events.collect::<Vec<_>>().concat();
         text += &format!("data: {}\n\ndata: [DONE]\n\n", piece(json!({}), json!("tool_calls")));
         model.then(|_| {}, pieces(text.as_bytes(), 1));
         // The scripted server checks besides that each call has an id of its own, and each result its call.

@@ -44,7 +44,7 @@ fn echo(request: &PluginRequest) -> PluginAnswer {
             .collect::<Vec<_>>()
     );
     let all = format!("{} {headers}", request.path);
-    let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = KEY.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     // It tells what it was told, and the password without its user.
     let password = if headers.contains("Basic ") { PASSWORD } else { "" };
     let spelled = format!(
