@@ -162,8 +162,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
                 others += upstream_of(&list, findings);
             }
-            if let Ok((list, _)) = client.get::<Value>("/v1/plugins").await {
-                others += list["plugins"].as_array().map_or(0, Vec::len);
+            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins").await {
+                others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, others > 0, findings);
@@ -194,9 +194,41 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     servers.len()
 }
 
-fn nodes_of(nodes: &Value, others: bool, findings: &mut Vec<Finding>) {
+/// Plugins that wait for somebody, and what they may reach that others may not; and how many there are.
+fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) -> usize {
+    let plugins = plugins["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !for_all.is_empty() {
+        let places = for_all.join(", ");
+        findings.push(Finding::good(format!("every plugin may reach {places}, by plugins.allow_private")));
+    }
+    for plugin in plugins {
+        let id = text(&plugin["identifier"]);
+        let private: Vec<&str> = plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
+        if !private.is_empty() {
+            let places = private.join(", ");
+            findings.push(Finding::good(format!("the plugin \"{id}\" may reach {places}, though that is not public")));
+        }
+        if plugin["held_back"].is_object() {
+            findings.push(Finding::bad(
+                format!("the plugin \"{id}\" has changed at its source, and goes on as it was accepted"),
+                format!("see what has changed: switchboard plugin show {id}; then: switchboard plugin accept {id}, or refuse {id}"),
+            ));
+        }
+        if let Some(error) = plugin["last_error"].as_str() {
+            findings.push(Finding::bad(
+                format!("the source of the plugin \"{id}\" cannot be used: {error}"),
+                format!("once it is mended: switchboard plugin refresh {id}"),
+            ));
+        }
+    }
+    plugins.len()
+}
+
+fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() && !others {
+    if nodes.is_empty() && has_tools {
+        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
+    } else if nodes.is_empty() {
         findings.push(Finding::bad(
             "no node is connected, so there are no tools",
             "start one; switchboard up brings a demo node",

@@ -156,10 +156,11 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         .iter()
         .map(|event| {
             let at = clock(event["at_ms"].as_i64().unwrap_or(0));
-            vec![at, text(&event["what"]).to_owned(), text(&event["who"]).to_owned(), text(&event["detail"]).to_owned()]
+            let part = |key: &str| text(&event[key]).to_owned();
+            vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&["TIME (UTC)", "WHAT", "WHO", "DETAIL"], &rows)
+    table(&["TIME (UTC)", "WHAT", "WHO", "SUBJECT", "DETAIL"], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {

@@ -20,6 +20,9 @@ pub(crate) enum PluginCommand {
         /// Accept it in place of the plugin that has its identifier already.
         #[arg(long)]
         replace: bool,
+        /// Let it, and no other plugin, reach this server though its address is not public; may be repeated.
+        #[arg(long, value_name = "HOST:PORT")]
+        allow_private: Vec<String>,
     },
     /// All plugins, and how they are.
     List,
@@ -35,6 +38,9 @@ pub(crate) enum PluginCommand {
     Check {
         /// The URL or the file of a manifest.
         source: String,
+        /// As with add.
+        #[arg(long, value_name = "HOST:PORT")]
+        allow_private: Vec<String>,
     },
     /// Look at a plugin's source now. A change there is held back.
     Refresh { id: String },
@@ -67,9 +73,12 @@ pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), F
     let (request, done) = match command {
         PluginCommand::List => return list(global, &client).await,
         PluginCommand::Show { id } => return show(global, &client, &id).await,
-        PluginCommand::Check { source } => return check(global, &client, &source).await,
+        PluginCommand::Check { source, allow_private } => return check(global, &client, &source, &allow_private).await,
         PluginCommand::Settings(args) => return settings(global, &client, args).await,
-        PluginCommand::Add { source, replace } => return add(global, &client, &source, replace).await,
+        PluginCommand::Add { source, replace, allow_private } => {
+            let terms = json!({ "replace": replace, "allow_private": allow_private });
+            return add(global, &client, &source, terms).await;
+        }
         PluginCommand::Refresh { id } => {
             let raw = client.send(post(&id, "/refresh")).await?.text().await.unwrap_or_default();
             return if global.json { output::json(&raw) } else { changes(&raw, &id) };
@@ -104,9 +113,11 @@ fn body_for(source: &str) -> Result<Value, Failure> {
     Ok(json!({ "text": text }))
 }
 
-async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> Result<(), Failure> {
+async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Result<(), Failure> {
     let mut body = body_for(source)?;
-    body["replace"] = json!(replace);
+    for key in ["replace", "allow_private"] {
+        body[key] = terms[key].clone();
+    }
     let raw =
         client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
     if global.json {
@@ -122,6 +133,9 @@ async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> R
     for failed in added["failed"].as_array().into_iter().flatten() {
         line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
     }
+    if added["index"].is_string() {
+        line("the index is looked into when a host names a plugin that was not added")?;
+    }
     Ok(())
 }
 
@@ -135,7 +149,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return line("No plugins yet. Add one: switchboard plugin add URL");
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
-    table(&["ID", "TITLE", "TYPE", "STATE", "TOOLS", "SOURCE", "LAST ERROR"], &rows)
+    table(&["ID", "TITLE", "TYPE", "STATE", "TOOLS", "PRIVATE", "SOURCE", "LAST ERROR"], &rows)
 }
 
 fn row(plugin: &Value) -> Vec<String> {
@@ -152,9 +166,16 @@ fn row(plugin: &Value) -> Vec<String> {
         part(&plugin["type"]),
         state.to_owned(),
         tools.to_string(),
+        private(plugin),
         part(&plugin["source"]),
         part(&plugin["last_error"]),
     ]
+}
+
+/// What it may reach though it is not public.
+fn private(plugin: &Value) -> String {
+    let entries = plugin["allow_private"].as_array().into_iter().flatten().map(text);
+    entries.collect::<Vec<_>>().join(" ")
 }
 
 async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure> {
@@ -177,6 +198,9 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     }
     for origin in plugin["origins"].as_array().into_iter().flatten() {
         line(&format!("server   {}", printed(text(origin))))?;
+    }
+    if plugin["allow_private"].is_array() {
+        line(&format!("private  {}   (it may reach these, though they are not public)", printed(&private(&plugin))))?;
     }
     for api in plugin["api"].as_array().into_iter().flatten() {
         let tool = api["tool"].as_str().unwrap_or("no tool");
@@ -210,8 +234,10 @@ fn differences(held: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn check(global: &Global, client: &Client, source: &str) -> Result<(), Failure> {
-    let request = client.request(Method::POST, "/v1/plugins/check").json(&body_for(source)?);
+async fn check(global: &Global, client: &Client, source: &str, allow_private: &[String]) -> Result<(), Failure> {
+    let mut body = body_for(source)?;
+    body["allow_private"] = json!(allow_private);
+    let request = client.request(Method::POST, "/v1/plugins/check").json(&body);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     let checked: Value = serde_json::from_str(&raw).unwrap_or_default();
     if global.json {

@@ -382,7 +382,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("plugins.accept_changes", "Use a manifest that has changed at its source at once, without an operator's word."),
     (
         "plugins.allow_private",
-        "Plugin servers (host:port) that may be called though their address is not public, such as \"localhost:3400\".",
+        "Servers (host:port) that every plugin may call though their address is not public, such as \"localhost:3400\". For development; for one plugin there is: switchboard plugin add --allow-private.",
     ),
     (
         "plugins.allowed_origins",
