@@ -29,13 +29,17 @@ fn generate() -> Result<[(&'static str, String); 3]> {
     let openapi = ask(&["openapi"])?;
     let mut cli = "# The command line\n\nMade by `cargo xtask docs`; do not edit.\n".to_owned();
     describe(&mut cli, &[])?;
-    let keys: serde_json::Value = serde_json::from_str(&ask(&["config", "show", "--json"])?)?;
-    let mut config = "# Configuration keys\n\nMade by `cargo xtask docs`; do not edit. How the layers work: [configuration.md](configuration.md).\n\n\
+    let keys: serde_json::Value = serde_json::from_str(&ask(&["config", "explain", "--json"])?)?;
+    let mut config = "# Configuration keys\n\nMade by `cargo xtask docs`; do not edit. How the layers work: [configuration.md](configuration.md). \
+        A key without a variable can only be in the file; NAME is yours to choose.\n\n\
         | key | default | meaning | variable |\n|---|---|---|---|\n"
         .to_owned();
     for key in keys["keys"].as_array().into_iter().flatten() {
         let text = |name: &str| key[name].as_str().unwrap_or_default().replace('|', "\\|");
-        writeln!(config, "| `{}` | `{}` | {} | `{}` |", text("key"), text("value"), text("meaning"), text("variable"))?;
+        // What has no default, or can only be in the file, has an empty cell.
+        let code = |name: &str| Some(text(name)).filter(|text| !text.is_empty()).map(|text| format!("`{text}`"));
+        let (value, variable) = (code("value").unwrap_or_default(), code("variable").unwrap_or_default());
+        writeln!(config, "| `{}` | {value} | {} | {variable} |", text("key"), text("meaning"))?;
     }
     Ok([("docs/openapi.json", openapi), ("docs/cli.md", cli), ("docs/config-keys.md", config)])
 }

@@ -20,6 +20,8 @@ export interface Plugin {
   settings?: Schema;
   source?: string;
   origins?: string[];
+  /** `host:port` of what it may reach though it is not public. */
+  allow_private?: string[];
   added_ms?: number;
   fetched_ms?: number;
   held_back?: { at_ms: number; hash: string; changes: { path: string; was?: string; now?: string }[] };

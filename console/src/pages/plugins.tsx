@@ -105,6 +105,12 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
               <dd>{plugin.origins.map(visibleLine).join(", ")}</dd>
             </>
           )}
+          {plugin.allow_private && (
+            <>
+              <dt>private</dt>
+              <dd>may reach {plugin.allow_private.map(visibleLine).join(", ")}</dd>
+            </>
+          )}
           {plugin.fetched_ms !== undefined && (
             <>
               <dt>read</dt>

@@ -19,8 +19,6 @@ use crate::{Attachment, Error};
 
 /// How long a call waits if nobody says how long.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a provider has to answer a cancel, with what it has, before the call ends without an answer.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// How to call a method.
 #[derive(Debug, Clone, Default)]
@@ -110,8 +108,8 @@ impl MethodCall {
         MethodChunks { reader: Reader::of(Arc::clone(&self.state.chunks)) }
     }
 
-    /// Asks the provider to stop. The call then ends with what the provider has, if it answers with that soon, else with
-    /// [`Error::Cancelled`].
+    /// Ends the call with [`Error::Cancelled`], at once, and tells the provider to stop. What that still has to say, such as
+    /// the part of the result that it has, comes as [`Event::MethodResult`](crate::Event::MethodResult).
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
@@ -263,8 +261,14 @@ pub(crate) fn begin(
     let id = state.id.clone();
     let request =
         MethodCallRequest { call_id: id.clone(), method_name: method.into(), provider_id: provider.into(), args };
-    let checked = options
-        .check(&request.args)
+    let wanted = match &options.signal {
+        Some(signal) if signal.is_cancelled() => {
+            Err(Error::Cancelled("the call was cancelled before it was made".into()))
+        }
+        _ => Ok(()),
+    };
+    let checked = wanted
+        .and_then(|()| options.check(&request.args))
         .and_then(|()| shared.find_method(provider, method))
         .and_then(|advertised| Ok((advertised, request.write()?)));
     let (advertised, payload) = match checked {
@@ -344,8 +348,6 @@ async fn see_through(
             Some(signal) => tokio::select! { () = signal.cancelled() => {}, () = cancel.cancelled() => {} },
             None => cancel.cancelled().await,
         }
-        tell_provider(&shared, &call.id);
-        tokio::time::sleep(CANCEL_GRACE).await;
         Error::Cancelled("the call was cancelled".into())
     };
     let error = tokio::select! {
@@ -353,8 +355,8 @@ async fn see_through(
         _ = call.outcome() => return,
         () = shared.ended.cancelled() => shared.why_ended(),
         error = refused => error,
-        error = cancelled => error,
-        error = patience => {
+        // Who does not wait any more tells the provider that it need not go on.
+        error = async { tokio::select! { error = cancelled => error, error = patience => error } } => {
             tell_provider(&shared, &call.id);
             error
         }

@@ -96,18 +96,24 @@ impl EventFilter {
             Delivery::Ephemeral => self.include_ephemeral,
             Delivery::Replay => self.include_replay,
         };
-        let targeted = || matches!(event, Event::Message(message) if is_message_targeted_at(message, id, handle));
+        let targeted = || matches!(event, Event::Message(message) if names(message, id, handle));
         timely && (!self.targeted_only || targeted())
     }
 }
 
-/// Whether a message names this participant in its `at`, by id or by handle.
+/// Whether a message is for this participant: it names the participant in its `at`, by id or by handle, or it names nobody
+/// and so is for everybody.
 pub fn is_message_targeted_at(message: &NewMessage, participant_id: &str, handle: Option<&str>) -> bool {
-    let names = |at: &String| {
-        let at = at.strip_prefix('@').unwrap_or(at);
-        at == participant_id || handle.is_some_and(|handle| handle == at)
+    message.at.is_empty() || names(message, participant_id, handle)
+}
+
+/// Whether a message names this participant.
+fn names(message: &NewMessage, participant_id: &str, handle: Option<&str>) -> bool {
+    let is_own = |at: &String| {
+        let name = at.strip_prefix('@').unwrap_or(at);
+        at == participant_id || handle.is_some_and(|handle| handle == at || handle == name)
     };
-    message.at.iter().any(names)
+    message.at.iter().any(is_own)
 }
 
 impl Event {
@@ -222,5 +228,13 @@ mod tests {
             check(targeted, &["ann", name], Delivery::Persisted, true);
         }
         assert!(targeted.wants(&Event::Lagged(1), "bob", None));
+    }
+
+    #[test]
+    fn who_a_message_is_for() {
+        for (at, wanted) in [(&[][..], true), (&["ann"], false), (&["ann", "bob"], true), (&["@bobby"], true)] {
+            let Event::Message(message) = message(at, Delivery::Persisted) else { unreachable!() };
+            assert_eq!(is_message_targeted_at(&message, "bob", Some("bobby")), wanted, "{at:?}");
+        }
     }
 }

@@ -11,17 +11,22 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::event::Event;
-use crate::payload::PauseStatus;
+use crate::payload::{ExecutionPause, PauseStatus, Payload as _};
+use crate::shared::Draft;
 use crate::{Client, EventFilter, Method, MethodContext};
 
 /// The name of the method that pauses a participant.
 pub const PAUSE_METHOD: &str = "pause";
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 struct PauseArgs {
     /// Why it is to pause.
     #[serde(default)]
     reason: Option<String>,
+    /// The message whose work is to pause; without it, whatever is being worked on.
+    #[serde(default)]
+    message_id: Option<String>,
 }
 
 /// A method `pause` for others to call. The function is called with the reason that they give.
@@ -34,8 +39,12 @@ where
     let method = Method::new(PAUSE_METHOD, move |args: PauseArgs, _: MethodContext| {
         let on_pause = Arc::clone(&on_pause);
         async move {
-            on_pause(args.reason).await;
-            Ok::<_, String>(json!({ "paused": true }))
+            on_pause(args.reason.clone()).await;
+            let mut answer = json!({ "paused": true });
+            if let Some(reason) = args.reason {
+                answer["reason"] = reason.into();
+            }
+            Ok::<_, String>(answer)
         }
     });
     method.description("Pause what this participant is doing.")
@@ -51,6 +60,7 @@ pub struct InterruptHandler {
     message_id: String,
     on_pause: Callback,
     on_resume: Option<Callback>,
+    on_cancel: Option<Callback>,
     paused: Arc<AtomicBool>,
 }
 
@@ -66,6 +76,7 @@ impl InterruptHandler {
             message_id: message_id.into(),
             on_pause: Box::new(move |reason| on_pause(reason).boxed()),
             on_resume: None,
+            on_cancel: None,
             paused: Arc::default(),
         }
     }
@@ -80,35 +91,58 @@ impl InterruptHandler {
         self
     }
 
+    /// Calls a function when the work is to end for good. Without it, that is a pause.
+    pub fn on_cancel<F, R>(mut self, on_cancel: F) -> Self
+    where
+        F: Fn(Option<String>) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.on_cancel = Some(Box::new(move |reason| on_cancel(reason).boxed()));
+        self
+    }
+
     /// Watches from now on, on a task of its own, until the handle is dropped or the client is closed. Call it within a
     /// Tokio runtime.
     pub fn monitor(self) -> InterruptMonitor {
-        let Self { client, message_id, on_pause, on_resume, paused } = self;
         // What is said from this moment on counts, stored or not.
-        let mut events = client.shared.later_events(EventFilter { include_ephemeral: true, ..EventFilter::default() });
-        let own = client.client_id();
+        let filter = EventFilter { include_ephemeral: true, ..EventFilter::default() };
+        let mut events = self.client.shared.later_events(filter);
+        let Self { client, message_id, on_pause, on_resume, on_cancel, paused } = self;
+        let (shared, own, shown) = (Arc::clone(&client.shared), client.client_id(), Arc::clone(&paused));
         // The watch has no handle of the client's, which would keep it from leaving.
         drop(client);
-        let shown = Arc::clone(&paused);
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match &event {
-                    Event::ExecutionPause(pause) if pause.message_id == message_id => match pause.status {
-                        PauseStatus::Paused | PauseStatus::Cancelled => {
-                            paused.store(true, Ordering::Release);
-                            on_pause(pause.reason.clone()).await;
-                        }
-                        PauseStatus::Resumed => {
-                            paused.store(false, Ordering::Release);
-                            if let Some(on_resume) = &on_resume {
-                                on_resume(pause.reason.clone()).await;
+                    Event::ExecutionPause(pause) if pause.message_id == message_id => {
+                        let reason = pause.reason.clone();
+                        let was_paused = paused.swap(pause.status != PauseStatus::Resumed, Ordering::AcqRel);
+                        match pause.status {
+                            // Who is told twice is paused once.
+                            PauseStatus::Paused if was_paused => {}
+                            PauseStatus::Paused => on_pause(reason).await,
+                            PauseStatus::Cancelled => on_cancel.as_ref().unwrap_or(&on_pause)(reason).await,
+                            PauseStatus::Resumed => {
+                                if let Some(on_resume) = &on_resume {
+                                    on_resume(reason).await;
+                                }
                             }
                         }
-                    },
+                    }
                     Event::MethodCall(call) if call.provider_id == own && call.method_name == PAUSE_METHOD => {
-                        paused.store(true, Ordering::Release);
-                        let reason = call.args.get("reason").and_then(serde_json::Value::as_str);
-                        on_pause(reason.map(Into::into)).await;
+                        let args: PauseArgs = serde_json::from_value(call.args.clone()).unwrap_or_default();
+                        if args.message_id.is_some_and(|only| only != message_id) || paused.swap(true, Ordering::AcqRel)
+                        {
+                            continue;
+                        }
+                        on_pause(args.reason.clone()).await;
+                        // What was asked for by a call looks to the others as what was asked for by a message.
+                        let (message_id, status) = (message_id.clone(), PauseStatus::Paused);
+                        let told = ExecutionPause { message_id, status, reason: args.reason }.write();
+                        let told = async { shared.publish(Draft::new(ExecutionPause::KIND, told?, true)).await };
+                        if let Err(error) = told.await {
+                            shared.report(&error);
+                        }
                     }
                     _ => {}
                 }

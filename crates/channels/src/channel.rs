@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,10 +18,10 @@ use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
-use crate::history::sender_of;
+use crate::history::{MAX_PAGE_BYTES, sender_of};
 use crate::methods::{Metadata, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
-use crate::presence::{self, Notes, payload};
+use crate::presence::{Presenting, payload};
 use crate::{About, Channels, stream};
 
 /// A channel that is in use.
@@ -71,7 +72,7 @@ pub(crate) struct Presence {
     pub(crate) handle: Option<String>,
     connections: usize,
     joined_ms: i64,
-    notes: Notes,
+    presenting: Presenting,
     /// What its connections said about it, the latest last: that counts, and whoever said it is given the calls.
     said: Vec<Said>,
     /// Its methods, where it has any.
@@ -170,16 +171,30 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Who is here, by id.
-    pub fn roster(&self) -> Vec<Participant> {
+    /// How many participants are here.
+    pub fn present(&self) -> usize {
+        self.state().roster.len()
+    }
+
+    /// Who is here, by id: those after this one, at most so many of them, and no more than make a page. Says whether there
+    /// are more.
+    pub fn roster(&self, after: Option<&str>, limit: usize) -> (Vec<Participant>, bool) {
         let state = self.state();
-        let listed = state.roster.iter().map(|(id, presence)| Participant {
-            id: Arc::clone(id),
-            metadata: Arc::clone(&presence.metadata),
-            joined_ms: presence.joined_ms,
-            connections: presence.connections,
-        });
-        listed.collect()
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut listed, mut bytes) = (Vec::new(), 0);
+        for (id, presence) in state.roster.range::<str, _>((from, Bound::Unbounded)) {
+            bytes += id.len() + presence.metadata.len();
+            if !listed.is_empty() && (listed.len() >= limit || bytes > MAX_PAGE_BYTES) {
+                return (listed, true);
+            }
+            listed.push(Participant {
+                id: Arc::clone(id),
+                metadata: Arc::clone(&presence.metadata),
+                joined_ms: presence.joined_ms,
+                connections: presence.connections,
+            });
+        }
+        (listed, false)
     }
 
     /// Makes a reader of a connection, unless there are stored messages that it has not had: then it has to read on first.
@@ -217,15 +232,15 @@ impl Channel {
             );
             return;
         }
-        let notes = presence::notes(&self.name, participant);
-        let arrival = notes.arrival.clone();
+        let presenting = Presenting::new();
+        let arrival = presenting.note(&self.name, participant, true);
         let metadata: Arc<str> = "{}".into();
         let presence = Presence {
             metadata: Arc::clone(&metadata),
             handle: None,
             connections: 1,
             joined_ms: clock::now_ms(),
-            notes,
+            presenting,
             said: Vec::new(),
             offer: None,
         };
@@ -247,7 +262,8 @@ impl Channel {
         }
         let Some(presence) = state.roster.remove(participant) else { return };
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
-        let Notes { departure, key, .. } = presence.notes;
+        let departure = presence.presenting.note(&self.name, participant, false);
+        let key = presence.presenting.departure_key();
         self.enqueue(Item { presence: Some(departure), key: Some(key), ..Item::new(body, true) });
         let orphaned = state.calls.provider_left(participant);
         for call in orphaned {
@@ -371,7 +387,8 @@ impl Channel {
 
     /// The notes of everybody who is here.
     pub(crate) fn presences(&self) -> Vec<Bytes> {
-        self.state().roster.values().map(|presence| presence.notes.arrival.clone()).collect()
+        let state = self.state();
+        state.roster.iter().map(|(id, presence)| presence.presenting.note(&self.name, id, true)).collect()
     }
 
     /// Whether nobody is here, and nothing is on its way.

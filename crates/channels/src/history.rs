@@ -15,7 +15,7 @@ use crate::attachments;
 /// The most messages on a page.
 const MAX_PAGE: usize = 500;
 /// A page ends when it has become this large.
-const MAX_PAGE_BYTES: usize = 4 << 20;
+pub(crate) const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// A stored message.
 #[derive(Debug, Clone)]
@@ -50,6 +50,18 @@ impl Stored {
     pub(crate) fn json(&self) -> Option<String> {
         let body = std::str::from_utf8(&self.body).ok()?;
         Some(encode_message("replay", Some(self.id), body, None, false))
+    }
+
+    /// The message as JSON without its id, if it says who came, changed or left.
+    pub(crate) fn presence(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Shape<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Cow<'a, str>,
+        }
+        let body = std::str::from_utf8(&self.body).ok()?;
+        let Shape { kind } = serde_json::from_str(body).ok()?;
+        (kind == "presence").then(|| encode_message("replay", None, body, None, false))
     }
 }
 

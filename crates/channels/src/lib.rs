@@ -235,7 +235,7 @@ impl Channels {
         for (name, record) in self.records.list(BUCKET).await? {
             let Ok(about) = serde_json::from_slice::<About>(&record.value) else { continue };
             let bounds = self.log.bounds(&stream(&name)).await?;
-            let participants = self.opened().get(&*name).map_or(0, |channel| channel.roster().len());
+            let participants = self.opened().get(&*name).map_or(0, |channel| channel.present());
             let (first_id, last_id) = (bounds.first, bounds.last);
             list.push(Summary { name, participants, created_ms: about.created_ms, first_id, last_id });
         }
@@ -267,7 +267,7 @@ impl Channels {
 
     /// How many participants are here, each counted once for each channel.
     pub fn online(&self) -> usize {
-        self.opened().values().map(|channel| channel.roster().len()).sum()
+        self.opened().values().map(|channel| channel.present()).sum()
     }
 
     /// Deletes what is older than channels keep, and lets go of channels that nobody is in.

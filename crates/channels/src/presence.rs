@@ -13,6 +13,7 @@ use sa_core::store::{Log, NewEntry, Retention, StoreError};
 use sa_protocol::channel::{Envelope, encode_body};
 use sa_protocol::push_string;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::stream;
 
@@ -30,26 +31,31 @@ struct Note {
     here: bool,
 }
 
-/// What is kept of one presence.
-#[derive(Debug, Clone)]
-pub(crate) struct Notes {
-    pub(crate) arrival: Bytes,
-    pub(crate) departure: Bytes,
+/// Tells the presences of one participant apart. The notes are made of it when they are written, for everybody who is
+/// there would have them else.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Presenting(Uuid);
+
+impl Presenting {
+    pub(crate) fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// What is noted of a participant that comes, or of one that goes.
+    pub(crate) fn note(self, channel: &str, participant: &str, here: bool) -> Bytes {
+        let n = self.0.simple().to_string();
+        let note = Note { n, channel: channel.into(), participant: participant.into(), here };
+        serde_json::to_vec(&note).unwrap_or_default().into()
+    }
+
     /// Makes sure that the departure is stored once.
-    pub(crate) key: Arc<str>,
+    pub(crate) fn departure_key(self) -> Arc<str> {
+        departure_key(&self.0.simple().to_string())
+    }
 }
 
 fn departure_key(n: &str) -> Arc<str> {
     format!("leave:{n}").into()
-}
-
-pub(crate) fn notes(channel: &str, participant: &str) -> Notes {
-    let n = uuid::Uuid::now_v7().simple().to_string();
-    let write = |here| {
-        let note = Note { n: n.clone(), channel: channel.into(), participant: participant.into(), here };
-        serde_json::to_vec(&note).unwrap_or_default().into()
-    };
-    Notes { arrival: write(true), departure: write(false), key: departure_key(&n) }
 }
 
 pub(crate) fn is_arrival(note: &[u8]) -> bool {
@@ -125,8 +131,8 @@ mod tests {
 
     #[test]
     fn an_arrival_is_told_from_a_departure() {
-        let Notes { arrival: here, departure: gone, .. } = notes("\"here\":true}", "x");
-        assert!(is_arrival(&here));
-        assert!(!is_arrival(&gone));
+        let note = |here| Presenting::new().note("\"here\":true}", "x", here);
+        assert!(is_arrival(&note(true)));
+        assert!(!is_arrival(&note(false)));
     }
 }

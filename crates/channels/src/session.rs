@@ -1,29 +1,25 @@
 //! One connection of a participant's, from what it missed to its leaving.
 
+mod catch_up;
+
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use bytes::Bytes;
 use sa_protocol::channel::{
-    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, ClientFrame, Ready, binary, encode_error, encode_history,
-    encode_message, encode_ready,
+    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, ClientFrame, binary, encode_error, encode_history,
 };
-use sa_protocol::{close, push_string};
+use sa_protocol::close;
 use sa_socket::{Close, Next, Outbox, Received, Work};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use crate::channel::{Channel, Leave, Member, State, presence_body};
+use crate::channel::{Channel, Leave, Member};
 use crate::publish::{Draft, Refusal, Sender};
-use crate::{Admission, Channels, Entrance, GATEWAY, OpenError, pipeline};
-
-/// How many stored messages are read at once, and how many when they are large.
-const PAGE: usize = 512;
-const SMALL_PAGE: usize = 16;
-const LARGE: usize = 1 << 20;
+use crate::{Admission, Channels, Entrance, GATEWAY, OpenError, Page};
 
 struct Session {
     channel: Arc<Channel>,
@@ -145,98 +141,6 @@ impl Session {
         }
     }
 
-    async fn catch_up(&self, entrance: &Entrance) -> Result<Option<Arc<Member>>, sa_core::store::StoreError> {
-        let (channel, reads) = (&self.channel, self.sender.rights.read);
-        let bounds = channel.bounds().await?;
-        let same = entrance.epoch.as_deref().is_none_or(|epoch| epoch == &*channel.epoch);
-        let recovered =
-            entrance.since.map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
-        let since = entrance.since.filter(|_| same && reads);
-        let instance: Option<Arc<str>> = entrance.instance.as_deref().map(Into::into);
-        let make = |seen| {
-            let (participant, instance) = (Arc::clone(&self.participant), instance.clone());
-            let (outbox, last) = (self.outbox.clone(), AtomicU64::new(seen));
-            move |id| Member { id, participant, instance, outbox, reads, seen, last }
-        };
-        let ready = |state: &State, member: &Member| {
-            let roster = (entrance.snapshot && reads).then(|| roster(state));
-            let ready = Ready {
-                participant: &self.participant,
-                epoch: &channel.epoch,
-                last_id: state.head.max(member.seen),
-                recovered,
-                roster: roster.as_deref(),
-            };
-            let _ = self.outbox.send(encode_ready(&ready));
-        };
-        let Some(mut has) = since else {
-            let admitted = channel.admit(make(0), None, |state, member| {
-                if reads && !entrance.snapshot {
-                    self.send_roster(state);
-                }
-                ready(state, member);
-            });
-            return Ok(admitted);
-        };
-        if !entrance.snapshot {
-            self.send_roster(&channel.state());
-        }
-        let mut limit = PAGE;
-        let pace = LARGE.min(channel.hub.options.max_queue_bytes / 2);
-        if self.outbox.emptied().await.is_err() {
-            return Ok(None);
-        }
-        loop {
-            // Taken before the log is read: all of it is in the log by now, or has been deleted.
-            let head = channel.state().head;
-            let page = channel.after(has, limit).await?;
-            if page.is_empty() {
-                has = has.max(head);
-            }
-            let mut queued = 0;
-            for stored in &page {
-                let Some(json) = stored.json() else { continue };
-                // Who comes back takes calls that it missed for its own; for who comes new they are history.
-                let returns = entrance.since.is_some_and(|since| since > 0);
-                if returns && channel.runs_elsewhere(stored, &self.participant, instance.as_deref()) {
-                    has = stored.id;
-                    continue;
-                }
-                let bytes = channel.attached(stored).await;
-                let len = json.len() + bytes.as_ref().map_or(0, Bytes::len);
-                // At the reader's pace: no more is queued than it takes.
-                if queued > 0 && queued + len > pace {
-                    queued = 0;
-                    if self.outbox.emptied().await.is_err() {
-                        return Ok(None);
-                    }
-                }
-                queued += len;
-                let overrun = || Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={has}"));
-                if self.outbox.send_else(pipeline::frame(&json, bytes.as_ref()), overrun).is_err() {
-                    return Ok(None);
-                }
-                has = stored.id;
-            }
-            limit =
-                if page.iter().map(|stored| stored.body.len()).sum::<usize>() > 4 * LARGE { SMALL_PAGE } else { PAGE };
-            if self.outbox.emptied().await.is_err() {
-                return Ok(None);
-            }
-            if let Some(member) = channel.admit(make(has), Some(has), ready) {
-                return Ok(Some(member));
-            }
-        }
-    }
-
-    /// Says who is here. These have no ids: where to go on from is told by what comes after them.
-    fn send_roster(&self, state: &State) {
-        for (id, presence) in &state.roster {
-            let body = presence_body(id, "join", &presence.metadata, None);
-            let _ = self.outbox.send(encode_message("replay", None, &body, None, false));
-        }
-    }
-
     async fn on_message(&self, message: Received) -> Next {
         self.ready.cancelled().await;
         let Some(member) = self.member.get() else { return ControlFlow::Continue(()) };
@@ -293,8 +197,10 @@ impl Session {
                 let update = || self.channel.update_metadata(&self.sender, metadata, (member, reference));
                 (reference, self.may_send().and_then(|()| update()))
             }
-            ClientFrame::GetMessagesBefore { before, limit, reference } => {
-                (reference, self.history(before, limit, reference).await)
+            ClientFrame::GetMessagesBefore { before, limit, reference, answer } => {
+                let page = self.history(before, limit).await;
+                let told = page.map(|page| self.tell(encode_history(answer, &page.messages, page.more, reference)));
+                (reference, told)
             }
         };
         if let Err(refusal) = result {
@@ -304,15 +210,13 @@ impl Session {
         ControlFlow::Continue(())
     }
 
-    async fn history(&self, before: Option<u64>, limit: Option<usize>, reference: Option<i64>) -> Result<(), Refusal> {
+    async fn history(&self, before: Option<u64>, limit: Option<usize>) -> Result<Page, Refusal> {
         if !self.sender.rights.read {
             return Err(Refusal::new("not-allowed", "the token may not read this channel"));
         }
         self.may_send()?;
         let page = self.channel.page(before, limit.unwrap_or(100)).await;
-        let page = page.map_err(|error| Refusal::new("store-error", error.message))?;
-        self.tell(encode_history(&page.messages, page.more, reference));
-        Ok(())
+        page.map_err(|error| Refusal::new("store-error", error.message))
     }
 
     fn may_send(&self) -> Result<(), Refusal> {
@@ -326,20 +230,6 @@ impl Session {
     fn tell(&self, frame: String) {
         let _ = self.outbox.send(frame);
     }
-}
-
-/// Who is here, as one document.
-fn roster(state: &State) -> String {
-    let mut out = String::from("{");
-    for (at, (id, presence)) in state.roster.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        push_string(&mut out, id);
-        out.push_str(&format!(":{{\"metadata\":{}}}", presence.metadata));
-    }
-    out.push('}');
-    out
 }
 
 /// So many in a second, all of which may come at once.

@@ -192,7 +192,8 @@ fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Resu
 }
 
 fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
-    let Some(raw) = fields.get(name) else { return Ok(None) };
+    // Clients send what they leave empty as null.
+    let Some(raw) = fields.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
     serde_json::from_str(raw.get()).map_err(|error| ChatError::invalid(name, format!("{name} cannot be read: {error}")))
 }
 
@@ -224,6 +225,7 @@ mod tests {
         check_mistake(&json!({ "model": "m", "messages": [] }), "messages");
         check_mistake(&json!({ "model": "m", "messages": ["hello"] }), "messages");
         check_mistake(&json!({ "model": 5, "messages": hello }), "model");
+        check_mistake(&json!({ "model": null, "messages": hello }), "model");
         check_mistake(&json!({ "model": "m", "messages": hello, "stream": "yes" }), "stream");
         check_mistake(&json!({ "model": "m", "messages": hello, "tools": {} }), "tools");
         check_mistake(&json!({ "model": "m", "messages": hello, "tools": [], "functions": [] }), "functions");

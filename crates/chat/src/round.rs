@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::legacy::modern_call;
 
 /// More calls than a model makes at once.
-const MAX_CALLS: usize = 1_024;
+pub(crate) const MAX_CALLS: usize = 1_024;
 
 /// What the model said in one round.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Round {
     /// The message but for its calls, as it goes back to the model: role, content, and whatever else the server put there.
     pub(crate) message: Map<String, Value>,
     pub(crate) calls: Vec<Call>,
+    /// Whether there were more calls than are kept.
+    pub(crate) overflowed: bool,
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<Value>,
 }
@@ -112,7 +114,10 @@ impl Round {
         };
         let place = match known.filter(|place| !begins(&self.calls[*place])) {
             Some(place) => place,
-            None if self.calls.len() >= MAX_CALLS => return,
+            None if self.calls.len() >= MAX_CALLS => {
+                self.overflowed = true;
+                return;
+            }
             None => {
                 self.calls.push(Call { index, ..Call::default() });
                 self.calls.len() - 1

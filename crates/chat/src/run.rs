@@ -23,7 +23,7 @@ use crate::legacy;
 use crate::memory::{Hidden, digest};
 use crate::offer;
 use crate::request::{Asked, raw};
-use crate::round::{Call, Round, new_id};
+use crate::round::{Call, MAX_CALLS, Round, new_id};
 use crate::server::{Begun, Server};
 use crate::stream::{Forward, send};
 use crate::usage::Usage;
@@ -196,7 +196,8 @@ impl<'a> Run<'a> {
                     round.finish.clone().filter(|finish| finish != "tool_calls").unwrap_or_else(|| "stop".into());
                 return Ok(End { finish, calls: theirs, stopped: None });
             }
-            let stop = self.limit(ours.len());
+            // Not a part of what the model wants: it would take that for the whole.
+            let stop = if round.overflowed { Some(Stop::Calls(MAX_CALLS)) } else { self.limit(ours.len()) };
             if let (Some(stop), true) = (stop, theirs.is_empty()) {
                 return Ok(End { finish: "length".into(), calls: theirs, stopped: Some(stop) });
             }

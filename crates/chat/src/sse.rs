@@ -10,6 +10,10 @@ pub(crate) struct Events {
     /// How far the buffer has been looked through for the end of a line.
     looked: usize,
     data: String,
+    /// Whether the last line ended in a carriage return, to which a line feed may still belong.
+    returned: bool,
+    /// Whether a line has been read: the first may begin with a byte order mark.
+    begun: bool,
 }
 
 /// An event without an end.
@@ -22,11 +26,15 @@ impl Events {
         self.buffer.extend_from_slice(bytes);
         let mut events = Vec::new();
         let mut start = 0;
-        while let Some(end) = self.buffer[self.looked..].iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = self.buffer[self.looked..].iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let end = self.looked + end;
             let line = String::from_utf8_lossy(&self.buffer[start..end]);
-            let line = line.strip_suffix('\r').unwrap_or(&line);
-            if line.is_empty() {
+            let line = line.strip_prefix('\u{feff}').filter(|_| !self.begun).unwrap_or(&line);
+            self.begun = true;
+            let after_return = std::mem::replace(&mut self.returned, self.buffer[end] == b'\r');
+            if line.is_empty() && after_return && self.buffer[end] == b'\n' {
+                // One end of a line, in two bytes.
+            } else if line.is_empty() {
                 if !self.data.is_empty() {
                     events.push(std::mem::take(&mut self.data));
                 }
@@ -56,11 +64,11 @@ mod tests {
     use super::*;
 
     const STREAM: &[u8] =
-        "data: {\"a\":\"é\"}\n\n: a comment\n\nevent: x\r\ndata:b\r\ndata: c\r\n\r\ndata: [DONE]\n\n".as_bytes();
+        "\u{feff}data: {\"a\":\"é\"}\n\n: a comment\n\nevent: x\r\ndata:b\r\ndata: c\r\n\r\ndata: d\r\rdata: [DONE]\n\n".as_bytes();
 
     #[test]
     fn events_are_the_same_wherever_they_are_cut() {
-        let expected = ["{\"a\":\"é\"}", "b\nc", "[DONE]"];
+        let expected = ["{\"a\":\"é\"}", "b\nc", "d", "[DONE]"];
         for cut in 0..=STREAM.len() {
             let mut events = Events::default();
             let mut found = events.push(&STREAM[..cut]).unwrap();

@@ -92,6 +92,8 @@ impl<'a> Forward<'a> {
         let choices = piece.remove("choices").unwrap_or_default();
         piece.remove("usage");
         if self.about.is_empty() {
+            // Clients want these, and some servers leave them out.
+            complete(&mut piece);
             self.about.clone_from(&piece);
         }
         for (field, value) in &self.about {
@@ -197,10 +199,7 @@ impl<'a> Forward<'a> {
     /// A piece with one more field. Without `choices` of its own it has none: clients pass over it.
     pub(crate) async fn extra(&mut self, field: &str, value: Value) -> Result<(), ChatError> {
         let mut piece = self.about.clone();
-        piece.entry("id").or_insert_with(|| json!(format!("chatcmpl-{}", uuid::Uuid::new_v4().simple())));
-        piece.entry("object").or_insert_with(|| json!("chat.completion.chunk"));
-        piece.entry("created").or_insert_with(|| json!(sa_core::clock::now_ms() / 1_000));
-        piece.entry("model").or_insert_with(|| json!(""));
+        complete(&mut piece);
         if self.about.is_empty() {
             self.about = piece.clone();
         }
@@ -212,6 +211,14 @@ impl<'a> Forward<'a> {
     async fn send(&self, piece: &Value) -> Result<(), ChatError> {
         send(self.events, Event::Data(piece.to_string())).await
     }
+}
+
+/// Fills in what every piece has.
+fn complete(piece: &mut Map<String, Value>) {
+    piece.entry("id").or_insert_with(|| json!(format!("chatcmpl-{}", uuid::Uuid::new_v4().simple())));
+    piece.entry("object").or_insert_with(|| json!("chat.completion.chunk"));
+    piece.entry("created").or_insert_with(|| json!(sa_core::clock::now_ms() / 1_000));
+    piece.entry("model").or_insert_with(|| json!(""));
 }
 
 /// Fails once nobody reads any more.

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::index::{Index, Member, Presence, Remembered};
 pub use self::resolve::{Route, Unresolved};
-use crate::documents::Documents;
+use crate::documents::DocumentsView;
 use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::notice::{Notice, NoticeBody, Notices};
@@ -159,8 +159,8 @@ impl Directory {
         self.read(|index| index.exposed_name(id, own))
     }
 
-    /// The documents and prompts of the providers that are here, by the providers' ids.
-    pub fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
+    /// The documents and prompts of the providers that are here or known to come back, by the providers' ids.
+    pub fn documents(&self, view: &View) -> Vec<DocumentsView> {
         self.read(|index| index.documents(view))
     }
 

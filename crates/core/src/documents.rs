@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::call::UpdateSink;
 use crate::json::RawJson;
 use crate::manner::Asking;
+use crate::provider::ProviderId;
 
 /// The documents and prompts of one provider.
 ///
@@ -31,6 +32,21 @@ pub trait Documents: Send + Sync + 'static {
 
     /// Watches one document for `asker`, for as long as the answer is kept.
     fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>>;
+}
+
+/// The documents of one provider, as one view sees them.
+#[derive(Clone)]
+pub struct DocumentsView {
+    pub provider: ProviderId,
+    pub documents: Arc<dyn Documents>,
+    /// `false` while the provider is away: what it listed last is still known, and nothing of it can be had.
+    pub online: bool,
+}
+
+impl fmt::Debug for DocumentsView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DocumentsView").field("provider", &self.provider).finish_non_exhaustive()
+    }
 }
 
 /// A document that is watched. Dropping it ends that.
@@ -72,4 +88,6 @@ pub struct DocumentError {
     pub code: i32,
     pub message: String,
     pub data: Option<RawJson>,
+    /// The provider was not there to be asked.
+    pub undelivered: bool,
 }

@@ -31,7 +31,7 @@ pub mod tool;
 pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
 pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update, UpdateSink, Updates};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
-pub use documents::{DocumentError, Documents, Listing, Watch};
+pub use documents::{DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use json::RawJson;
 pub use manner::{Asking, LogLevel, Manner};
 pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};

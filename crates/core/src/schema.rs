@@ -103,11 +103,26 @@ impl Schema {
                 .with_pattern_options(patterns::engine())
                 .offline()
                 .build(&schema)
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| unusable(&error))?;
             let alternatives = alternatives(&schema);
             Ok(Compiled { validator, schema, cost, alternatives })
         });
         compiled.as_ref().map_err(String::as_str)
+    }
+}
+
+/// What is wrong with a schema, and where in it.
+fn unusable(error: &ValidationError<'_>) -> String {
+    let place = error.instance_path().to_string();
+    match error.kind() {
+        ValidationErrorKind::Referencing(_) => {
+            format!("a \"$ref\" leads nowhere in it, and none is followed out of it: {}", shortened(error.to_string()))
+        }
+        ValidationErrorKind::AnyOf { .. } if place.ends_with("/type") => {
+            let kinds = "\"string\", \"number\", \"integer\", \"boolean\", \"object\", \"array\" or \"null\"";
+            format!("{} is no type, which is {kinds}{}", shortened(error.instance().to_string()), at(&place))
+        }
+        _ => format!("{}{}", shortened(error.to_string()), at(&place)),
     }
 }
 
@@ -222,6 +237,21 @@ mod tests {
         }
         let error = schema.validate_secret(&RawJson::parse(r#"{"f":40417}"#).unwrap()).unwrap_err();
         assert!(!error.message.contains("40417"), "{}", error.message);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_schema_is_said_with_its_place() {
+        let check = |schema: Value, words: &[&str]| {
+            let schema = Schema::new(RawJson::of(&schema));
+            let said = schema.check().unwrap_err();
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        };
+        check(
+            serde_json::json!({ "properties": { "a": { "type": "strin" } } }),
+            &["\"strin\" is no type", "/properties/a/type"],
+        );
+        check(serde_json::json!({ "properties": { "a": { "minLength": "x" } } }), &["/properties/a/minLength"]);
+        check(serde_json::json!({ "$ref": "https://evil.example/s.json" }), &["none is followed out of it"]);
     }
 
     #[test]

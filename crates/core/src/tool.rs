@@ -26,6 +26,8 @@ pub struct Tool {
     pub capabilities: Vec<String>,
     /// How long a call of it may take without a sign of life.
     pub timeout: Option<Duration>,
+    /// Whether models are offered it. One that is there for its provider's own page alone is not.
+    pub for_models: bool,
 }
 
 impl Tool {
@@ -50,6 +52,7 @@ impl Tool {
             extras: None,
             capabilities: Vec::new(),
             timeout: None,
+            for_models: true,
         }
     }
 }

@@ -1,27 +1,44 @@
 //! An MCP server for tests, with the official library: over stdio, or over Streamable HTTP on a free port.
 //!
 //! `SERVER_DIR`, where it is set, is where it leaves notes for the test: its process id, and which requests were cancelled.
+//! A file `late` there makes it start with more than it has otherwise.
 
 #![expect(deprecated, reason = "sampling has no future, but servers that use it")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::model::*;
-use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use serde_json::{Value, json};
+use tokio::sync::broadcast;
 
 #[derive(Clone, Default)]
 struct Server {
-    /// Whether the tool `late` is there.
+    /// Whether the tool `late` is there, and the note of that name.
     late: Arc<AtomicBool>,
-    changed: Arc<tokio::sync::Notify>,
+    /// Who wants to hear of which document, up to 2025-11-25.
+    subscribed: Arc<Mutex<Vec<Subscribed>>>,
+    /// The same from 2026-07-28 on, where each has a stream that hears of everything.
+    news: News,
+}
+
+type Subscribed = (String, Peer<RoleServer>);
+
+/// The document that was touched, or `None` for the list of tools.
+#[derive(Clone)]
+struct News(broadcast::Sender<Option<String>>);
+
+impl Default for News {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(16))
+    }
 }
 
 fn note(name: &str, text: &str) {
@@ -46,6 +63,21 @@ fn text(text: impl ToString) -> Result<CallToolResponse, ErrorData> {
 }
 
 impl Server {
+    fn start() -> Self {
+        let server = Self::default();
+        let late = std::env::var_os("SERVER_DIR").is_some_and(|dir| PathBuf::from(dir).join("late").exists());
+        server.late.store(late, Ordering::SeqCst);
+        server
+    }
+
+    async fn touch(&self, uri: &str) {
+        let _ = self.news.0.send(Some(uri.to_owned()));
+        let subscribed = self.subscribed.lock().unwrap().clone();
+        for (_, peer) in subscribed.iter().filter(|(wanted, _)| wanted == uri) {
+            let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
+        }
+    }
+
     fn form() -> Value {
         json!({ "mode": "form", "message": "your name?", "requestedSchema":
             { "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] } })
@@ -69,6 +101,8 @@ impl ServerHandler for Server {
             .enable_tools()
             .enable_tool_list_changed()
             .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
             .enable_prompts()
             .enable_completions()
             .build();
@@ -99,6 +133,10 @@ impl ServerHandler for Server {
         }
         if self.late.load(Ordering::SeqCst) {
             tools.push(tool(json!({ "name": "late", "inputSchema": any })));
+        }
+        if std::env::var_os("SERVER_UI").is_some() {
+            let ui = json!({ "resourceUri": "ui://page", "visibility": ["app"] });
+            tools.push(tool(json!({ "name": "turn_page", "inputSchema": any, "_meta": { "ui": ui } })));
         }
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
@@ -138,9 +176,13 @@ impl ServerHandler for Server {
                 let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
                 text(child.id())
             }
+            "change" if args["uri"].is_string() => {
+                self.touch(args["uri"].as_str().unwrap()).await;
+                text("touched")
+            }
             "change" => {
                 self.late.fetch_not(Ordering::SeqCst);
-                self.changed.notify_waiters();
+                let _ = self.news.0.send(None);
                 let _ = context.peer.notify_tool_list_changed().await;
                 text("changed")
             }
@@ -176,20 +218,56 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let wanted = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
+        let mut news = self.news.0.subscribe();
         loop {
-            tokio::select! {
-                () = self.changed.notified() => { let _ = subscription.sink().notify_tool_list_changed().await; }
+            let said = tokio::select! {
+                said = news.recv() => said,
                 () = subscription.cancelled() => return Ok(()),
-            }
+            };
+            let _ = match said {
+                Ok(None) => subscription.sink().notify_tool_list_changed().await,
+                Ok(Some(uri)) if wanted.contains(&uri) => subscription.sink().notify_resource_updated(&uri).await,
+                _ => Ok(()),
+            };
         }
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscribed.lock().unwrap().push((request.uri, context.peer));
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscribed.lock().unwrap().retain(|(uri, _)| *uri != request.uri);
+        Ok(())
     }
 
     async fn list_resources(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = json!([{ "uri": "note://one", "name": "one", "mimeType": "text/plain" }]);
+        let mut resources = json!([{ "uri": "note://one", "name": "one", "mimeType": "text/plain" }]);
+        let mut more = |uri: &str| resources.as_array_mut().unwrap().push(json!({ "uri": uri, "name": uri }));
+        if self.late.load(Ordering::SeqCst) {
+            more("note://late");
+        }
+        // Where it has a page, it shows it only to those who can show it in turn.
+        let shows = context.client_capabilities().and_then(|can| can.extensions);
+        let shows = shows.and_then(|shows| shows.get("io.modelcontextprotocol/ui").cloned()).unwrap_or_default();
+        let kinds = shows.get("mimeTypes").and_then(Value::as_array).cloned().unwrap_or_default();
+        if std::env::var_os("SERVER_UI").is_some() && kinds.contains(&json!("text/html;profile=mcp-app")) {
+            more("ui://page");
+        }
         Ok(ListResourcesResult { resources: serde_json::from_value(resources).unwrap(), ..Default::default() })
     }
 
@@ -271,7 +349,7 @@ async fn main() {
         Some("fail") => std::process::exit(3),
         Some("http") => http().await,
         _ => {
-            let service = Server::default().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();
+            let service = Server::start().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();
             let _ = service.waiting().await;
         }
     }
@@ -279,7 +357,7 @@ async fn main() {
 
 /// Says its address on stdout. `POST /forget` makes it forget all sessions.
 async fn http() {
-    let server = Server::default();
+    let server = Server::start();
     let sessions = Arc::new(LocalSessionManager::default());
     let config = StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(1)));
     let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);

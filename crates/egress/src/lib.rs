@@ -2,15 +2,15 @@
 //!
 //! Whoever chooses a URL does not choose the network. [`Egress::send`] looks at the address behind every name and at
 //! every step of a redirect, and reaches nothing that is not public unless the operator has named that very host and
-//! port. The address that was looked at is the one that is connected to: a name that is asked a second time, and then
+//! port, for everyone or for whoever sends this request. The address that was looked at is the one that is connected to: a name that is asked a second time, and then
 //! points elsewhere, is looked at a second time. Size, time and redirects are bounded, and a request that carries a
 //! secret stays at its origin.
 
 mod address;
+mod allowed;
 mod error;
 mod resolver;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use url::{Host, Url};
 
 pub use self::address::is_public;
+pub use self::allowed::Allowed;
 pub use self::error::{EgressError, EgressErrorKind};
 use self::resolver::{Guarded, Unguarded};
 pub use self::resolver::{Resolver, SystemResolver};
@@ -38,7 +39,7 @@ const MAX_URL: usize = 8 * 1024;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `host:port` of those that may be reached though they are not public.
+    /// `host:port` of those that every request may reach though they are not public.
     pub allow_private: Vec<String>,
     /// How many redirects a request may follow.
     pub max_redirects: usize,
@@ -54,6 +55,8 @@ pub struct Request {
     pub body: Bytes,
     /// Whether anything in it, wherever that is, is for this origin alone. A redirect to another one is then refused.
     pub secret: bool,
+    /// What it may reach beyond what is public, itself and by redirects.
+    pub allowed: Allowed,
     /// From the first look at the name to the last byte of the answer, redirects included.
     pub time: Duration,
     /// The largest body that is taken.
@@ -75,7 +78,7 @@ pub struct Egress {
     guarded: reqwest::Client,
     /// For the hosts and ports that the operator has named. On its own, so that no connection is ever shared.
     named: reqwest::Client,
-    allowed: HashSet<(String, u16)>,
+    allowed: Allowed,
     max_redirects: usize,
     is_public: fn(IpAddr) -> bool,
 }
@@ -91,7 +94,7 @@ impl Egress {
         resolver: Arc<dyn Resolver>,
         is_public: fn(IpAddr) -> bool,
     ) -> Result<Self, EgressError> {
-        let allowed = options.allow_private.iter().map(|entry| parse_allowed(entry)).collect::<Result<_, _>>();
+        let allowed = Allowed::parse(&options.allow_private);
         let allowed = allowed.map_err(|why| EgressError::new(EgressErrorKind::BadUrl, why))?;
         let builder = || {
             reqwest::Client::builder()
@@ -131,13 +134,13 @@ impl Egress {
     }
 
     /// Whether a request to this URL could be sent, as far as that can be told without asking for its name.
-    pub fn check(&self, url: &Url) -> Result<(), EgressError> {
-        self.client_for(url).map(drop)
+    pub fn check(&self, url: &Url, allowed: &Allowed) -> Result<(), EgressError> {
+        self.client_for(url, allowed).map(drop)
     }
 
     async fn follow(&self, mut request: Request) -> Result<Response, EgressError> {
         for _ in 0..=self.max_redirects {
-            let client = self.client_for(&request.url)?;
+            let client = self.client_for(&request.url, &request.allowed)?;
             let mut sent = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
             if !request.body.is_empty() {
                 sent = sent.body(request.body.clone());
@@ -174,7 +177,7 @@ impl Egress {
     }
 
     /// The client for a URL that may be asked. A literal address never sees the resolver, and so is looked at here.
-    fn client_for(&self, url: &Url) -> Result<&reqwest::Client, EgressError> {
+    fn client_for(&self, url: &Url, allowed: &Allowed) -> Result<&reqwest::Client, EgressError> {
         let bad = |why: &str| Err(EgressError::new(EgressErrorKind::BadUrl, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
             return bad(&format!("only http and https can be reached, not {}", url.scheme()));
@@ -188,7 +191,7 @@ impl Egress {
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
             return bad("the URL has no host");
         };
-        if self.allowed.contains(&(key(&host), port)) {
+        if self.allowed.has(&host, port) || allowed.has(&host, port) {
             return Ok(&self.named);
         }
         let literal = match host {
@@ -200,26 +203,6 @@ impl Egress {
             Some(address) if !(self.is_public)(address) => Err(EgressError::forbidden(&host.to_string(), address)),
             _ => Ok(&self.guarded),
         }
-    }
-}
-
-/// `host:port` as the operator writes it, in the form in which a URL's host is compared with it.
-pub fn parse_allowed(entry: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("\"{entry}\" must be a host and a port, such as \"localhost:3400\"");
-    if entry.contains(['/', '@', '?', '#', '\\', '*']) {
-        return Err(wrong());
-    }
-    let (_, port) = entry.rsplit_once(':').ok_or_else(wrong)?;
-    let port: u16 = port.parse().ok().filter(|port| *port != 0 && !entry.contains('+')).ok_or_else(wrong)?;
-    let url = Url::parse(&format!("http://{entry}/")).map_err(|_| wrong())?;
-    Ok((key(&url.host().ok_or_else(wrong)?), port))
-}
-
-fn key<S: AsRef<str>>(host: &Host<S>) -> String {
-    match host {
-        Host::Domain(name) => name.as_ref().trim_end_matches('.').to_ascii_lowercase(),
-        Host::Ipv4(address) => address.to_string(),
-        Host::Ipv6(address) => address.to_canonical().to_string(),
     }
 }
 
@@ -260,7 +243,7 @@ impl Request {
     /// A `GET` with nothing secret in it.
     pub fn get(url: Url, time: Duration, max_bytes: usize) -> Self {
         let (method, headers, body) = (Method::GET, HeaderMap::new(), Bytes::new());
-        Self { method, url, headers, body, secret: false, time, max_bytes }
+        Self { method, url, headers, body, secret: false, allowed: Allowed::default(), time, max_bytes }
     }
 }
 

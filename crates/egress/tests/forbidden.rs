@@ -3,7 +3,7 @@
 
 mod support;
 
-use sa_egress::{EgressErrorKind, is_public};
+use sa_egress::{Allowed, EgressErrorKind, Request, is_public};
 use support::{Names, Server, egress, get, rule_for_tests};
 use url::Url;
 
@@ -155,15 +155,38 @@ async fn what_is_named_by_host_and_port_is_reached_and_nothing_else() {
     assert_eq!((named.hits(), other.hits()), (1, 0), "and one connection is used again");
 }
 
+#[tokio::test]
+async fn what_one_may_reach_is_closed_to_another() {
+    let inside = Server::start("127.0.0.1", |_| support::ok("inside")).await;
+    let to = format!("http://localhost:{}/", inside.port);
+    let (direct, target): (Url, String) = (to.parse().unwrap(), to.clone());
+    let outside = Server::start("127.0.0.2", move |_| support::redirect(307, &target)).await;
+    let around: Url = format!("http://127.0.0.2:{}/", outside.port).parse().unwrap();
+    let egress = egress(&[], names(), rule_for_tests);
+    let allowed = Allowed::parse(&[format!("localhost:{}", inside.port)]).unwrap();
+    let other_port = Allowed::parse(&[format!("localhost:{}", outside.port)]).unwrap();
+    // In turns, so that a connection which the one has opened is there for the other to take.
+    for _ in 0..3 {
+        for url in [&direct, &around] {
+            let asked = |allowed: &Allowed| Request { allowed: allowed.clone(), ..get(url.clone()) };
+            assert_eq!(egress.send(asked(&allowed)).await.unwrap().body, "inside");
+            for without in [&Allowed::default(), &other_port] {
+                assert_eq!(egress.send(asked(without)).await.unwrap_err().kind, EgressErrorKind::Forbidden, "{url}");
+            }
+        }
+    }
+    assert_eq!(inside.hits(), 1, "one connection, and nobody else's");
+}
+
 #[test]
 fn what_may_be_named() {
     for good in ["localhost:3400", "127.0.0.1:80", "[::1]:8080", "Plugin.Internal:443", "0x7f.1:80"] {
-        assert!(sa_egress::parse_allowed(good).is_ok(), "{good}");
+        assert!(Allowed::parse(&[good]).is_ok(), "{good}");
     }
     for bad in
         ["localhost", "localhost:", "localhost:0", "localhost:99999", "http://a:1", ":80", "a@b:1", "a:+1", "*:80"]
     {
-        assert!(sa_egress::parse_allowed(bad).is_err(), "{bad}");
+        assert!(Allowed::parse(&[bad]).is_err(), "{bad}");
     }
-    assert_eq!(sa_egress::parse_allowed("0x7f.1:80").unwrap().0, "127.0.0.1");
+    assert_eq!(Allowed::parse(&["0x7f.1:80"]), Allowed::parse(&["127.0.0.1:80"]));
 }

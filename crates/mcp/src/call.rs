@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use rmcp::RoleServer;
 use rmcp::model::{
-    ClientCapabilities, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
+    CallToolResponse, ClientCapabilities, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam,
+    ProgressToken,
 };
 use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
 use sa_core::call::CallRequest;
 use sa_core::router::Finished;
 use sa_core::{
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::convert;
 use crate::news::Listener;
 use crate::questions::{self, Asked};
 
@@ -72,9 +74,17 @@ impl Running {
         Self { outcome: Box::pin(router.start(request, Some(sink)).outcome()), reports, questions, refused }
     }
 
-    /// What the client was not asked, because it did not say that it can answer it.
-    pub(crate) fn refused(&self) -> Option<String> {
-        self.refused.get().cloned()
+    /// What the client is told of a call that has ended.
+    pub(crate) fn answer(&self, finished: &Finished, is_new_era: bool) -> Result<CallToolResponse, ErrorData> {
+        // What the client was not asked, because it did not say that it can answer it.
+        let refused = self.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
+        if let Some(what) = refused {
+            return Err(ErrorData::missing_required_client_capability(questions::needed(what)));
+        }
+        match convert::protocol_error(&finished.outcome) {
+            Some(error) => Err(error),
+            None => Ok(convert::result(&finished.outcome).into()),
+        }
     }
 
     /// Follows the call until it ends, asks, or is cancelled.

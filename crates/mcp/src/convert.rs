@@ -12,6 +12,9 @@ use serde_json::Value;
 /// What results of the form of MCP's own have beside what a tool says.
 const OF_THE_PROTOCOL: [&str; 5] = ["content", "structuredContent", "isError", "_meta", "resultType"];
 
+/// What in the `_meta` of a tool, a resource or a prompt says, by `false`, that whoever has it is away.
+pub(crate) const ONLINE: &str = "switchboard/online";
+
 /// Tools in the words of MCP, each made once: a list of thousands is asked for again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Tools(Mutex<Made>);
@@ -62,6 +65,9 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
         tool.extras.as_ref().and_then(|extras| serde_json::from_str(extras.as_str()).ok())
     {
         (converted.icons, converted.meta) = (icons, meta);
+    }
+    if !view.online {
+        converted.meta.get_or_insert_default().0.insert(ONLINE.into(), false.into());
     }
     converted
 }

@@ -95,25 +95,14 @@ impl McpHandler {
                 }
             };
             match turn {
-                Turn::Ended(finished) => {
-                    return match running.refused().filter(|_| is_new_era && finished.outcome.is_err()) {
-                        Some(what) => Err(ErrorData::missing_required_client_capability(questions::needed(&what))),
-                        None => match convert::protocol_error(&finished.outcome) {
-                            Some(error) => Err(error),
-                            None => Ok(convert::result(&finished.outcome).into()),
-                        },
-                    };
-                }
+                Turn::Ended(finished) => return running.answer(&finished, is_new_era),
                 Turn::Asks(asked) => {
                     let mut asked = questions::name(asked, &mut count);
                     questions::answer(&mut asked, &mut answers);
                     if asked.is_empty() {
                         continue;
                     }
-                    return Ok(match shared.waiting.set_aside(whose, count, running, asked) {
-                        Ok(required) => required.into(),
-                        Err(error) => convert::failure(&error).into(),
-                    });
+                    return Ok(shared.waiting.set_aside(whose, count, running, asked));
                 }
                 // Dropping the call tells the provider.
                 Turn::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),

@@ -23,6 +23,7 @@ mod search;
 mod service;
 mod sessions;
 mod shared;
+mod short;
 mod tasks;
 
 pub use bridge::bridge;

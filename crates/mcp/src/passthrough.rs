@@ -2,6 +2,7 @@
 //!
 //! A prompt is called `{provider}__{prompt}`. A resource keeps its URI, because results of tools link to it; where two
 //! providers list the same one, the second is listed as `{provider}+{uri}`, a form that is understood for any of them.
+//! What a provider that is away has listed last stays listed, and is marked.
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    Asking, CallError, CallErrorKind, DocumentError, Documents, Listing, Overrun, ProviderId, Question, RawJson,
+    Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun, Question, RawJson,
     Router, Update, UpdateSink, View, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::convert;
 
 /// Items on one page of a list.
 const PAGE: usize = 500;
@@ -28,10 +31,24 @@ const PAGE: usize = 500;
 pub(crate) struct Passthrough<'a> {
     router: &'a Router,
     view: View,
-    sources: Vec<(ProviderId, Arc<dyn Documents>)>,
+    sources: Vec<DocumentsView>,
 }
 
-type Source = (ProviderId, Arc<dyn Documents>);
+/// How likely it is that a provider has a resource, the likeliest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Likely {
+    Named,
+    Listed,
+    FromTemplate,
+    Perhaps,
+}
+
+/// Who may have a resource, with its own URI for it.
+struct Holder<'a> {
+    likely: Likely,
+    source: &'a DocumentsView,
+    uri: String,
+}
 
 impl<'a> Passthrough<'a> {
     pub(crate) fn new(router: &'a Router, view: View) -> Self {
@@ -57,12 +74,13 @@ impl<'a> Passthrough<'a> {
 
     pub(crate) async fn prompts(&self, page: Option<PaginatedRequestParams>) -> Result<ListPromptsResult, ErrorData> {
         let mut prompts = Vec::new();
-        for (id, documents) in &self.sources {
-            for prompt in documents.list(Listing::Prompts).await {
+        for source in &self.sources {
+            for prompt in source.documents.list(Listing::Prompts).await {
                 let Ok(mut prompt) = prompt.to_value() else { continue };
-                let name = format!("{}__{}", id.id, prompt["name"].as_str().unwrap_or_default());
+                let name = format!("{}__{}", source.provider.id, prompt["name"].as_str().unwrap_or_default());
                 if self.may(&name) {
                     prompt["name"] = json!(name);
+                    mark(&mut prompt, source);
                     prompts.push(prompt);
                 }
             }
@@ -80,20 +98,28 @@ impl<'a> Passthrough<'a> {
             ErrorData::resource_not_found(format!("there is no resource \"{}\"", request.uri), Some(data))
         };
         let mut last = unknown();
-        for ((_, documents), uri) in self.holders(&request.uri, Listing::Resources).await {
+        for holder in self.holders(&request.uri, Listing::Resources).await {
             let mut params = value(&request)?;
-            params["uri"] = json!(uri);
-            match self.ask(documents, "resources/read", &params, context).await {
+            params["uri"] = json!(holder.uri);
+            match self.ask(&holder.source.documents, "resources/read", &params, context).await {
                 Ok(answer) => {
                     return Ok(match input_required(&answer) {
                         Some(required) => ReadResourceResponse::InputRequired(required),
                         None => ReadResourceResponse::Complete(result(answer)?),
                     });
                 }
-                Err(error) if matches!(error.code, ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS) => {
+                // Whoever is away may have it, but others are asked first; one that merely might is not waited for.
+                Err(Unanswered { error, away: true }) => {
+                    if holder.likely < Likely::Perhaps {
+                        last = error;
+                    }
+                }
+                Err(Unanswered { error, .. })
+                    if matches!(error.code, ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS) =>
+                {
                     last = error;
                 }
-                Err(error) => return Err(error),
+                Err(Unanswered { error, .. }) => return Err(error),
             }
         }
         Err(last)
@@ -104,10 +130,10 @@ impl<'a> Passthrough<'a> {
         request: GetPromptRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let ((_, documents), name) = self.holder_of_prompt(&request.name).await?;
+        let (source, name) = self.holder_of_prompt(&request.name).await?;
         let mut params = value(&request)?;
         params["name"] = json!(name);
-        let answer = self.ask(documents, "prompts/get", &params, context).await?;
+        let answer = self.ask(&source.documents, "prompts/get", &params, context).await?;
         Ok(match input_required(&answer) {
             Some(required) => GetPromptResponse::InputRequired(required),
             None => GetPromptResponse::Complete(result(answer)?),
@@ -121,18 +147,18 @@ impl<'a> Passthrough<'a> {
     ) -> Result<CompleteResult, ErrorData> {
         let mut params = value(&request)?;
         let documents = if let Some(name) = params["ref"]["name"].as_str() {
-            let ((_, documents), name) = self.holder_of_prompt(name).await?;
+            let (source, name) = self.holder_of_prompt(name).await?;
             params["ref"]["name"] = json!(name);
-            documents
+            &source.documents
         } else {
             let uri = params["ref"]["uri"].as_str().unwrap_or_default().to_owned();
             let mut holders = self.holders(&uri, Listing::Templates).await;
             if holders.is_empty() {
                 return Err(ErrorData::invalid_params(format!("there is no resource \"{uri}\""), None));
             }
-            let ((_, documents), uri) = holders.remove(0);
-            params["ref"]["uri"] = json!(uri);
-            documents
+            let holder = holders.remove(0);
+            params["ref"]["uri"] = json!(holder.uri);
+            &holder.source.documents
         };
         result(self.ask(documents, "completion/complete", &params, context).await?)
     }
@@ -140,8 +166,8 @@ impl<'a> Passthrough<'a> {
     /// Watches a resource, under whichever of its names.
     pub(crate) async fn watch(&self, uri: &str, asking: Asking) -> Result<Watch, ErrorData> {
         let mut last = ErrorData::resource_not_found(format!("there is no resource \"{uri}\""), None);
-        for ((_, documents), own) in self.holders(uri, Listing::Resources).await {
-            match documents.watch(&own, &self.view.principal.id, asking).await {
+        for holder in self.holders(uri, Listing::Resources).await {
+            match holder.source.documents.watch(&holder.uri, &self.view.principal.id, asking).await {
                 Ok(watch) => return Ok(watch),
                 Err(refused) => last = error(refused),
             }
@@ -155,45 +181,45 @@ impl<'a> Passthrough<'a> {
         method: &'static str,
         params: &Value,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Value, ErrorData> {
+    ) -> Result<Value, Unanswered> {
         // A client of the newer protocol is given the question as an answer; an older one is asked meanwhile.
         let older = context.protocol_version().is_none_or(|version| version.has_initialize());
         let sink = older.then(|| Arc::new(Client(context.peer.clone())) as Arc<dyn UpdateSink>);
         let asked = documents.ask(method, RawJson::of(params), &self.view.principal.id, sink);
         let answer = tokio::select! {
-            answer = asked => answer.map_err(error)?,
-            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
+            answer = asked => answer.map_err(|refused| Unanswered { away: refused.undelivered, error: error(refused) })?,
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None).into()),
         };
-        serde_json::from_str(answer.as_str()).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        serde_json::from_str(answer.as_str()).map_err(|error| ErrorData::internal_error(error.to_string(), None).into())
     }
 
     /// Everything of a sort that has a URI, each of them once.
     async fn uris(&self, listing: Listing, key: &str) -> Vec<Value> {
         let (mut listed, mut seen) = (Vec::new(), std::collections::HashSet::new());
-        for (id, documents) in &self.sources {
-            for item in documents.list(listing).await {
+        for source in &self.sources {
+            for item in source.documents.list(listing).await {
                 let Ok(mut item) = item.to_value() else { continue };
                 let uri = item[key].as_str().unwrap_or_default().to_owned();
-                if !self.may(&format!("{}__{uri}", id.id)) {
+                if !self.may(&format!("{}__{uri}", source.provider.id)) {
                     continue;
                 }
                 if !seen.insert(uri.clone()) {
-                    item[key] = json!(format!("{}+{uri}", id.id));
+                    item[key] = json!(format!("{}+{uri}", source.provider.id));
                 }
+                mark(&mut item, source);
                 listed.push(item);
             }
         }
         listed
     }
 
-    /// Who may have a resource, the likeliest first, with the provider's own URI for it: the one that is named; those that
-    /// list it; those with a template that it may come from; all others.
-    async fn holders(&self, uri: &str, listing: Listing) -> Vec<(&Source, String)> {
-        let mut found: Vec<(u8, &Source, String)> = Vec::new();
+    /// Who may have a resource, the likeliest first.
+    async fn holders(&self, uri: &str, listing: Listing) -> Vec<Holder<'_>> {
+        let mut found: Vec<Holder<'_>> = Vec::new();
         for source in &self.sources {
-            let (id, documents) = source;
-            if let Some(own) = uri.strip_prefix(&*id.id).and_then(|rest| rest.strip_prefix('+')) {
-                found.push((0, source, own.to_owned()));
+            let DocumentsView { provider, documents, .. } = source;
+            if let Some(own) = uri.strip_prefix(&*provider.id).and_then(|rest| rest.strip_prefix('+')) {
+                found.push(Holder { likely: Likely::Named, source, uri: own.to_owned() });
                 continue;
             }
             let has = |items: Vec<RawJson>, test: &dyn Fn(&Value) -> bool| {
@@ -204,36 +230,36 @@ impl<'a> Passthrough<'a> {
                 let literal = item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
                 literal.is_some_and(|literal| !literal.is_empty() && uri.starts_with(literal))
             };
-            let rank = if has(documents.list(listing).await, &exact) {
-                1
+            let likely = if has(documents.list(listing).await, &exact) {
+                Likely::Listed
             } else if has(documents.list(Listing::Templates).await, &template) {
-                2
+                Likely::FromTemplate
             } else {
-                3
+                Likely::Perhaps
             };
-            found.push((rank, source, uri.to_owned()));
+            found.push(Holder { likely, source, uri: uri.to_owned() });
         }
-        found.retain(|(_, (id, _), uri)| self.may(&format!("{}__{uri}", id.id)));
-        found.sort_by_key(|(rank, _, _)| *rank);
+        found.retain(|holder| self.may(&format!("{}__{}", holder.source.provider.id, holder.uri)));
+        found.sort_by_key(|holder| holder.likely);
         // Whoever is certain to have it is the only one asked.
-        if found.first().is_some_and(|(rank, _, _)| *rank < 2) {
+        if found.first().is_some_and(|holder| holder.likely <= Likely::Listed) {
             found.truncate(1);
         }
-        found.into_iter().map(|(_, source, uri)| (source, uri)).collect()
+        found
     }
 
     /// Who has a prompt, and its own name for it. One that nobody else has may be called by that alone.
-    async fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&Source, &'n str), ErrorData> {
+    async fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&DocumentsView, &'n str), ErrorData> {
         let named = name
             .split_once("__")
             .filter(|_| self.may(name))
-            .and_then(|(server, own)| Some((self.sources.iter().find(|(id, _)| &*id.id == server)?, own)));
+            .and_then(|(server, own)| Some((self.sources.iter().find(|source| &*source.provider.id == server)?, own)));
         if let Some(found) = named {
             return Ok(found);
         }
         let mut having = Vec::new();
-        for source in self.sources.iter().filter(|(id, _)| self.may(&format!("{}__{name}", id.id))) {
-            let prompts = source.1.list(Listing::Prompts).await;
+        for source in self.sources.iter().filter(|source| self.may(&format!("{}__{name}", source.provider.id))) {
+            let prompts = source.documents.list(Listing::Prompts).await;
             if prompts.iter().filter_map(|prompt| prompt.to_value().ok()).any(|prompt| prompt["name"] == name) {
                 having.push(source);
             }
@@ -298,6 +324,37 @@ fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
         answer.entry("resultType").or_insert_with(|| json!("complete"));
     }
     serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+/// A request that a provider has not answered.
+struct Unanswered {
+    error: ErrorData,
+    /// It was not there to be asked.
+    away: bool,
+}
+
+impl From<ErrorData> for Unanswered {
+    fn from(error: ErrorData) -> Self {
+        Self { error, away: false }
+    }
+}
+
+impl From<Unanswered> for ErrorData {
+    fn from(Unanswered { error, .. }: Unanswered) -> Self {
+        error
+    }
+}
+
+/// Says of what is listed that it cannot be had at the moment.
+fn mark(item: &mut Value, source: &DocumentsView) {
+    if !source.online && item["_meta"].is_null() {
+        item["_meta"] = json!({});
+    }
+    if !source.online
+        && let Some(meta) = item["_meta"].as_object_mut()
+    {
+        meta.insert(convert::ONLINE.into(), json!(false));
+    }
 }
 
 fn error(error: DocumentError) -> ErrorData {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability, InputRequest,
-    InputRequests, InputRequiredResult, InputResponses, ListRootsResult, RootsCapabilities, SamplingCapability,
-    ServerRequest,
+    CallToolResponse, ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability,
+    InputRequest, InputRequests, InputRequiredResult, InputResponses, ListRootsResult, RootsCapabilities,
+    SamplingCapability, ServerRequest,
 };
 use rmcp::{ErrorData, Peer, RoleServer};
 use sa_core::{CallError, CallErrorKind, Question, RawJson};
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::call::Running;
+use crate::convert;
 
 /// Calls that may wait for their clients at once.
 const MOST: usize = 1_000;
@@ -155,7 +156,7 @@ impl Waiting {
         count: usize,
         running: Running,
         mut asked: BTreeMap<String, Asked>,
-    ) -> Result<InputRequiredResult, CallError> {
+    ) -> CallToolResponse {
         let strange: Vec<_> = asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
         for (_, one) in strange {
             let error = format!("a {} of this form cannot be put to the client", one.question.what);
@@ -168,10 +169,10 @@ impl Waiting {
         let mut table = self.table();
         if table.len() >= MOST {
             let error = format!("{MOST} calls wait for answers of their clients already");
-            return Err(CallError::new(CallErrorKind::Overloaded, error));
+            return convert::failure(&CallError::new(CallErrorKind::Overloaded, error)).into();
         }
         table.insert(state, entry);
-        Ok(result)
+        result.into()
     }
 
     /// A client is back. Answers to what was not asked are left aside.

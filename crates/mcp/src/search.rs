@@ -11,11 +11,12 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
-use sa_core::{CallError, CallErrorKind, Router, Scope};
+use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView};
 use serde_json::{Value, json};
 
 use self::index::Index;
 use crate::caller::Caller;
+use crate::convert::ONLINE;
 
 pub(crate) const FIND: &str = "find_tools";
 pub(crate) const CALL: &str = "call_tool";
@@ -117,8 +118,10 @@ impl Search {
         };
         let index = self.index(router, caller);
         let policy = router.policy();
-        let found = index
-            .find(query, limit, |tool| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok());
+        let offered = |tool: &ToolView| {
+            tool.tool.for_models && policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok()
+        };
+        let found = index.find(query, limit, offered);
         let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
         let result = json!({ "tools": tools });
         let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
@@ -166,6 +169,9 @@ fn described(tool: &Tool) -> Value {
     });
     if let Some(title) = &tool.title {
         described["title"] = title.as_str().into();
+    }
+    if tool.meta.as_ref().is_some_and(|meta| meta.0.get(ONLINE) == Some(&Value::Bool(false))) {
+        described["online"] = false.into();
     }
     described
 }

@@ -22,6 +22,7 @@ use crate::handler::McpHandler;
 use crate::news;
 use crate::sessions::{Limits, Sessions};
 use crate::shared::Shared;
+use crate::short::PlainCall;
 
 /// How often old tasks are forgotten: going through all of them takes a while.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);
@@ -47,6 +48,7 @@ pub struct Mcp {
     stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
     with_sessions: StreamableHttpService<McpHandler, Sessions>,
     sessions: Arc<Sessions>,
+    shared: Arc<Shared>,
 }
 
 impl Mcp {
@@ -74,11 +76,14 @@ impl Mcp {
         let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
         tokio::spawn(news::distribute(notices, Arc::clone(&sessions), closing.clone()));
-        tokio::spawn(keep_house(Arc::clone(&sessions), shared, closing));
-        Self { stateless, with_sessions, sessions }
+        tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
+        Self { stateless, with_sessions, sessions, shared }
     }
 
     pub async fn handle(&self, request: Request<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
+        if let Some(call) = PlainCall::of(&request, &self.shared) {
+            return call.answer(&self.shared).await;
+        }
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),

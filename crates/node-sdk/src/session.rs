@@ -38,7 +38,7 @@ pub(crate) enum End {
 
 /// So many frames are worth a write, and so many are read before those that wait to be written have their turn. More at a
 /// time would save system calls; but gateway and node would wait for each other's loads, where they could work side by side.
-const LOAD: usize = 8;
+const LOAD: usize = 16;
 /// How many calls may wait for their turn before further ones are refused.
 const MAX_WAITING: usize = 1024;
 /// How many frames of tools may wait to be written before the tools wait.

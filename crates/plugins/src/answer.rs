@@ -8,15 +8,13 @@ use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 
 use crate::errand::{Answer, Fault};
-use crate::secrets::scrub;
 
 const EXCERPT: usize = 300;
 
-/// What an answer means. JSON is passed on as it is, text as text, an image as one; `secrets` are taken out of what the
-/// record will keep and a model may see.
-pub(crate) fn outcome(plugin: &str, answer: &Answer, secrets: &[String]) -> Result<Output, Fault> {
+/// What an answer means, from which secrets have been taken out. JSON is passed on as it is, text as text, an image as one.
+pub(crate) fn outcome(plugin: &str, answer: &Answer) -> Result<Output, Fault> {
     if !(200..300).contains(&answer.status) {
-        return Err(refusal(plugin, answer, secrets));
+        return Err(refusal(plugin, answer));
     }
     let content_type = answer.content_type.as_deref().unwrap_or_default();
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -35,9 +33,8 @@ pub(crate) fn outcome(plugin: &str, answer: &Answer, secrets: &[String]) -> Resu
     if text.trim().is_empty() {
         return Ok(Output::json(RawJson::null()));
     }
-    let text = scrub(text, secrets);
     let says_json = media == "application/json" || media.ends_with("+json");
-    match RawJson::parse(&text) {
+    match RawJson::parse(text) {
         // `new Response(JSON.stringify(…))` calls itself plain text.
         Ok(json) if says_json || text.trim_start().starts_with(['{', '[']) => {
             Ok(Output::from_provider(json, Vec::new()))
@@ -47,14 +44,14 @@ pub(crate) fn outcome(plugin: &str, answer: &Answer, secrets: &[String]) -> Resu
             Err(Fault::new(PluginErrorType::PluginServerError, CallError::new(CallErrorKind::Failed, why)))
         }
         _ => {
-            let content = RawJson::of(&Value::String(text.clone()));
-            Ok(Output { blocks: vec![Block::Text(text)], ..Output::json(content) })
+            let content = RawJson::of(&Value::from(text));
+            Ok(Output { blocks: vec![Block::Text(text.to_owned())], ..Output::json(content) })
         }
     }
 }
 
 /// A server that says no. The host gets its status and its words; everyone else a sentence.
-fn refusal(plugin: &str, answer: &Answer, secrets: &[String]) -> Fault {
+fn refusal(plugin: &str, answer: &Answer) -> Fault {
     let text = String::from_utf8_lossy(&answer.body);
     let status = answer.status;
     if !(400..600).contains(&status) {
@@ -64,7 +61,7 @@ fn refusal(plugin: &str, answer: &Answer, secrets: &[String]) -> Fault {
     let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
     let said = ["/body/message", "/message", "/error/message", "/error", "/body"];
     let said = said.iter().find_map(|path| parsed.pointer(path)?.as_str()).unwrap_or(&text);
-    let said: String = scrub(said, secrets).chars().filter(|c| !c.is_control()).take(EXCERPT).collect();
+    let said: String = said.chars().filter(|c| !c.is_control()).take(EXCERPT).collect();
     let kind = if status == 429 { CallErrorKind::Overloaded } else { CallErrorKind::Failed };
     let mut error = CallError::new(kind, format!("the server of the plugin \"{plugin}\" answered {status}: {said}"));
     let wants_settings = parsed.get("errorType").and_then(Value::as_str) == Some("PluginSettingsInvalid");
@@ -77,6 +74,15 @@ fn refusal(plugin: &str, answer: &Answer, secrets: &[String]) -> Fault {
 
 /// A request that came to nothing.
 pub(crate) fn unanswered(plugin: &str, error: &EgressError) -> Fault {
+    nothing_from(&format!("the plugin \"{plugin}\" cannot be called"), error)
+}
+
+/// The same of one for a token.
+pub(crate) fn no_token(plugin: &str, error: &EgressError) -> Fault {
+    nothing_from(&format!("there is no token for the plugin \"{plugin}\""), error)
+}
+
+fn nothing_from(what: &str, error: &EgressError) -> Fault {
     use EgressErrorKind as Kind;
     let (error_type, kind) = match error.kind {
         Kind::Forbidden | Kind::BadUrl | Kind::CrossOrigin => {
@@ -88,11 +94,10 @@ pub(crate) fn unanswered(plugin: &str, error: &EgressError) -> Fault {
             (PluginErrorType::PluginServerError, CallErrorKind::Failed)
         }
     };
-    let failed = CallError::new(kind, format!("the plugin \"{plugin}\" cannot be called: {error}"));
+    let failed = CallError::new(kind, format!("{what}: {error}"));
     let failed = match error.kind {
-        Kind::Forbidden => {
-            failed.hint("for a server on a private network, an operator adds its host:port to plugins.allow_private")
-        }
+        Kind::Forbidden => failed
+            .hint("for one that is meant to be called, an operator adds the plugin with --allow-private HOST:PORT"),
         Kind::TooLarge => failed.hint("ask for less, or raise plugins.max_response_bytes"),
         Kind::Unresolved | Kind::Unreachable => failed.hint("is its server running? try again later"),
         _ => failed,
@@ -109,7 +114,7 @@ mod tests {
 
     fn answer(status: u16, content_type: &str, body: &[u8]) -> Result<Output, Fault> {
         let content_type = Some(content_type.to_owned()).filter(|text| !text.is_empty());
-        outcome("p", &Answer { status, content_type, body: Bytes::copy_from_slice(body) }, &["canary".to_owned()])
+        outcome("p", &Answer { status, content_type, body: Bytes::copy_from_slice(body) })
     }
 
     #[test]
@@ -128,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_status_and_loses_secrets() {
-        let fault = answer(418, "text/plain", b"no canary here").unwrap_err();
-        assert_eq!((fault.error_type, fault.body), (PluginErrorType::Status(418), json!("no canary here")));
-        assert!(fault.error.message.contains("418: no *** here"), "{}", fault.error.message);
+    fn a_refusal_keeps_its_status() {
+        let fault = answer(418, "text/plain", b"no tea here").unwrap_err();
+        assert_eq!((fault.error_type, fault.body), (PluginErrorType::Status(418), json!("no tea here")));
+        assert!(fault.error.message.contains("418: no tea here"), "{}", fault.error.message);
         let sdk = br#"{"body":{"message":"API key required"},"errorType":"PluginSettingsInvalid"}"#;
         let fault = answer(400, "application/json", sdk).unwrap_err();
         assert!(fault.error.message.ends_with("400: API key required") && fault.error.hint.is_some());

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sa_core::{CallError, CallErrorKind, CallId, CallRequest, ProviderId, RawJson, TraceContext, View};
+use sa_core::{CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext, View};
+use sa_egress::Allowed;
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
 use serde_json::{Value, json};
 use url::Url;
@@ -67,7 +68,7 @@ impl Plugins {
         let refused = |error: CallError| (error_type(&error), message(&error));
         self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
         let found = self.find(&payload, &asked.view.principal.id).await?;
-        let own = function(&found, &payload.api_name)?;
+        let own = function(&found, &payload.api_name, &asked.view.principal)?;
         let arguments = payload.arguments_text().map_err(|error| error.to_string());
         let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| error.to_string()));
         let args = args.map_err(|error| {
@@ -126,7 +127,7 @@ impl Plugins {
             if let Some(found) = self.transients.fetched(&from) {
                 return Ok(found);
             }
-            let found = self.brought(text, None, identifier).await?;
+            let found = self.brought(text, None, identifier, &Allowed::default()).await?;
             self.transients.remember(&from, &found);
             return Ok(found);
         }
@@ -158,12 +159,15 @@ impl Plugins {
     async fn find_in(&self, index: &str, identifier: &str) -> Result<Found, Refusal> {
         let index = Url::parse(index)
             .map_err(|_| refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL"))?;
-        let found = self.look_up(&index, identifier).await;
+        let allowed = self.indexes.allowed(index.as_str());
+        let found = self.look_up(&index, &allowed, identifier).await;
         let url = found.map_err(|(error_type, why)| refusal(error_type, why))?;
-        if let Some(found) = self.transients.fetched(url.as_str()) {
+        // Two indexes may name one manifest, and not be allowed the same.
+        let from = format!("{index} {url}");
+        if let Some(found) = self.transients.fetched(&from) {
             return Ok(found);
         }
-        let fetched = self.fetch(&url, &Validators::default(), manifest::MAX_MANIFEST).await;
+        let fetched = self.fetch(&url, &allowed, &Validators::default(), manifest::MAX_MANIFEST).await;
         let text = match fetched {
             Ok(Some(fetched)) => fetched.text,
             Ok(None) => String::new(),
@@ -172,13 +176,19 @@ impl Plugins {
                 return Err(refusal(PluginErrorType::PluginManifestNotFound, why));
             }
         };
-        let found = self.brought(&text, Some(&url), identifier).await?;
-        self.transients.remember(url.as_str(), &found);
+        let found = self.brought(&text, Some(&url), identifier, &allowed).await?;
+        self.transients.remember(&from, &found);
         Ok(found)
     }
 
     /// A plugin of a manifest that nobody has added, with its OpenAPI document.
-    async fn brought(&self, text: &str, base: Option<&Url>, identifier: &str) -> Result<Found, Refusal> {
+    async fn brought(
+        &self,
+        text: &str,
+        base: Option<&Url>,
+        identifier: &str,
+        allowed: &Allowed,
+    ) -> Result<Found, Refusal> {
         let reading = manifest::read(text, base);
         let errors = reading.errors();
         let manifest = reading.manifest.ok_or_else(|| invalid_manifest(identifier, &errors))?;
@@ -193,7 +203,7 @@ impl Plugins {
         let source = manifest.openapi.clone();
         let document = match &source {
             Some(url) => {
-                let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await;
+                let fetched = self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
                 Some(
                     fetched
                         .map_err(|error| unusable(error.to_string()))?
@@ -204,12 +214,12 @@ impl Plugins {
             None => None,
         };
         let document = document.as_deref().map(|text| (text, source.as_ref()));
-        self.transient(manifest, document, base, text).map_err(unusable)
+        self.transient(manifest, document, (base, allowed), text).map_err(unusable)
     }
 }
 
 /// The directory's own name for the function that is meant.
-fn function(found: &Found, name: &str) -> Result<String, Refusal> {
+fn function(found: &Found, name: &str, asker: &Principal) -> Result<String, Refusal> {
     if let Some(function) = found.plugin.by_name(name) {
         return match function.input.check() {
             Ok(()) => Ok(function.own.to_string()),
@@ -223,8 +233,12 @@ fn function(found: &Found, name: &str) -> Result<String, Refusal> {
     let why = if found.plugin.manifest.apis.iter().any(|api| api.name == name) {
         format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
     } else {
-        let names = found.plugin.functions.iter().map(|f| format!("\"{}\"", f.name)).take(20).collect::<Vec<_>>();
-        format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {}", names.join(", "))
+        // Of those that the token may call, because what else there is, is not for it.
+        let included = |own: &str| asker.tools.is_empty() || asker.tools.iter().any(|pattern| pattern.matches(own));
+        let functions = found.plugin.functions.iter().filter(|function| included(&function.own));
+        let names = functions.map(|function| format!("\"{}\"", function.name)).take(20).collect::<Vec<_>>();
+        let has = if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
+        format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {has}")
     };
     Err(refusal(PluginErrorType::PluginApiNotFound, why))
 }

@@ -1,12 +1,14 @@
 //! Indexes: lists of plugins, looked into when a host names a plugin that was never added.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use sa_core::store::{Expect, Records, StoreError};
+use sa_egress::Allowed;
 use sa_protocol::plugin::{PluginErrorType, PluginIndex, PluginIndexEntry};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
@@ -43,9 +45,19 @@ pub(crate) fn entry(value: &Value, base: Option<&Url>) -> Result<(String, Url), 
     Ok((entry.identifier, url.ok_or("its \"manifest\" is no URL that begins with http:// or https://")?))
 }
 
+/// An index as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    url: String,
+    /// What it and its plugins may be fetched from, and call, though it is not public.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    allow_private: Vec<String>,
+}
+
 #[derive(Default)]
 pub(crate) struct Indexes {
-    added: Mutex<BTreeSet<String>>,
+    /// By address, with what is allowed for each.
+    added: Mutex<BTreeMap<String, Vec<String>>>,
     cached: Mutex<BTreeMap<String, Cached>>,
 }
 
@@ -59,22 +71,38 @@ struct Cached {
 impl Indexes {
     pub(crate) async fn load(records: &dyn Records) -> Result<Self, StoreError> {
         let stored = records.list(BUCKET).await?;
-        let urls = stored.into_iter().filter_map(|(_, record)| String::from_utf8(record.value.to_vec()).ok());
-        Ok(Self { added: Mutex::new(urls.collect()), cached: Mutex::default() })
+        let added = stored.into_iter().filter_map(|(_, record)| match serde_json::from_slice(&record.value) {
+            Ok(Stored { url, allow_private }) => Some((url, allow_private)),
+            // Once it was the address alone.
+            Err(_) => Some((String::from_utf8(record.value.to_vec()).ok()?, Vec::new())),
+        });
+        Ok(Self { added: Mutex::new(added.collect()), cached: Mutex::default() })
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     pub(crate) fn has(&self, url: &str) -> bool {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).contains(url)
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).contains_key(url)
     }
 
-    pub(crate) async fn add(&self, records: &dyn Records, url: &Url) -> Result<(), StoreError> {
-        let url = url.to_string();
-        records.put(BUCKET, &key(&url), Bytes::from(url.clone()), Expect::Anything).await?;
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).insert(url);
+    /// What an index and its plugins may reach though it is not public.
+    pub(crate) fn allowed(&self, url: &str) -> Allowed {
+        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        added.get(url).and_then(|entries| Allowed::parse(entries).ok()).unwrap_or_default()
+    }
+
+    pub(crate) async fn add(
+        &self,
+        records: &dyn Records,
+        url: &Url,
+        allow_private: &[String],
+    ) -> Result<(), StoreError> {
+        let stored = Stored { url: url.to_string(), allow_private: allow_private.to_vec() };
+        let json = serde_json::json!(stored).to_string();
+        records.put(BUCKET, &key(&stored.url), Bytes::from(json), Expect::Anything).await?;
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).insert(stored.url, stored.allow_private);
         Ok(())
     }
 
@@ -95,8 +123,8 @@ pub(crate) type Missing = (PluginErrorType, String);
 
 impl Plugins {
     /// Where an index has a plugin's manifest.
-    pub(crate) async fn look_up(&self, index: &Url, identifier: &str) -> Result<Url, Missing> {
-        let entries = self.index(index).await?;
+    pub(crate) async fn look_up(&self, index: &Url, allowed: &Allowed, identifier: &str) -> Result<Url, Missing> {
+        let entries = self.index(index, allowed).await?;
         let named = |entry: &&Value| entry.get("identifier").and_then(Value::as_str) == Some(identifier);
         let found = entries.iter().find(named).ok_or_else(|| {
             (PluginErrorType::PluginMetaNotFound, format!("the index does not list a plugin \"{identifier}\""))
@@ -109,14 +137,14 @@ impl Plugins {
         })
     }
 
-    async fn index(&self, url: &Url) -> Result<Vec<Value>, Missing> {
+    async fn index(&self, url: &Url, allowed: &Allowed) -> Result<Vec<Value>, Missing> {
         let cache = || self.indexes.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache().get(url.as_str()).cloned();
         if let Some(known) = known.as_ref().filter(|known| known.at.elapsed() < FRESH) {
             return Ok(known.entries.clone());
         }
         let validators = known.as_ref().map(|known| known.validators.clone()).unwrap_or_default();
-        let fetched = self.fetch(url, &validators, MAX_INDEX).await.map_err(|error| {
+        let fetched = self.fetch(url, allowed, &validators, MAX_INDEX).await.map_err(|error| {
             (PluginErrorType::PluginMarketIndexNotFound, format!("the index of plugins cannot be fetched: {error}"))
         })?;
         let (entries, validators) = match (fetched, known) {

@@ -10,6 +10,7 @@ mod check;
 mod difference;
 mod errand;
 mod gateway;
+mod held_back;
 mod index;
 pub mod manifest;
 mod openapi;
@@ -18,9 +19,11 @@ mod plugin;
 mod provider;
 mod record;
 mod registry;
+mod scrub;
 mod secrets;
 pub mod settings;
 mod source;
+mod tokens;
 mod transient;
 mod user;
 mod vault;
@@ -41,7 +44,7 @@ use tracing::warn;
 
 pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
-pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, View};
+pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
 pub use self::user::SettingsView;
 pub use self::vault::VaultError;
 
@@ -66,7 +69,7 @@ pub struct Options {
     pub allow_inline_manifest: bool,
     /// Whether a manifest that has changed at its source is used at once.
     pub accept_changes: bool,
-    /// `host:port` of servers that may be called though their address is not public.
+    /// `host:port` of servers that every plugin may call though their address is not public; see [`Terms`].
     pub allow_private: Vec<String>,
     /// The headers that settings travel in.
     pub settings_headers: Vec<String>,
@@ -108,7 +111,7 @@ pub enum LoadError {
 
 /// Whether this can stand in `allow_private`.
 pub fn check_private(entry: &str) -> Result<(), String> {
-    sa_egress::parse_allowed(entry).map(drop)
+    sa_egress::Allowed::parse(&[entry]).map(drop)
 }
 
 /// Whether settings can travel in a header of this name: those that a request has anyway are not for them.
@@ -173,7 +176,7 @@ impl Plugins {
             settings: SettingsStore::load(Arc::clone(&records), vault).await?,
             errands: Arc::new(Errands::default()),
             rate: Rate::new(options.calls_per_second),
-            tokens: openapi::Tokens::default(),
+            tokens: tokens::Tokens::default(),
             settings_headers: options.settings_headers.iter().map(header).collect::<Result<_, _>>()?,
             max_response: options.max_response_bytes,
             timeout: options.timeout,

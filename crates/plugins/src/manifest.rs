@@ -326,7 +326,7 @@ impl Reader<'_> {
         };
         let parameters = RawJson::of(parameters);
         if let Err(why) = Schema::new(parameters.clone()).check() {
-            self.error(&format!("{path}/parameters"), format!("the schema cannot be used: {why}"));
+            self.error(&format!("{path}/parameters"), format!("the schema of \"{name}\" cannot be used: {why}"));
         }
         Some(Api { name: name.to_owned(), description: description.map(str::to_owned), url, parameters })
     }

@@ -1,31 +1,27 @@
-//! OpenAPI documents behind a plugin: their operations as its functions, and the tokens that calls of them need.
+//! OpenAPI documents behind a plugin: their operations as its functions.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sa_core::{CallError, CallErrorKind};
 use sa_egress::header::{HeaderMap, HeaderName, HeaderValue};
-use sa_egress::{Egress, Method, Request, origin};
-use sa_openapi::{AccessToken, Document, HttpRequest, Operation, RequestError, RequestErrorKind, TokenRequest};
+use sa_egress::{Allowed, Method, Request, origin};
+use sa_openapi::{Document, HttpRequest, Operation, RequestError, RequestErrorKind};
 use sa_protocol::plugin::PluginErrorType;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::answer;
 use crate::errand::Fault;
+use crate::secrets;
+use crate::tokens::Purse;
 
 /// The largest document that is fetched.
 pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
-const MAX_TOKENS: usize = 1_000;
-const MAX_TOKEN_ANSWER: usize = 64 * 1024;
-/// A token that does not say how long it lasts is used for this long, and any is given up a little early.
-const TOKEN_LIFE: Duration = Duration::from_secs(300);
-const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
-const EARLY: Duration = Duration::from_secs(30);
+
+/// What is said of a document that names no server by which it could be called.
+pub(crate) const NO_SERVER: &str = "none of its \"servers\" has an absolute URL, and it is not known where the document came from: give them one, or add it by its URL";
 
 pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
     Document::parse(text.as_bytes(), source).map_err(|error| error.to_string())
@@ -94,38 +90,6 @@ pub(crate) fn summary(text: &str, source: Option<&Url>) -> Value {
     json!({ "functions": operations.collect::<Map<_, _>>(), "settings": document.settings_schema() })
 }
 
-/// Tokens that were fetched with users' clients, for as long as they last.
-#[derive(Default)]
-pub(crate) struct Tokens(Mutex<HashMap<blake3::Hash, (SecretString, Instant)>>);
-
-impl Tokens {
-    fn known(&self, token: &TokenRequest) -> Option<SecretString> {
-        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.get(&key(token)).filter(|(_, until)| *until > Instant::now()).map(|(value, _)| value.clone())
-    }
-
-    fn keep(&self, token: &TokenRequest, fetched: AccessToken) -> SecretString {
-        let AccessToken { value, expires_in } = fetched;
-        let life = expires_in.map_or(TOKEN_LIFE, Duration::from_secs).min(LONGEST_LIFE);
-        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if tokens.len() >= MAX_TOKENS {
-            tokens.clear();
-        }
-        tokens.insert(key(token), (value.clone(), Instant::now() + life.saturating_sub(EARLY)));
-        value
-    }
-
-    pub(crate) fn sweep(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (_, until)| *until > Instant::now());
-    }
-}
-
-/// A token is good for whoever has the same client, at the same server, for the same scopes.
-fn key(token: &TokenRequest) -> blake3::Hash {
-    let (secret, scopes) = (token.client_secret.expose_secret(), token.scopes.join(" "));
-    blake3::hash([token.token_url.as_str(), &token.client_id, secret, &scopes].join("\n").as_bytes())
-}
-
 /// A call of an operation.
 pub(crate) struct OperationCall<'a> {
     pub(crate) document: &'a Document,
@@ -135,13 +99,14 @@ pub(crate) struct OperationCall<'a> {
 }
 
 impl OperationCall<'_> {
-    /// Its request, with the tokens that it needs; these are fetched where there are none yet, or `fresh` ones are wanted.
+    /// Its request, with the tokens that it needs; these are fetched where there are none yet, or only ones that are as old
+    /// as one that was refused.
     pub(crate) async fn request(
         &self,
-        egress: &Egress,
-        tokens: &Tokens,
+        purse: &Purse<'_>,
         time: Duration,
-        fresh: bool,
+        newer_than: Option<Instant>,
+        secrets: &mut Vec<String>,
     ) -> Result<HttpRequest, Fault> {
         let operation = self.document.operation(self.operation).ok_or_else(|| {
             let error = CallError::new(CallErrorKind::NotFound, "the OpenAPI document has no such operation");
@@ -149,10 +114,8 @@ impl OperationCall<'_> {
         })?;
         let mut settings = self.document.settings(self.settings);
         for token in operation.tokens(&settings).map_err(fault)? {
-            let value = match tokens.known(&token).filter(|_| !fresh) {
-                Some(value) => value,
-                None => tokens.keep(&token, fetch(egress, &token.request(), time).await?),
-            };
+            secrets.extend(secrets::credentials(&token.request().headers));
+            let value = purse.token(&token, time, newer_than).await?;
             settings = settings.token(token.scheme.clone(), value);
         }
         operation.request(self.arguments, &settings).map_err(fault)
@@ -166,14 +129,14 @@ impl OperationCall<'_> {
     }
 }
 
-async fn fetch(egress: &Egress, request: &HttpRequest, time: Duration) -> Result<AccessToken, Fault> {
-    let request = outgoing(request.clone(), true, time, MAX_TOKEN_ANSWER)?;
-    let response = egress.send(request).await.map_err(|error| answer::unanswered("token server", &error))?;
-    AccessToken::read(&response.body).map_err(fault)
-}
-
 /// A request as it leaves.
-pub(crate) fn outgoing(request: HttpRequest, secret: bool, time: Duration, max_bytes: usize) -> Result<Request, Fault> {
+pub(crate) fn outgoing(
+    request: HttpRequest,
+    secret: bool,
+    allowed: Allowed,
+    time: Duration,
+    max_bytes: usize,
+) -> Result<Request, Fault> {
     let HttpRequest { method, url, headers: pairs, body } = request;
     let unusable = || {
         let error =
@@ -188,10 +151,11 @@ pub(crate) fn outgoing(request: HttpRequest, secret: bool, time: Duration, max_b
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    Ok(Request { method, url, headers, body: body.map(Bytes::from).unwrap_or_default(), secret, time, max_bytes })
+    let body = body.map(Bytes::from).unwrap_or_default();
+    Ok(Request { method, url, headers, body, secret, allowed, time, max_bytes })
 }
 
-fn fault(error: RequestError) -> Fault {
+pub(crate) fn fault(error: RequestError) -> Fault {
     use RequestErrorKind as Kind;
     let (error_type, kind) = match error.kind {
         Kind::MissingArgument | Kind::UnknownArgument | Kind::InvalidArgument => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sa_core::naming;
 use sa_core::{Catalog, RawJson, Schema, Tool};
-use sa_egress::origin;
+use sa_egress::{Allowed, origin};
 use sa_openapi::{Document, Operation};
 use serde_json::{Value, json};
 use url::Url;
@@ -23,6 +23,8 @@ pub(crate) struct Plugin {
     pub(crate) origins: BTreeSet<String>,
     /// Whether an operator has accepted it. One that a caller has brought along never sees what is stored.
     pub(crate) accepted: bool,
+    /// What it may reach, and be fetched from, though it is not public.
+    pub(crate) allowed: Allowed,
 }
 
 /// A function as the gateway runs it.
@@ -60,7 +62,8 @@ impl Plugin {
         prefix: &str,
     ) -> Result<Self, String> {
         let document = document.map(|(text, source)| openapi::read(text, source)).transpose()?;
-        let mut plugin = Self { functions: Vec::new(), settings: None, origins: BTreeSet::new(), accepted, manifest };
+        let (functions, origins, allowed) = (Vec::new(), BTreeSet::new(), Allowed::default());
+        let mut plugin = Self { manifest, functions, settings: None, origins, accepted, allowed };
         let settings = match &document {
             Some(document) => openapi::settings_schema(plugin.manifest.settings.as_ref(), document),
             None => plugin.manifest.settings.clone(),
@@ -117,6 +120,11 @@ impl Plugin {
             own = naming::with_hash(&naming::expose(&own, &wish), &wish);
         }
         self.functions.push(Function { own: own.into(), name, wish, description, input, annotations, endpoint });
+    }
+
+    /// The same with what the operator lets it reach.
+    pub(crate) fn allowed(self, allowed: Allowed) -> Self {
+        Self { allowed, ..self }
     }
 
     pub(crate) fn identifier(&self) -> &str {

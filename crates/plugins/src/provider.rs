@@ -12,13 +12,16 @@ use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::answer;
 use crate::errand::{Answer, Errands, Fault};
-use crate::openapi::{self, OperationCall, Tokens};
+use crate::openapi::{self, OperationCall};
 use crate::plugin::{Endpoint, Plugin};
+use crate::scrub::Hidden;
 use crate::secrets;
 use crate::settings::{Settings, SettingsSchema, SettingsStore, header};
+use crate::tokens::{Purse, Tokens};
 
 /// What all plugins share.
 pub(crate) struct Shared {
@@ -74,49 +77,56 @@ impl Provider for PluginProvider {
         Box::pin(async move {
             let errand = shared.errands.of(call.id);
             let sent_along = errand.as_ref().and_then(|errand| errand.settings.clone());
-            match run(&shared, &plugin, &call, sent_along).await {
-                Ok((answer, secrets, stored)) => {
-                    // What is stored here is nobody's to read. What the host has sent itself, it may get back.
-                    let answer = if stored { scrubbed(answer, &secrets) } else { answer };
-                    let outcome = answer::outcome(plugin.identifier(), &answer, &secrets);
+            let mut secrets = Vec::new();
+            let ran = run(&shared, &plugin, &call, sent_along, &mut secrets).await;
+            let hidden = Hidden::new(&secrets);
+            let (ended, recorded) = match ran {
+                Ok((answer, stored)) => {
+                    let shown = without(&answer, &hidden);
+                    let outcome = answer::outcome(plugin.identifier(), &shown);
                     let recorded = outcome.clone().map_err(|fault| fault.error);
-                    if let Some(errand) = errand {
-                        errand.settle(outcome.map(|_| answer));
-                    }
-                    recorded
+                    // What is stored here is nobody's to read. What the host has sent itself, it may get back.
+                    let told = if stored { shown } else { answer };
+                    (outcome.map(|_| told.clone()).map_err(|fault| in_words_of(&told, fault)), recorded)
                 }
-                Err(fault) => {
+                Err(mut fault) => {
+                    fault.error.message = hidden.text(&fault.error.message).into_owned();
+                    fault.body = serde_json::from_str(&hidden.text(&fault.body.to_string())).unwrap_or_default();
                     let error = fault.error.clone();
-                    if let Some(errand) = errand {
-                        errand.settle(Err(fault));
-                    }
-                    Err(error)
+                    (Err(fault), Err(error))
                 }
+            };
+            if let Some(errand) = errand {
+                errand.settle(ended);
             }
+            recorded
         })
     }
 }
 
-/// The answer, the secrets that were sent, and whether these are stored here.
-type Ran = (Answer, Vec<String>, bool);
-
-async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<Settings>) -> Result<Ran, Fault> {
+/// Calls the function; the answer, and whether the settings are stored here. Everything secret is noted before it is sent.
+async fn run(
+    shared: &Shared,
+    plugin: &Plugin,
+    call: &Call,
+    sent_along: Option<Settings>,
+    secrets: &mut Vec<String>,
+) -> Result<(Answer, bool), Fault> {
     let function = plugin.by_own_name(&call.tool).ok_or_else(|| {
         let message = format!("the plugin \"{}\" has no such function any more", plugin.identifier());
         Fault::new(PluginErrorType::PluginApiNotFound, CallError::new(CallErrorKind::NotFound, message))
     })?;
     shared.rate.check(&call.principal.id, plugin.identifier())?;
-    let (settings, stored) = settings_for(shared, plugin, &call.principal.id, sent_along)?;
-    let mut secrets = secrets::secrets(&settings, plugin.settings.as_ref().map(SettingsSchema::value));
+    let Given { settings, stored, owner } = settings_for(shared, plugin, &call.principal.id, sent_along, secrets)?;
     // The router ends the call then, too; ours comes first, and knows the server's name.
     let time = || call.time_left().saturating_sub(Duration::from_millis(20));
+    let (secret, allowed, max_bytes) = (!settings.is_empty(), plugin.allowed.clone(), shared.max_response);
     let answer = match &function.endpoint {
         Endpoint::Post(url) => {
             let headers = headers_for(shared, plugin, call, &settings)?;
             let body = Bytes::copy_from_slice(call.args.as_str().as_bytes());
-            let (secret, max_bytes) = (!settings.is_empty(), shared.max_response);
-            let request =
-                Request { method: Method::POST, url: url.clone(), headers, body, secret, time: time(), max_bytes };
+            let (method, url) = (Method::POST, url.clone());
+            let request = Request { method, url, headers, body, secret, allowed, time: time(), max_bytes };
             send(shared, plugin, request).await?
         }
         Endpoint::Operation(document, operation) => {
@@ -125,24 +135,41 @@ async fn run(shared: &Shared, plugin: &Plugin, call: &Call, sent_along: Option<S
                     CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
                 Fault::new(PluginErrorType::PluginApiParamsError, error)
             })?;
-            let secret = !settings.is_empty();
             let values = Value::Object(settings);
             let operation = OperationCall { document, operation, arguments: &arguments, settings: &values };
-            let mut fresh = false;
+            let purse = Purse { tokens: &shared.tokens, egress: &shared.egress, plugin, owner: &owner };
+            let mut newer_than = None;
             loop {
-                let request = operation.request(&shared.egress, &shared.tokens, time(), fresh).await?;
+                let request = operation.request(&purse, time(), newer_than, secrets).await?;
+                let asked = Instant::now();
                 secrets.extend(secrets::credentials(&request.headers));
-                let answer =
-                    send(shared, plugin, openapi::outgoing(request, secret, time(), shared.max_response)?).await?;
+                let request = openapi::outgoing(request, secret, allowed.clone(), time(), max_bytes)?;
+                let answer = send(shared, plugin, request).await?;
                 // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
-                if answer.status != 401 || fresh || !operation.uses_tokens() {
+                if answer.status != 401 || newer_than.is_some() || !operation.uses_tokens() {
                     break answer;
                 }
-                fresh = true;
+                newer_than = Some(asked);
             }
         }
     };
-    Ok((answer, secrets, stored))
+    Ok((answer, stored))
+}
+
+/// What is kept and shown of an answer.
+fn without(answer: &Answer, hidden: &Hidden) -> Answer {
+    let content_type = answer.content_type.as_ref().map(|kind| hidden.text(kind).into_owned());
+    Answer { status: answer.status, content_type, body: hidden.body(&answer.body) }
+}
+
+/// A refusal by the plugin's server as the host is told of it: in the words of this answer.
+fn in_words_of(told: &Answer, fault: Fault) -> Fault {
+    match fault.error_type {
+        PluginErrorType::Status(_) => {
+            Fault { body: Value::String(String::from_utf8_lossy(&told.body).into_owned()), ..fault }
+        }
+        _ => fault,
+    }
 }
 
 async fn send(shared: &Shared, plugin: &Plugin, request: Request) -> Result<Answer, Fault> {
@@ -170,31 +197,44 @@ fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Setting
     Ok(headers)
 }
 
-/// What the plugin is told of its user: what came with the request, or else what is stored, with defaults.
+/// What the plugin is told of its user.
+struct Given {
+    settings: Settings,
+    /// Whether they are stored here, and nobody's to read.
+    stored: bool,
+    /// Whose they are.
+    owner: Arc<str>,
+}
+
+/// What came with the request, or else what is stored, with defaults.
 fn settings_for(
     shared: &Shared,
     plugin: &Plugin,
-    owner: &str,
+    asker: &Arc<str>,
     sent_along: Option<Settings>,
-) -> Result<(Settings, bool), Fault> {
-    let sent_along = sent_along.filter(|settings| !settings.is_empty());
-    let (settings, stored) = match sent_along {
-        Some(settings) => (settings, false),
-        None if plugin.accepted => match shared.settings.find(plugin.identifier(), owner) {
-            Ok(Some(stored)) if plugin.origins.is_subset(&stored.origins) => (stored.settings, true),
+    secrets: &mut Vec<String>,
+) -> Result<Given, Fault> {
+    let none = |settings| Given { settings, stored: false, owner: Arc::clone(asker) };
+    let mut given = match sent_along.filter(|settings| !settings.is_empty()) {
+        Some(settings) => none(settings),
+        None if plugin.accepted => match shared.settings.find(plugin.identifier(), asker) {
+            Ok(Some(stored)) if plugin.origins.is_subset(&stored.origins) => {
+                Given { settings: stored.settings, stored: true, owner: stored.owner }
+            }
             Ok(Some(_)) => {
-                let message = "its settings were stored for another server than it has now".to_owned();
+                let message = "they were stored for another server than it has now, and have to be given again";
                 return Err(invalid(plugin, CallError::new(CallErrorKind::Failed, message)));
             }
-            Ok(None) => (Settings::new(), false),
+            Ok(None) => none(Settings::new()),
             Err(error) => return Err(invalid(plugin, CallError::new(CallErrorKind::Failed, error.to_string()))),
         },
-        None => (Settings::new(), false),
+        None => none(Settings::new()),
     };
-    let Some(schema) = &plugin.settings else { return Ok((settings, stored)) };
-    let settings = schema.with_defaults(settings);
-    schema.check(&settings).map_err(|error| invalid(plugin, error))?;
-    Ok((settings, stored))
+    secrets.extend(secrets::secrets(&given.settings, plugin.settings.as_ref().map(SettingsSchema::value)));
+    let Some(schema) = &plugin.settings else { return Ok(given) };
+    given.settings = schema.with_defaults(given.settings);
+    schema.check(&given.settings).map_err(|error| invalid(plugin, error))?;
+    Ok(given)
 }
 
 fn invalid(plugin: &Plugin, error: CallError) -> Fault {
@@ -205,11 +245,4 @@ fn invalid(plugin: &Plugin, error: CallError) -> Fault {
         PluginErrorType::PluginSettingsInvalid,
         error.hint(format!("set them: switchboard plugin settings {id} --from FILE")),
     )
-}
-
-fn scrubbed(answer: Answer, hidden: &[String]) -> Answer {
-    match std::str::from_utf8(&answer.body) {
-        Ok(text) if !hidden.is_empty() => Answer { body: secrets::scrub(text, hidden).into(), ..answer },
-        _ => answer,
-    }
 }

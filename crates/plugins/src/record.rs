@@ -1,6 +1,7 @@
 //! A plugin as it is stored: what was accepted, and what waits to be.
 
 use sa_core::store::{Records, StoreError};
+use sa_egress::Allowed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
@@ -37,6 +38,9 @@ pub(crate) struct Record {
     pub(crate) texts: Texts,
     #[serde(default)]
     pub(crate) validators: Validators,
+    /// `host:port` of what it may reach though it is not public.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) allow_private: Vec<String>,
     pub(crate) enabled: bool,
     pub(crate) added_ms: i64,
     /// When the source was last seen.
@@ -67,7 +71,13 @@ impl Record {
         let manifest = made(manifest::read_beside(&self.texts.manifest, base.as_ref(), self.texts.openapi.is_some()))?;
         let source = if self.is_document { base } else { manifest.openapi.clone() };
         let document = self.texts.openapi.as_deref().map(|text| (text, source.as_ref()));
-        Plugin::new(manifest, document, true, "").map_err(|why| format!("its OpenAPI document cannot be used: {why}"))
+        let plugin = Plugin::new(manifest, document, true, "");
+        let plugin = plugin.map_err(|why| format!("its OpenAPI document cannot be used: {why}"))?;
+        Ok(plugin.allowed(self.allowed()?))
+    }
+
+    pub(crate) fn allowed(&self) -> Result<Allowed, String> {
+        Allowed::parse(&self.allow_private)
     }
 
     /// What has changed between what was accepted and this.

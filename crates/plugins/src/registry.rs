@@ -1,10 +1,10 @@
-//! Adding, removing, switching, and what is held back until an operator has seen it.
+//! Adding, removing, switching.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use sa_core::store::{Expect, StoreError};
-use sa_core::{AuditEvent, ProviderId, RawJson, clock};
-use sa_egress::EgressError;
+use sa_core::{ProviderId, RawJson, clock};
+use sa_egress::{Allowed, EgressError};
 use serde_json::Value;
 use url::Url;
 
@@ -26,6 +26,21 @@ pub enum Addition {
     Text(String),
 }
 
+/// How it is added.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Accept it in place of the plugin that has its identifier already.
+    pub replace: bool,
+    /// `host:port` of what it may reach, and be fetched from, though it is not public: it, and nothing else. For development.
+    pub allow_private: Vec<String>,
+}
+
+impl Terms {
+    pub(crate) fn allowed(&self) -> Result<Allowed, ChangeError> {
+        Allowed::parse(&self.allow_private).map_err(ChangeError::Private)
+    }
+}
+
 /// What became of it.
 #[derive(Debug, Clone)]
 pub struct Added {
@@ -42,6 +57,8 @@ pub struct View {
     pub manifest: Manifest,
     pub enabled: bool,
     pub source: Option<String>,
+    /// `host:port` of what it may reach though it is not public.
+    pub allow_private: Vec<String>,
     pub added_ms: i64,
     pub fetched_ms: i64,
     /// Where its functions are, which is where settings go.
@@ -76,6 +93,8 @@ pub struct FunctionView {
 pub enum ChangeError {
     #[error("the manifest cannot be used: {0}")]
     Invalid(String),
+    #[error("allow_private: {0}")]
+    Private(String),
     #[error("there is a plugin \"{0}\" already")]
     Exists(String),
     #[error("there is no plugin \"{0}\"")]
@@ -112,7 +131,7 @@ impl Plugins {
         let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
         let id = ProviderId::new(KIND, identifier);
         let exposed = |own: &str| self.router.directory().exposed_name(&id, own).map(|name| name.to_string());
-        let Record { source, enabled, added_ms, fetched_ms, held_back, .. } = &entry.record;
+        let Record { source, allow_private, enabled, added_ms, fetched_ms, held_back, .. } = &entry.record;
         let held_view = |held: &HeldBack| HeldBackView {
             at_ms: held.at_ms,
             hash: held.texts.hash(),
@@ -137,6 +156,7 @@ impl Plugins {
             manifest: plugin.manifest.clone(),
             enabled: *enabled,
             source: source.clone(),
+            allow_private: allow_private.clone(),
             added_ms: *added_ms,
             fetched_ms: *fetched_ms,
             origins: plugin.origins.iter().cloned().collect(),
@@ -147,29 +167,30 @@ impl Plugins {
         })
     }
 
-    /// Adds a plugin, or all those of an index. `replace` accepts a manifest in place of the one that is there.
-    pub async fn add(&self, addition: Addition, replace: bool) -> Result<Added, ChangeError> {
+    /// Adds a plugin, or all those of an index.
+    pub async fn add(&self, addition: Addition, terms: &Terms) -> Result<Added, ChangeError> {
+        let allowed = terms.allowed()?;
         let (fetched, source) = match addition {
             Addition::Url(url) => {
-                let fetched = self.fetch(&url, &Validators::default(), index::MAX_INDEX).await?;
+                let fetched = self.fetch(&url, &allowed, &Validators::default(), index::MAX_INDEX).await?;
                 (fetched.ok_or(FetchError::Status(304))?, Some(url))
             }
             Addition::Text(text) => (Fetched { text, validators: Validators::default() }, None),
         };
         if let Some(entries) = index::read(&fetched.text) {
-            return self.add_index(entries, source, replace).await;
+            return self.add_index(entries, source, terms).await;
         }
-        let view = self.add_manifest(fetched, source, replace).await?;
+        let view = self.add_manifest(fetched, source, terms).await?;
         Ok(Added { plugins: vec![view], failed: Vec::new(), index: None })
     }
 
-    async fn add_index(&self, entries: Vec<Value>, source: Option<Url>, replace: bool) -> Result<Added, ChangeError> {
-        let listed = entries.len();
+    async fn add_index(&self, entries: Vec<Value>, source: Option<Url>, terms: &Terms) -> Result<Added, ChangeError> {
+        let (listed, allowed) = (entries.len(), &terms.allowed()?);
         let entries = entries.into_iter().take(MAX_PLUGINS).map(|entry| index::entry(&entry, source.as_ref()));
         let fetched = stream::iter(entries).map(|entry| async move {
             match entry {
                 Ok((identifier, url)) => {
-                    let fetched = self.fetch(&url, &Validators::default(), MAX_MANIFEST).await;
+                    let fetched = self.fetch(&url, allowed, &Validators::default(), MAX_MANIFEST).await;
                     (identifier, Ok((url, fetched)))
                 }
                 Err(why) => (String::from("?"), Err(why)),
@@ -180,7 +201,7 @@ impl Plugins {
         while let Some((identifier, result)) = fetched.next().await {
             let result = match result {
                 Ok((url, Ok(Some(fetched)))) => {
-                    self.add_manifest(fetched, Some(url), replace).await.map_err(|error| error.to_string())
+                    self.add_manifest(fetched, Some(url), terms).await.map_err(|error| error.to_string())
                 }
                 Ok((_, Ok(None))) => Err("the server says that nothing has changed, though nothing was known".into()),
                 Ok((_, Err(error))) => Err(ChangeError::from(error).to_string()),
@@ -198,20 +219,21 @@ impl Plugins {
             ));
         }
         if let Some(url) = &source {
-            self.indexes.add(&*self.records, url).await?;
+            self.indexes.add(&*self.records, url, &terms.allow_private).await?;
         }
         Ok(added)
     }
 
-    async fn add_manifest(&self, fetched: Fetched, source: Option<Url>, replace: bool) -> Result<View, ChangeError> {
+    async fn add_manifest(&self, fetched: Fetched, source: Option<Url>, terms: &Terms) -> Result<View, ChangeError> {
         let now = clock::now_ms();
         let validators = fetched.validators.clone();
-        let (texts, is_document) = self.collect(fetched, source.as_ref()).await?;
+        let (texts, is_document) = self.collect(fetched, source.as_ref(), &terms.allowed()?).await?;
         let mut record = Record {
             source: source.map(|url| url.to_string()),
             is_document,
             texts,
             validators,
+            allow_private: terms.allow_private.clone(),
             enabled: true,
             added_ms: now,
             fetched_ms: now,
@@ -219,11 +241,14 @@ impl Plugins {
             refused: None,
         };
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
+        if plugin.origins.is_empty() && !plugin.functions.is_empty() {
+            return Err(ChangeError::Invalid(openapi::NO_SERVER.to_owned()));
+        }
         let identifier = plugin.identifier().to_owned();
         let _one = self.changing.lock().await;
         let former = self.entries().get(&identifier).map(|entry| entry.record.clone());
         match former {
-            Some(_) if !replace => return Err(ChangeError::Exists(identifier)),
+            Some(_) if !terms.replace => return Err(ChangeError::Exists(identifier)),
             Some(former) => (record.added_ms, record.enabled) = (former.added_ms, former.enabled),
             None if self.entries().len() >= MAX_PLUGINS => return Err(ChangeError::Full),
             None => {}
@@ -234,7 +259,12 @@ impl Plugins {
     }
 
     /// A manifest with the OpenAPI document that it names, or such a document alone, which is told by the `true`.
-    async fn collect(&self, fetched: Fetched, source: Option<&Url>) -> Result<(Texts, bool), ChangeError> {
+    pub(crate) async fn collect(
+        &self,
+        fetched: Fetched,
+        source: Option<&Url>,
+        allowed: &Allowed,
+    ) -> Result<(Texts, bool), ChangeError> {
         let text = fetched.text;
         let reading = manifest::read(&text, source);
         let Some(manifest) = &reading.manifest else {
@@ -253,7 +283,7 @@ impl Plugins {
         };
         let openapi = match &manifest.openapi {
             Some(url) => {
-                let fetched = self.fetch(url, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                let fetched = self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await?;
                 Some(fetched.ok_or(FetchError::Status(304))?.text)
             }
             None => None,
@@ -289,127 +319,14 @@ impl Plugins {
         self.change(identifier, |record| record.enabled = enabled).await
     }
 
-    /// Takes what is held back; with a `hash`, only if it is what had this one, and not something newer.
-    pub async fn accept(&self, identifier: &str, hash: Option<&str>) -> Result<View, ChangeError> {
-        let _one = self.changing.lock().await;
-        let held = self.held_back(identifier)?.texts.hash();
-        if hash.is_some_and(|hash| hash != held) {
-            return Err(ChangeError::Moved(identifier.into()));
-        }
-        self.change(identifier, |record| {
-            if let Some(held) = record.held_back.take() {
-                record.texts = held.texts;
-            }
-        })
-        .await
-    }
-
-    /// Leaves what is held back, until there is something else.
-    pub async fn refuse(&self, identifier: &str) -> Result<View, ChangeError> {
-        let _one = self.changing.lock().await;
-        let refused = self.held_back(identifier)?.texts.hash();
-        self.change(identifier, |record| {
-            record.held_back = None;
-            record.refused = Some(refused);
-        })
-        .await
-    }
-
-    fn held_back(&self, identifier: &str) -> Result<HeldBack, ChangeError> {
-        let held_back = self.record(identifier)?.held_back;
-        held_back.ok_or_else(|| ChangeError::NothingHeldBack(identifier.into()))
-    }
-
-    /// Looks at a plugin's source again.
-    pub async fn refresh(&self, identifier: &str) -> Result<View, ChangeError> {
-        let result = self.look(identifier).await;
-        if let Some(entry) = self.entries().get_mut(identifier) {
-            entry.last_error = result.as_ref().err().map(ToString::to_string);
-        }
-        result?;
-        self.show(identifier)
-    }
-
-    async fn look(&self, identifier: &str) -> Result<(), ChangeError> {
-        let record = self.record(identifier)?;
-        let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
-        // That a manifest is the same says nothing of the document that it names.
-        let names_document = record.texts.openapi.is_some() && !record.is_document;
-        let validators = if names_document { Validators::default() } else { record.validators.clone() };
-        let fetched = self.fetch(&source, &validators, openapi::MAX_DOCUMENT).await?;
-        let seen = match fetched {
-            Some(fetched) => {
-                let validators = fetched.validators.clone();
-                let (texts, is_document) = self.collect(fetched, Some(&source)).await?;
-                if is_document != record.is_document {
-                    return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
-                }
-                Some((texts, validators))
-            }
-            None => None,
-        };
-        // Only now: a slow source must not keep an operator from changing anything.
-        let _one = self.changing.lock().await;
-        let record = self.record(identifier)?;
-        if record.base().as_ref() != Some(&source) {
-            return Ok(());
-        }
-        self.seen(identifier, &record, seen).await
-    }
-
-    fn record(&self, identifier: &str) -> Result<Record, ChangeError> {
+    pub(crate) fn record(&self, identifier: &str) -> Result<Record, ChangeError> {
         let entries = self.entries();
         let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
         Ok(entry.record.clone())
     }
 
-    /// Makes something of what the source has now.
-    async fn seen(
-        &self,
-        identifier: &str,
-        record: &Record,
-        seen: Option<(Texts, Validators)>,
-    ) -> Result<(), ChangeError> {
-        let mut new = Record { fetched_ms: clock::now_ms(), ..record.clone() };
-        if let Some((mut texts, validators)) = seen {
-            new.validators = validators;
-            if record.is_document {
-                // Its name is what it was added by, though the title may have changed.
-                texts.manifest.clone_from(&record.texts.manifest);
-            }
-            let now = Record { texts: texts.clone(), ..record.clone() }.plugin().map_err(ChangeError::Invalid)?;
-            if now.identifier() != identifier {
-                let why = format!("at its source there is now the manifest of \"{}\"", now.identifier());
-                return Err(ChangeError::Invalid(why));
-            }
-            if self.options.accept_changes {
-                new.texts = texts;
-                new.held_back = None;
-            } else if record.difference(&texts).is_empty() || record.refused.as_ref() == Some(&texts.hash()) {
-                new.held_back = None;
-            } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
-                self.router.journal().audit(AuditEvent {
-                    what: "plugin.held_back",
-                    who: "its source".into(),
-                    subject: identifier.into(),
-                    detail: "it has changed, and the change waits to be accepted".into(),
-                });
-                new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
-            }
-        }
-        let changed = new.texts != record.texts;
-        self.keep(identifier, &new).await?;
-        if changed {
-            let plugin = new.plugin().map_err(ChangeError::Invalid)?;
-            self.enter(new, plugin);
-        } else if let Some(entry) = self.entries().get_mut(identifier) {
-            entry.record = new;
-        }
-        Ok(())
-    }
-
     /// Changes a record, on disk first, and puts the plugin in its place as it now is.
-    async fn change(&self, identifier: &str, change: impl FnOnce(&mut Record)) -> Result<View, ChangeError> {
+    pub(crate) async fn change(&self, identifier: &str, change: impl FnOnce(&mut Record)) -> Result<View, ChangeError> {
         let mut record = self.record(identifier)?;
         change(&mut record);
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
@@ -418,7 +335,7 @@ impl Plugins {
         self.show(identifier)
     }
 
-    async fn keep(&self, identifier: &str, record: &Record) -> Result<(), ChangeError> {
+    pub(crate) async fn keep(&self, identifier: &str, record: &Record) -> Result<(), ChangeError> {
         let json = serde_json::to_vec(record).map_err(|error| ChangeError::Invalid(error.to_string()))?;
         self.records.put(BUCKET, identifier, Bytes::from(json), Expect::Anything).await?;
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_egress::header::{ACCEPT, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
-use sa_egress::{EgressError, Request};
+use sa_egress::{Allowed, EgressError, EgressErrorKind, Request};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -40,15 +40,24 @@ pub enum FetchError {
     NotText,
 }
 
+impl FetchError {
+    /// Whether it is at an address that nothing may reach.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Egress(error) if error.kind == EgressErrorKind::Forbidden)
+    }
+}
+
 impl Plugins {
     /// Fetches a document; `None` when it has not changed since it had these validators.
     pub(crate) async fn fetch(
         &self,
         url: &Url,
+        allowed: &Allowed,
         validators: &Validators,
         max_bytes: usize,
     ) -> Result<Option<Fetched>, FetchError> {
         let mut request = Request::get(url.clone(), PATIENCE, max_bytes);
+        request.allowed = allowed.clone();
         request.headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
         for (name, value) in [(IF_NONE_MATCH, &validators.etag), (IF_MODIFIED_SINCE, &validators.last_modified)] {
             if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {

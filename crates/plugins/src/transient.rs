@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sa_core::{ProviderId, Registration, Scope};
+use sa_egress::Allowed;
 use tokio::time::Instant;
 use url::Url;
 
@@ -81,19 +82,20 @@ impl Plugins {
         &self,
         manifest: Manifest,
         document: Option<DocumentText<'_>>,
-        base: Option<&Url>,
+        (base, allowed): (Option<&Url>, &Allowed),
         text: &str,
     ) -> Result<Found, String> {
         let place = base.map_or("inline", Url::as_str);
         let document_text = document.map_or("", |(text, _)| text);
-        let key = blake3::hash(format!("{place}\n{text}\n{document_text}").as_bytes()).to_hex().to_string();
+        let key =
+            blake3::hash(format!("{place}\n{allowed:?}\n{text}\n{document_text}").as_bytes()).to_hex().to_string();
         let mut known = self.transients.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = known.get_mut(&key) {
             one.used = Instant::now();
             return Ok(one.found.clone());
         }
         let prefix = if base.is_none() { "inline__" } else { "" };
-        let plugin = Arc::new(Plugin::new(manifest, document, false, prefix)?);
+        let plugin = Arc::new(Plugin::new(manifest, document, false, prefix)?.allowed(allowed.clone()));
         let id = ProviderId::new(KIND, &format!("{}#{}", plugin.identifier(), &key[..8]));
         let scope = Scope::User(format!("plugin:{key}").into());
         let found = Found { plugin: Arc::clone(&plugin), id: id.clone(), scope: Some(scope.clone()) };

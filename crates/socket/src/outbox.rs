@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::serve::Close;
 
 /// So many frames are worth a write.
-const LOAD: usize = 8;
+const LOAD: usize = 16;
 
 /// The sending end of a connection: cheap to clone, usable from anywhere, never waits.
 #[derive(Debug, Clone)]

@@ -95,11 +95,12 @@ pub struct SocketLimits {
 }
 
 impl SocketLimits {
-    /// Small buffers, which grow when a message needs it: tungstenite's own would cost 128 KiB for each idle connection.
+    /// Next to no buffers, for tungstenite keeps what it once had, and its own would cost 128 KiB for each idle connection.
+    /// That frames are read and written many at a time is up to the stream beneath, which need not keep anything.
     pub fn apply(self, upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
         upgrade
-            .read_buffer_size(2 * 1024)
-            .write_buffer_size(16 * 1024)
+            .read_buffer_size(512)
+            .write_buffer_size(0)
             .max_message_size(self.max_message_bytes)
             .max_frame_size(self.max_message_bytes)
     }

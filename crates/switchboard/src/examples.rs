@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use sa_plugins::{Addition, ChangeError, Plugins};
+use sa_plugins::{Addition, ChangeError, Plugins, Terms};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tracing::warn;
@@ -54,11 +54,6 @@ impl Examples {
         }
     }
 
-    /// The servers' addresses, as `plugins.allow_private` has them.
-    pub fn addresses(&self) -> impl Iterator<Item = String> + '_ {
-        self.manifests.iter().filter_map(|url| Some(format!("{}:{}", url.host_str()?, url.port()?)))
-    }
-
     /// Adds the plugins; the answer is their titles, and what went wrong.
     pub async fn add_to(&mut self, plugins: &Plugins) -> Vec<String> {
         let mut titles = Vec::new();
@@ -90,13 +85,17 @@ impl Examples {
 
 /// A plugin that a person has added from somewhere else keeps its place; one that an earlier demo left behind does not.
 async fn add(plugins: &Plugins, url: &Url) -> Result<(String, String), ChangeError> {
-    let added = match plugins.add(Addition::Url(url.clone()), false).await {
+    // Each may reach its own server on this machine, and nothing else there.
+    let allow_private =
+        url.host_str().zip(url.port()).map(|(host, port)| format!("{host}:{port}")).into_iter().collect();
+    let terms = Terms { replace: false, allow_private };
+    let added = match plugins.add(Addition::Url(url.clone()), &terms).await {
         Err(ChangeError::Exists(identifier)) => {
             let source = plugins.show(&identifier)?.source.unwrap_or_default();
             if !source.starts_with(THIS_MACHINE) {
                 return Err(ChangeError::Exists(identifier));
             }
-            plugins.add(Addition::Url(url.clone()), true).await?
+            plugins.add(Addition::Url(url.clone()), &Terms { replace: true, ..terms }).await?
         }
         added => added?,
     };

@@ -4,6 +4,7 @@
 //! [`serve`] runs them on listeners, [`http`] is the front door, [`cli`] is what people type.
 
 pub mod assemble;
+mod at_once;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -1,21 +1,41 @@
 //! A connection's place among all that may be open, which goes with the socket wherever that goes.
 
-use std::io::{self, IoSlice};
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::metrics::Metrics;
 
+/// What a WebSocket says and hears at a time passes through a buffer of this size.
+const AT_ONCE: usize = 16 * 1024;
+
+/// How the answer begins after which a connection is a WebSocket.
+const SWITCHED: &[u8] = b"HTTP/1.1 101";
+
 /// A socket with its place. A WebSocket outlives the HTTP connection that it was; the place is given back with the socket
 /// itself, so that it counts for as long as there is something to count.
+///
+/// A WebSocket's buffers live for as long as it does, and most of the time it is idle. So it is given next to none, and
+/// what makes many frames one system call is here: buffers that are there only while something is in them.
 #[derive(Debug)]
 pub(crate) struct Placed<S> {
     socket: S,
     _place: Place,
+    /// Whether it has become a WebSocket.
+    switched: bool,
+    /// What was read from the socket and not asked for yet.
+    ahead: Vec<u8>,
+    /// How much of that has been handed on.
+    handed_on: usize,
+    /// What is to be written.
+    gathered: Vec<u8>,
+    /// How much of that has been written.
+    written: usize,
 }
 
 #[derive(Debug)]
@@ -31,7 +51,15 @@ impl Place {
     }
 
     pub(crate) fn with<S>(self, socket: S) -> Placed<S> {
-        Placed { socket, _place: self }
+        Placed {
+            socket,
+            _place: self,
+            switched: false,
+            ahead: Vec::new(),
+            handed_on: 0,
+            gathered: Vec::new(),
+            written: 0,
+        }
     }
 }
 
@@ -42,33 +70,147 @@ impl Drop for Place {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buffer)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.ahead.is_empty() {
+            if !this.switched || buffer.remaining() >= AT_ONCE {
+                return Pin::new(&mut this.socket).poll_read(cx, buffer);
+            }
+            let mut room = [MaybeUninit::uninit(); AT_ONCE];
+            let mut read = ReadBuf::uninit(&mut room);
+            ready!(Pin::new(&mut this.socket).poll_read(cx, &mut read))?;
+            let (now, later) = read.filled().split_at(read.filled().len().min(buffer.remaining()));
+            buffer.put_slice(now);
+            this.ahead.extend_from_slice(later);
+            return Poll::Ready(Ok(()));
+        }
+        let rest = &this.ahead[this.handed_on..];
+        let now = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..now]);
+        this.handed_on += now;
+        if this.handed_on == this.ahead.len() {
+            (this.ahead, this.handed_on) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Placed<S> {
+    /// Writes what was gathered, all of it.
+    fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.gathered.len() {
+            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.gathered[self.written..]))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += written;
+        }
+        (self.gathered, self.written) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if !this.switched {
+            this.switched = bytes.starts_with(SWITCHED);
+            return Pin::new(&mut this.socket).poll_write(cx, bytes);
+        }
+        if this.gathered.len() + bytes.len() > AT_ONCE {
+            ready!(this.poll_gathered(cx))?;
+        }
+        if bytes.len() > AT_ONCE {
+            return Pin::new(&mut this.socket).poll_write(cx, bytes);
+        }
+        this.gathered.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_gathered(cx))?;
+        Pin::new(&mut this.socket).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_gathered(cx))?;
+        Pin::new(&mut this.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    /// A socket that has become a WebSocket, and its other end, with room for so much on the way.
+    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+        let (here, mut there) = tokio::io::duplex(room);
+        let permit = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await.unwrap();
+        let mut here = Place::new(permit, Arc::new(Metrics::default())).with(here);
+        let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        let mut heard = [0; 36];
+        let answering = async {
+            here.write_all(answer).await?;
+            here.flush().await
+        };
+        let (answered, read) = tokio::join!(answering, there.read_exact(&mut heard));
+        answered.and(read.map(drop)).unwrap();
+        assert_eq!(heard, *answer);
+        (here, there)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+    #[tokio::test]
+    async fn what_is_written_leaves_with_the_flush_and_in_order() {
+        let (mut here, mut there) = switched(1 << 20).await;
+        let pieces = [vec![1; 10], vec![2; AT_ONCE - 10], vec![3; AT_ONCE + 1], vec![4; 5]];
+        let mut heard = vec![0; pieces.concat().len()];
+        for piece in &pieces {
+            here.write_all(piece).await.unwrap();
+        }
+        assert_eq!(here.gathered, pieces[3], "the last one waits");
+        here.flush().await.unwrap();
+        there.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, pieces.concat());
+        assert_eq!((here.gathered.capacity(), here.ahead.capacity()), (0, 0), "an idle one has no buffers");
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+    #[tokio::test]
+    async fn a_peer_that_reads_slowly_gets_everything() {
+        let (mut here, mut there) = switched(7).await;
+        let said: Vec<u8> = (0..5_000_u32).flat_map(u32::to_le_bytes).collect();
+        let expected = said.clone();
+        let saying = async move {
+            for piece in said.chunks(100) {
+                here.write_all(piece).await.unwrap();
+            }
+            here.shutdown().await.unwrap();
+        };
+        let mut heard = Vec::new();
+        let ((), read) = tokio::join!(saying, there.read_to_end(&mut heard));
+        read.unwrap();
+        assert_eq!(heard, expected);
+    }
+
+    #[tokio::test]
+    async fn what_is_read_ahead_is_handed_on_piece_by_piece() {
+        let (mut here, mut there) = switched(1 << 20).await;
+        let said: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
+        there.write_all(&said).await.unwrap();
+        drop(there);
+        let mut heard = Vec::new();
+        let mut piece = [0; 300];
+        loop {
+            let read = here.read(&mut piece).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            heard.extend_from_slice(&piece[..read]);
+        }
+        assert_eq!(heard, said);
+        assert_eq!(here.ahead.capacity(), 0);
     }
 }

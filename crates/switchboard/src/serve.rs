@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::assemble::Gateway;
+use crate::at_once::AtOnce;
 use crate::config::TlsFiles;
 use crate::http;
 use crate::metrics::Metrics;
@@ -65,7 +66,7 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
         let ends = Ends { local, remote, tls: tls.is_some() };
         let (app, metrics, tls) = (app.clone(), Arc::clone(&gateway.metrics), tls.clone());
         let closing = gateway.closing.clone();
-        tokio::spawn(async move {
+        tokio::spawn(AtOnce::new(async move {
             match tls {
                 Some(acceptor) => {
                     if let Some(stream) = handshake(acceptor, stream).await {
@@ -74,7 +75,7 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: Cancellat
                 }
                 None => connection(place.with(stream), ends, app, &metrics, closing).await,
             }
-        });
+        }));
     }
     drop(listener);
     gateway.shut_down().await;

@@ -37,7 +37,8 @@ pub(crate) fn check_filter(text: &str) -> Result<(), String> {
 
 fn filter(text: &str) -> Result<EnvFilter, String> {
     // The MCP library tells of every message and handshake, which is ours to tell where it matters.
-    let quiet = if text.contains("rmcp") { String::new() } else { ",rmcp=error".to_owned() };
+    // So is that a connection has ended, of which its transport tells in the words of its own types.
+    let quiet = if text.contains("rmcp") { "" } else { ",rmcp=error,rmcp::transport::worker=off" };
     EnvFilter::try_new(format!("{text}{quiet}"))
         .map_err(|error| format!("{error}; try \"info\" or \"info,sa_nodes=debug\""))
 }

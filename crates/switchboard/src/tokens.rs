@@ -28,6 +28,8 @@ const CONSOLE: &str = "console_";
 pub struct Tokens {
     records: Arc<dyn Records>,
     known: RwLock<HashMap<Hash, Arc<Known>>>,
+    /// Held while one is made, from the look at the names that are taken to the moment when this one is.
+    making: tokio::sync::Mutex<()>,
 }
 
 type Hash = [u8; 32];
@@ -164,6 +166,15 @@ pub struct NewToken {
     pub channels: ChannelGrant,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// Somebody else speaks under this name.
+    #[error("{0}")]
+    Taken(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Missing,
@@ -193,7 +204,7 @@ impl Tokens {
                 known.insert(entry.0, Arc::new(entry.1));
             }
         }
-        Ok(Self { records, known: RwLock::new(known) })
+        Ok(Self { records, known: RwLock::new(known), making: tokio::sync::Mutex::default() })
     }
 
     /// Who this is. Takes the same time for every token that is not known.
@@ -214,7 +225,11 @@ impl Tokens {
     }
 
     /// Makes a token. This is the only time that it is seen.
-    pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), StoreError> {
+    pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), CreateError> {
+        let _making = self.making.lock().await;
+        if let Some(taken) = self.speaks_as_another(&new.name, new.role) {
+            return Err(CreateError::Taken(taken));
+        }
         let token = fresh();
         let record = self.adopt(&token, new).await?;
         Ok((record, token))
@@ -304,7 +319,7 @@ impl Tokens {
 
     /// Why a token of this name could speak in channels as if it were somebody else's, if it could. A participant's name is
     /// its own among all who may speak; the operator's is nobody else's.
-    pub fn speaks_as_another(&self, name: &str, role: Role) -> Option<String> {
+    fn speaks_as_another(&self, name: &str, role: Role) -> Option<String> {
         if role == Role::Node {
             return None;
         }

@@ -58,6 +58,10 @@ pub enum ModelReply {
     Cut(Vec<String>),
     /// The beginning of a stream, and then silence.
     Silence(Vec<String>),
+    /// Exactly these bytes as a stream of events, in these pieces.
+    Bytes(Vec<Vec<u8>>),
+    /// A beginning, and then the same again and again without end.
+    Endless { head: Vec<u8>, again: Vec<u8> },
     /// Not even a head.
     Nothing,
 }
@@ -285,6 +289,19 @@ async fn respond(reply: ModelReply, streamed: bool, inner: &Inner) -> Response {
             };
             sse(events, silence.into_stream().boxed())
         }
+        ModelReply::Bytes(pieces) => {
+            let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
+            event_stream(stream::iter(pieces).boxed())
+        }
+        ModelReply::Endless { head, again } => {
+            let (head, again) = (Bytes::from(head), Bytes::from(again));
+            // Others are to have a turn as well.
+            let next = |(guard, again): (Guard, Bytes)| async move {
+                tokio::task::yield_now().await;
+                Some((Ok::<_, std::io::Error>(again.clone()), (guard, again)))
+            };
+            event_stream(stream::iter([Ok(head)]).chain(stream::unfold((guard, again), next)).boxed())
+        }
         ModelReply::Nothing => {
             let _guard = guard;
             std::future::pending().await
@@ -306,8 +323,11 @@ fn sse(events: Vec<String>, rest: futures_util::stream::BoxStream<'static, Resul
     let text = events.iter().fold(String::new(), |text, event| text + "data: " + event + "\n\n");
     let bytes: Vec<Result<Bytes, std::io::Error>> =
         text.as_bytes().chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-    let body = Body::from_stream(stream::iter(bytes).chain(rest));
-    ([("content-type", "text/event-stream")], body).into_response()
+    event_stream(stream::iter(bytes).chain(rest).boxed())
+}
+
+fn event_stream(bytes: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>) -> Response {
+    ([("content-type", "text/event-stream")], Body::from_stream(bytes)).into_response()
 }
 
 /// A message cut into the smallest pieces: two characters of everything at a time, names included.

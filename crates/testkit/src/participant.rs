@@ -48,11 +48,23 @@ impl Participant {
 
     /// The same, where the gateway may be away.
     pub async fn try_connect(address: &str, path: &str) -> Result<Self, Error> {
-        let stream = TcpStream::connect(address).await?;
+        Self::over(TcpStream::connect(address).await?, address, path).await
+    }
+
+    /// The same over a connection of the caller's making.
+    pub async fn over(stream: TcpStream, address: &str, path: &str) -> Result<Self, Error> {
         // As browsers have it, but for the buffer, for tests with a thousand of these.
         let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None).read_buffer_size(16 * 1024);
         let (socket, _) = client_async_with_config(format!("ws://{address}{path}"), stream, Some(limits)).await?;
         Ok(Self { socket, next_ref: 1 })
+    }
+
+    /// The same with so little room for what is not read that the gateway soon notices.
+    pub async fn connect_narrowly(gateway: &Gateway, path: &str) -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let stream = soon(socket.connect(gateway.address().parse().unwrap())).await.unwrap();
+        soon(Self::over(stream, gateway.address(), path)).await.unwrap()
     }
 
     /// Reads until the participant's own arrival.

@@ -1,6 +1,8 @@
 //! A server that is a process: started in a group of its own, listened to, and ended as a group.
 
 use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,7 +61,11 @@ impl Process {
         let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let status = words.status.as_ref()?;
         let lines: Vec<&str> = words.lines.iter().map(String::as_str).collect();
-        Some(if lines.is_empty() { status.clone() } else { format!("{status}: {}", lines.join(" | ")) })
+        Some(if lines.is_empty() {
+            format!("{status} and said nothing on its stderr; start it by hand to see why")
+        } else {
+            format!("{status}: {}", lines.join(" | "))
+        })
     }
 }
 
@@ -79,8 +85,7 @@ impl Child {
             command.current_dir(&spec.cwd);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
-        let mut child =
-            command.spawn().map_err(|error| format!("cannot start \"{}\": {error}", printable(&spec.command[0])))?;
+        let mut child = command.spawn().map_err(|error| not_started(spec, &error))?;
         let group = child.id().map(Group::new);
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -108,6 +113,21 @@ impl Child {
         });
         Ok(Self { stdout, stdin, process })
     }
+}
+
+fn not_started(spec: &Spec, error: &io::Error) -> String {
+    let why = match error.kind() {
+        _ if !spec.cwd.is_empty() && !Path::new(&spec.cwd).is_dir() => {
+            format!("its cwd \"{}\" is no directory that the gateway can enter", printable(&spec.cwd))
+        }
+        io::ErrorKind::NotFound => "there is no such program; check command, and the PATH of the gateway".into(),
+        io::ErrorKind::PermissionDenied => "the gateway may not run it; check its permissions".into(),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+            "it is no program that this system can run; name what runs it first, such as node or python3".into()
+        }
+        _ => error.to_string(),
+    };
+    format!("cannot start \"{}\": {why}", printable(&spec.command[0]))
 }
 
 /// Logs what a server says on its stderr, within bounds.

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::child::Process;
 use crate::handler::Handler;
 use crate::table::{Asker, Running, Table, Tapped};
+use crate::trouble;
 use crate::watched::Watched;
 
 /// How often a server may ask again before it has its answer.
@@ -53,7 +54,7 @@ pub(crate) struct Connection {
     pub(crate) watched: Arc<Watched>,
     /// Fires when the server cannot answer any more.
     pub(crate) closed: CancellationToken,
-    /// Fired by whoever found that it cannot be used any more.
+    /// Fired by whoever found that it cannot be used any more: nobody is there, or they do not know it.
     pub(crate) suspect: CancellationToken,
     stop: CancellationToken,
     process: Option<Process>,
@@ -88,6 +89,7 @@ impl Connection {
         transport: impl Transport<RoleClient> + 'static,
         era: Era,
         news: watch::Sender<News>,
+        suspect: CancellationToken,
     ) -> Result<Self, Box<ClientInitializeError>> {
         let (table, closed, stop) = (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
         let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
@@ -97,11 +99,11 @@ impl Connection {
         let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
         let peer = service.peer().clone();
         let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
-        let suspect = CancellationToken::new();
         let connection = Self { peer, info, table, watched, closed, suspect, stop, process: None };
         if connection.era() == Era::Discover {
-            let (info, closed) = (Arc::clone(&connection.info), connection.closed.clone());
-            tokio::spawn(crate::handler::listen(connection.peer.clone(), info, news, closed));
+            let (info, peer) = (Arc::clone(&connection.info), connection.peer.clone());
+            let (closed, suspect) = (connection.closed.clone(), connection.suspect.clone());
+            tokio::spawn(crate::handler::listen(peer, info, news, closed, suspect));
         }
         tokio::spawn(async move { service.waiting().await });
         Ok(connection)
@@ -231,8 +233,11 @@ impl Connection {
         guard.id = None;
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
-            ServiceError::TransportSend(error) if is_unsent(&*error.error) => Failure::Unsent,
-            ServiceError::TransportSend(error) => Failure::Refused(error.to_string()),
+            ServiceError::TransportSend(error) if is_unsent(&*error.error) => {
+                self.suspect.cancel();
+                Failure::Unsent
+            }
+            ServiceError::TransportSend(error) => Failure::Refused(trouble::of_request(&*error.error)),
             ServiceError::TransportClosed => Failure::Lost,
             other => Failure::Answered(ErrorData::internal_error(other.to_string(), None)),
         })
@@ -245,13 +250,14 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a request was certainly not taken: there was nobody to take it, or they wanted to see a token first.
+/// Whether a request was certainly not taken: there was nobody to take it, or they knew nothing of the session, or wanted
+/// to see a token first.
 pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     match error {
         Some(StreamableHttpError::Client(error)) => error.is_connect(),
         // A token that is not good any more: nothing was done, and the next connection has a new one.
-        Some(StreamableHttpError::AuthRequired(_)) => true,
+        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::SessionExpired) => true,
         _ => false,
     }
 }

@@ -11,19 +11,26 @@ use rmcp::model::{
     ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
     ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
-use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient};
+use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient, ServiceError};
 use sa_core::{CallErrorKind, RawJson};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::News;
+use crate::connection::{News, is_unsent};
 use crate::table::{Asker, Table};
 use crate::watched::Watched;
 
-/// How long after a stream of changes ended it is asked for again.
+/// How long after a stream of changes ended it is asked for again: at first, and when it ends again and again.
+const SOON: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// MCP Apps: pages that a server brings along for the results of its tools, and what they are.
+const UI: &str = "io.modelcontextprotocol/ui";
+const UI_PAGE: &str = "text/html;profile=mcp-app";
 
 pub(crate) struct Handler {
     pub(crate) table: Arc<Table>,
@@ -70,6 +77,9 @@ impl ClientHandler for Handler {
                 .with_form(FormElicitationCapability::default())
                 .with_url(UrlElicitationCapability::default()),
         );
+        // The console shows them. Servers hide their pages, and the tools that go with them, from whoever does not say so.
+        let pages = json!({ "mimeTypes": [UI_PAGE] }).as_object().cloned().unwrap_or_default();
+        capabilities.extensions = Some([(UI.to_owned(), pages)].into());
         ClientConfig::new(capabilities, Implementation::new("switchboard", env!("CARGO_PKG_VERSION")))
     }
 
@@ -92,7 +102,7 @@ impl ClientHandler for Handler {
     async fn list_roots(&self, context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
         // Many servers ask for these as soon as they are connected. The gateway itself has none.
         let Ok(asker) = self.asker(&context) else { return Ok(ListRootsResult::default()) };
-        ask(asker, "roots/list", &serde_json::json!({}), &context).await
+        ask(asker, "roots/list", &json!({}), &context).await
     }
 
     async fn on_resource_updated(
@@ -122,6 +132,7 @@ pub(crate) async fn listen(
     info: Arc<ServerPeerInfo>,
     news: watch::Sender<News>,
     closed: CancellationToken,
+    suspect: CancellationToken,
 ) {
     let offers = &info.capabilities;
     let mut filter = SubscriptionFilter::new();
@@ -133,18 +144,25 @@ pub(crate) async fn listen(
         return;
     }
     let follow = async {
+        let mut wait = SOON;
         loop {
-            if let Ok(mut changes) = peer.listen(filter.clone()).await {
-                // Something may have changed while nobody listened: it is looked at, though nobody says that it has.
-                news.send_modify(|_| {});
-                while let Ok(Some(change)) = changes.next().await {
-                    news.send_modify(|news| match change {
-                        ServerNotification::ToolListChangedNotification(_) => news.tools += 1,
-                        _ => news.documents += 1,
-                    });
+            let since = Instant::now();
+            match peer.listen(filter.clone()).await {
+                Ok(mut changes) => {
+                    // Something may have changed while nobody listened: it is looked at, though nobody says that it has.
+                    news.send_modify(|_| {});
+                    while let Ok(Some(change)) = changes.next().await {
+                        news.send_modify(|news| match change {
+                            ServerNotification::ToolListChangedNotification(_) => news.tools += 1,
+                            _ => news.documents += 1,
+                        });
+                    }
                 }
+                Err(ServiceError::TransportSend(error)) if is_unsent(&*error.error) => return suspect.cancel(),
+                Err(_) => {}
             }
-            tokio::time::sleep(AGAIN).await;
+            wait = if since.elapsed() > AGAIN { SOON } else { (wait * 2).min(AGAIN) };
+            tokio::time::sleep(wait).await;
         }
     };
     tokio::select! {

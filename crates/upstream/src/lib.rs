@@ -4,10 +4,12 @@
 //! a [`connection`] carries requests to it and its questions back to whoever made the request. What it lists is kept, so
 //! that a server that is not running, or slow, or dead delays no list.
 
+mod backoff;
 mod child;
 mod connection;
 mod handler;
 mod lists;
+mod observed;
 mod outcome;
 mod provider;
 pub mod reaper;
@@ -15,6 +17,7 @@ mod seats;
 mod server;
 mod spec;
 mod table;
+mod trouble;
 mod watched;
 
 use std::collections::BTreeMap;

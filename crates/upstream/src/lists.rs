@@ -57,7 +57,9 @@ impl Lists {
             }
             Ok(lists)
         };
-        tokio::time::timeout(patience, load).await.unwrap_or_else(|_| Err("it did not list its tools in time".into()))
+        tokio::time::timeout(patience, load)
+            .await
+            .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
     }
 
     /// What was kept of this very server.
@@ -91,6 +93,11 @@ impl Lists {
         list.iter().map(RawJson::of).collect()
     }
 
+    /// Whether it lists this resource.
+    pub(crate) fn has_resource(&self, uri: &str) -> bool {
+        self.resources.iter().any(|resource| resource["uri"] == uri)
+    }
+
     /// Whether what there is to read is the same in both.
     pub(crate) fn same_documents(&self, other: &Self) -> bool {
         self.resources == other.resources && self.templates == other.templates && self.prompts == other.prompts
@@ -122,10 +129,17 @@ impl Lists {
             annotations: tool.annotations.as_ref().and_then(|annotations| json(serde_json::to_value(annotations).ok())),
             extras: extras(tool),
             timeout: spec.timeout(),
+            for_models: is_for_models(tool),
             ..Tool::named(&own_name(name, &tool.name))
         });
         Catalog { tools: tools.collect(), ..Catalog::default() }
     }
+}
+
+/// A tool may say that it is there for the server's page alone.
+fn is_for_models(tool: &rmcp::model::Tool) -> bool {
+    let visibility = tool.meta.as_ref().and_then(|meta| meta.0.get("ui")?.get("visibility")?.as_array());
+    visibility.is_none_or(|to| to.iter().any(|whom| whom == "model"))
 }
 
 /// What the gateway has no word for, as the server says it.
@@ -182,15 +196,15 @@ async fn all<T>(
         let result =
             connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
                 |failure| match failure {
-                    Failure::Answered(error) => format!("{method}: {}", error.message),
-                    Failure::Refused(why) => format!("{method}: {why}"),
-                    _ => format!("{method}: the connection ended"),
+                    Failure::Answered(error) => format!("it answers {method} with an error: {}", error.message),
+                    Failure::Refused(why) => format!("it does not take {method}: {why}"),
+                    _ => format!("it ended the connection when it was asked for {method}; look at its own log"),
                 },
             )?;
-        let (more, next) = page(result).ok_or_else(|| format!("{method}: the answer is no list"))?;
+        let (more, next) = page(result).ok_or_else(|| format!("its answer to {method} is no list"))?;
         items.extend(more);
         if items.len() > MAX_ITEMS {
-            return Err(format!("{method}: it lists more than {MAX_ITEMS}"));
+            return Err(format!("{method}: it lists more than {MAX_ITEMS}, the most that is taken of one server"));
         }
         match next {
             Some(next) => cursor = Some(next),

@@ -74,7 +74,8 @@ fn kind(error: &ErrorData) -> CallErrorKind {
 }
 
 pub(crate) fn of_document(server: &str, answer: Result<ServerResult, Failure>) -> Result<RawJson, DocumentError> {
-    let internal = |message: String| DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None };
+    let internal =
+        |message: String| DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None, undelivered: false };
     match answer {
         Ok(result) => {
             let json = serde_json::to_string(&result).map_err(|error| internal(error.to_string()))?;
@@ -90,10 +91,12 @@ pub(crate) fn document_error(server: &str, failure: Failure) -> DocumentError {
             code: error.code.0,
             message: error.message.into_owned(),
             data: error.data.as_ref().map(RawJson::of),
+            undelivered: false,
         },
         failure => {
-            let message = error(server, failure).message;
-            DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None }
+            let error = error(server, failure);
+            let undelivered = error.is_undelivered();
+            DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message: error.message, data: None, undelivered }
         }
     }
 }

@@ -11,6 +11,7 @@ use sa_core::{
 use crate::connection::Failure;
 use crate::lists::server_name;
 use crate::outcome;
+use crate::seats::NoSeat;
 use crate::server::Server;
 use crate::table::Asker;
 use crate::watched::watch_document;
@@ -49,9 +50,14 @@ impl Documents for Upstream {
         let (server, caller) = (Arc::clone(&self.0), asker.to_owned());
         Box::pin(async move {
             let asker = sink.map_or(Asker::Nobody, Asker::Reader);
-            let answer = run(&server, &caller, Request::Other { method, params: &params }, asker).await;
-            let answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
-            outcome::of_document(&server.name, answer)
+            let ask = || async {
+                let answer = run(&server, &caller, Request::Other { method, params: &params }, asker.clone()).await;
+                outcome::of_document(&server.name, answer.unwrap_or_else(|error| Err(Failure::Unanswered(error))))
+            };
+            match ask().await {
+                Err(error) if error.undelivered && server.is_back_soon().await => ask().await,
+                answer => answer,
+            }
         })
     }
 
@@ -83,9 +89,11 @@ async fn run(
     for _ in 0..2 {
         let connection = match server.seats.of(caller, &main, asker.manner().asking).await {
             Ok(connection) => connection,
-            Err(why) => {
-                main.suspect.cancel();
-                return Err(CallError::undelivered(format!("the upstream \"{}\": {why}", server.name)));
+            Err(none) => {
+                if matches!(none, NoSeat::Lost(_)) {
+                    main.suspect.cancel();
+                }
+                return Err(none.into_error(&server.name));
             }
         };
         let answer = match &request {

@@ -18,14 +18,17 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use sa_core::Asking;
+use sa_core::{Asking, CallError, CallErrorKind};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
+use crate::observed::Observed;
 use crate::spec::{OAuth, Spec, resolve};
+use crate::trouble;
 
 /// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
 const MAX_CONNECTIONS: usize = 256;
@@ -39,6 +42,26 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 struct NotOpened {
     why: String,
     spoke: bool,
+}
+
+/// Why a caller has no connection.
+pub(crate) enum NoSeat {
+    /// As many as there may be are in use.
+    Full(usize),
+    /// There is nobody to be connected to, for this reason.
+    Lost(String),
+}
+
+impl NoSeat {
+    pub(crate) fn into_error(self, server: &str) -> CallError {
+        match self {
+            Self::Full(most) => {
+                let message = format!("all {most} connections that \"{server}\" may have are in use");
+                CallError::new(CallErrorKind::Overloaded, message).hint("try again when fewer callers use it")
+            }
+            Self::Lost(why) => CallError::undelivered(format!("the upstream \"{server}\": {why}")),
+        }
+    }
 }
 
 impl From<String> for NotOpened {
@@ -68,7 +91,7 @@ struct Seat {
 
 impl Seat {
     fn is_idle(&self) -> bool {
-        self.connection.get().is_none_or(|connection| connection.running() == 0)
+        self.connection.get().is_none_or(|connection| connection.running() == 0 && connection.watched.is_empty())
     }
 
     fn is_closed(&self) -> bool {
@@ -119,7 +142,9 @@ impl Seats {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
         let transport = AsyncRwTransport::new(stdout, stdin);
         let opened = tokio::select! {
-            opened = Connection::open(transport, era, self.news.clone()) => opened.map_err(|error| error.to_string()),
+            opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
+                opened.map_err(|error| trouble::of_handshake(&error, "the program"))
+            }
             () = process.ended.cancelled() => Err(String::new()),
         };
         let connection = match opened {
@@ -156,16 +181,19 @@ impl Seats {
             let name = HeaderName::try_from(name).map_err(|error| wrong(error.to_string()))?;
             config.custom_headers.insert(name, header);
         }
-        let news = self.news.clone();
+        // A session that the server has forgotten is renewed with a new connection, which asks again for all that is watched.
+        config.reinit_on_expired_session = false;
+        let (news, suspect) = (self.news.clone(), CancellationToken::new());
+        let http = Observed::new(self.http.clone(), suspect.clone());
         let opened = if let Some(oauth) = &self.spec.oauth {
-            let client = AuthClient::new(self.http.clone(), self.authorise(oauth).await?);
-            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news).await
+            let client = AuthClient::new(http, self.authorise(oauth).await?);
+            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news, suspect).await
         } else {
-            Connection::open(StreamableHttpClientTransport::with_client(self.http.clone(), config), era, news).await
+            Connection::open(StreamableHttpClientTransport::with_client(http, config), era, news, suspect).await
         };
         opened.map_err(|error| NotOpened {
             spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
-            why: error.to_string(),
+            why: trouble::of_handshake(&error, &trouble::place(&self.spec.url)),
         })
     }
 
@@ -183,7 +211,7 @@ impl Seats {
             state.authenticate_client_credentials(config).await?;
             state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
         };
-        granted.await.map_err(|error| format!("oauth: {error}"))
+        granted.await.map_err(|error| trouble::of_authority(&error))
     }
 
     /// The connection of this caller; the server's own, where all share it.
@@ -192,7 +220,7 @@ impl Seats {
         caller: &str,
         main: &Arc<Connection>,
         asking: Option<Asking>,
-    ) -> Result<Arc<Connection>, String> {
+    ) -> Result<Arc<Connection>, NoSeat> {
         if asking == Some(Asking::Meanwhile)
             && main.era() == Era::Discover
             && !self.knows_new_only.load(Ordering::Acquire)
@@ -205,7 +233,7 @@ impl Seats {
                 Ok(connection) => return Ok(Arc::clone(connection)),
                 // It has answered in the newer era, so it is this one that it does not know.
                 Err(NotOpened { spoke: true, .. }) => self.knows_new_only.store(true, Ordering::Release),
-                Err(NotOpened { why, .. }) => return Err(why),
+                Err(NotOpened { why, .. }) => return Err(NoSeat::Lost(why)),
             }
         }
         if !self.spec.isolates() {
@@ -219,10 +247,10 @@ impl Seats {
             }
             Ok(Arc::new(connection))
         };
-        seat.connection.get_or_try_init(open).await.cloned()
+        seat.connection.get_or_try_init(open).await.cloned().map_err(NoSeat::Lost)
     }
 
-    fn seat(&self, caller: &str, era: Era) -> Result<Seat, String> {
+    fn seat(&self, caller: &str, era: Era) -> Result<Seat, NoSeat> {
         let caller: (Arc<str>, Era) = (caller.into(), era);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seat) = taken.get_mut(&caller)
@@ -236,7 +264,7 @@ impl Seats {
         if taken.len() >= most {
             let idle = taken.iter().filter(|(_, seat)| seat.is_idle()).min_by_key(|(_, seat)| seat.used);
             let idle = idle.map(|(caller, _)| caller.clone());
-            let idle = idle.ok_or_else(|| format!("all of its {most} connections are in use"))?;
+            let idle = idle.ok_or(NoSeat::Full(most))?;
             taken.remove(&idle);
         }
         let seat = Seat { connection: Arc::default(), used: Instant::now() };

@@ -12,22 +12,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::KIND;
+use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::Connection;
 use crate::lists::Lists;
 use crate::provider::Upstream;
 use crate::seats::Seats;
 use crate::spec::Spec;
+use crate::trouble;
 
 /// How long a server may take to be ready. A package runner may have to fetch it first.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to list what it has.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long after it went away a reader still waits for it.
+const ABSENCE: Duration = Duration::from_secs(5);
+/// A connection that lasted for this long is made again without a wait, when the server does not know it any more.
+const LASTING: Duration = Duration::from_secs(1);
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The waits between attempts: they double, up to the longest, and vary by a quarter.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A server that has been up for this long starts with a clean slate when it ends.
 const STEADY: Duration = Duration::from_secs(30);
 /// A program that failed so often in a row is not started again until somebody says so. A URL is tried for ever.
@@ -63,7 +66,8 @@ pub struct Health {
 pub(crate) enum Phase {
     Waiting,
     Ready(Arc<Connection>),
-    Away,
+    /// Since then, however often it was tried again.
+    Away(Instant),
 }
 
 pub(crate) struct Server {
@@ -85,6 +89,8 @@ pub(crate) struct Server {
 enum End {
     Stopped,
     Restart,
+    /// The server is gone, or has forgotten the connection.
+    Gone,
     Lost(String),
 }
 
@@ -162,15 +168,40 @@ impl Server {
         loop {
             match &*phase.borrow_and_update() {
                 Phase::Ready(connection) => return Ok(Arc::clone(connection)),
-                Phase::Away => break,
+                Phase::Away(since) => return Err(self.absence(*since)),
                 Phase::Waiting => {}
             }
             if phase.changed().await.is_err() {
-                break;
+                return Err(self.absence(Instant::now()));
             }
         }
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
-        Err(CallError::undelivered(format!("the upstream \"{}\" is not there: {why}", self.name)))
+    }
+
+    /// Resolves when it is not known to be away, or over for good.
+    pub(crate) async fn back(&self) {
+        let mut phase = self.phase.subscribe();
+        tokio::select! {
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_))) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Whether one that has only just gone is back after a moment: most absences are restarts.
+    pub(crate) async fn is_back_soon(&self) -> bool {
+        let mut phase = self.phase.subscribe();
+        let left = match &*phase.borrow() {
+            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
+            Phase::Waiting | Phase::Ready(_) => ABSENCE,
+        };
+        let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
+        tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
+    }
+
+    fn absence(&self, since: Instant) -> CallError {
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let seconds = since.elapsed().as_secs();
+        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
     }
 
     async fn supervise(self: Arc<Self>, known: bool) {
@@ -194,7 +225,9 @@ impl Server {
                 }
                 Err(end) => end,
             };
+            let end = if matches!(end, End::Gone) && up < LASTING { End::Lost(trouble::GONE.into()) } else { end };
             match end {
+                End::Gone => self.leave(State::Offline, trouble::GONE),
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
                 End::Restart => {
                     failures = 0;
@@ -224,7 +257,7 @@ impl Server {
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, End> {
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err("it was not ready in time".into()));
+            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.into()));
             let connection = Arc::new(opened.map_err(End::Lost)?);
             let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
                 connection.close();
@@ -258,7 +291,7 @@ impl Server {
                 biased;
                 () = self.stop.cancelled() => break End::Stopped,
                 () = connection.closed.cancelled() => break End::Lost(connection.last_words().await),
-                () = connection.suspect.cancelled() => break End::Lost("it cannot be reached".into()),
+                () = connection.suspect.cancelled() => break End::Gone,
                 () = self.restart.notified() => break End::Restart,
                 () = self.seats.sweep() => {}
                 Ok(()) = news.changed() => {
@@ -339,7 +372,11 @@ impl Server {
         }
         self.tell_of_documents();
         self.enter(state, Some(why));
-        self.phase.send_replace(Phase::Away);
+        self.phase.send_modify(|phase| {
+            if !matches!(phase, Phase::Away(_)) {
+                *phase = Phase::Away(Instant::now());
+            }
+        });
         self.seats.clear();
     }
 
@@ -352,9 +389,12 @@ impl Server {
 
     fn enter(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        if health.state != state {
-            (health.state, health.since_ms) = (state, clock::now_ms());
+        // One that is away is tried again and again, and all that while it is away.
+        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed);
+        if !(is_away(health.state) && is_away(state)) && health.state != state {
+            health.since_ms = clock::now_ms();
         }
+        health.state = state;
         if let Some(error) = error {
             health.last_error = Some(printable(error));
         }
@@ -362,25 +402,5 @@ impl Server {
 
     fn registration(&self) -> std::sync::MutexGuard<'_, Option<Registration>> {
         self.registration.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn wait(failures: u32) -> Duration {
-    let grown = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_WAIT);
-    grown.mul_f64(1.0 + rand::random::<f64>() / 4.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_to_a_bound_and_vary() {
-        for failures in 1..100 {
-            assert!((FIRST_WAIT..=LONGEST_WAIT.mul_f64(1.25)).contains(&wait(failures)), "{failures}");
-        }
-        assert!(wait(4) > wait(1));
-        let waits: std::collections::HashSet<Duration> = (0..10).map(|_| wait(3)).collect();
-        assert!(waits.len() > 1);
     }
 }

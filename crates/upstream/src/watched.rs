@@ -17,7 +17,7 @@ use crate::connection::{Connection, Era, Failure};
 use crate::server::Server;
 use crate::table::Asker;
 
-/// How long after a connection ended its documents are watched again.
+/// How long after a document could not be watched that is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is watched on one connection.
@@ -25,6 +25,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Watched(Mutex<HashMap<String, Entry>>);
 
 struct Entry {
+    /// Tells it from a later one for the same document.
+    id: u64,
     watchers: usize,
     changes: watch::Sender<u64>,
     /// Follows the document's own stream, where it has one.
@@ -38,22 +40,35 @@ impl Watched {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
     /// `true` when it is the first to watch.
-    fn enter(&self, uri: &str) -> (bool, watch::Receiver<u64>) {
+    fn enter(&self, uri: &str) -> (bool, u64, watch::Receiver<u64>) {
         let mut table = self.table();
         let entry = table.entry(uri.to_owned()).or_insert_with(|| Entry {
+            id: rand::random(),
             watchers: 0,
             changes: watch::Sender::new(0),
             following: None,
         });
         entry.watchers += 1;
-        (entry.watchers == 1, entry.changes.subscribe())
+        (entry.watchers == 1, entry.id, entry.changes.subscribe())
+    }
+
+    /// The server does not tell of this document any more. Whoever watches it is told so, and may ask anew.
+    fn end(&self, uri: &str, id: u64) {
+        let mut table = self.table();
+        if table.get(uri).is_some_and(|entry| entry.id == id) {
+            table.remove(uri);
+        }
     }
 
     /// `true` when it was the last to watch.
-    fn leave(&self, uri: &str) -> bool {
+    fn leave(&self, uri: &str, id: u64) -> bool {
         let mut table = self.table();
-        let Some(entry) = table.get_mut(uri) else { return false };
+        let Some(entry) = table.get_mut(uri).filter(|entry| entry.id == id) else { return false };
         entry.watchers -= 1;
         let last = entry.watchers == 0;
         if last {
@@ -71,18 +86,30 @@ impl Watched {
 struct Watcher {
     connection: Arc<Connection>,
     uri: String,
+    entry: u64,
     changes: watch::Receiver<u64>,
 }
 
 impl Watcher {
     async fn new(connection: Arc<Connection>, uri: &str) -> Result<Self, Failure> {
-        let (first, changes) = connection.watched.enter(uri);
+        let (first, entry, changes) = connection.watched.enter(uri);
         // From here on, dropping it takes it back.
-        let watcher = Self { connection, uri: uri.to_owned(), changes };
-        if first {
-            watcher.tell_server().await?;
+        let watcher = Self { connection, uri: uri.to_owned(), entry, changes };
+        if first && let Err(failure) = watcher.tell_server().await {
+            // Others who came meanwhile took it for told.
+            watcher.connection.watched.end(uri, entry);
+            return Err(failure);
         }
         Ok(watcher)
+    }
+
+    /// Resolves with `true` at the next change, and with `false` once there can be none.
+    async fn changed(&mut self) -> bool {
+        tokio::select! {
+            changed = self.changes.changed() => changed.is_ok(),
+            () = self.connection.closed.cancelled() => false,
+            () = self.connection.suspect.cancelled() => false,
+        }
     }
 
     async fn tell_server(&self) -> Result<(), Failure> {
@@ -97,15 +124,17 @@ impl Watcher {
         if stream.acknowledged().resource_subscriptions.is_none() {
             return Err(refused(format!("the server does not tell of changes of \"{}\"", self.uri)));
         }
-        let (watched, uri) = (Arc::clone(&self.connection.watched), self.uri.clone());
+        let (watched, uri, entry) = (Arc::clone(&self.connection.watched), self.uri.clone(), self.entry);
         let follow = tokio::spawn(async move {
             while let Ok(Some(notification)) = stream.next().await {
                 if let ServerNotification::ResourceUpdatedNotification(_) = notification {
                     watched.changed(&uri);
                 }
             }
+            watched.end(&uri, entry);
         });
-        if let Some(entry) = self.connection.watched.table().get_mut(&self.uri) {
+        let mut table = self.connection.watched.table();
+        if let Some(entry) = table.get_mut(&self.uri).filter(|entry| entry.id == self.entry) {
             entry.following = Some(AbortOnDropHandle::new(follow));
         }
         Ok(())
@@ -114,7 +143,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let last = self.connection.watched.leave(&self.uri);
+        let last = self.connection.watched.leave(&self.uri, self.entry);
         if !last || self.connection.era() != Era::Initialize {
             return;
         }
@@ -132,29 +161,31 @@ pub(crate) async fn watch_document(
     uri: String,
     asking: Asking,
 ) -> Result<Watch, Result<Failure, CallError>> {
-    let first = watcher(&server, &caller, &uri, asking).await?;
+    let mut now = match watcher(&server, &caller, &uri, asking).await {
+        Ok(watcher) => Some(watcher),
+        // What a server listed before it went away is watched from when it is back.
+        Err(Err(_)) if server.lists().has_resource(&uri) => None,
+        Err(refused) => return Err(refused),
+    };
     let (changes, seen) = watch::channel(0_u64);
     let following = tokio::spawn(async move {
-        let mut watcher_now = Some(first);
         loop {
-            if let Some(mut watcher) = watcher_now.take() {
-                let closed = watcher.connection.closed.clone();
-                loop {
-                    tokio::select! {
-                        changed = watcher.changes.changed() => if changed.is_err() { break },
-                        () = closed.cancelled() => break,
-                    }
+            if let Some(mut watcher) = now.take() {
+                while watcher.changed().await {
                     changes.send_modify(|revision| *revision += 1);
                 }
             }
-            tokio::time::sleep(AGAIN).await;
+            server.back().await;
             if server.is_over() {
                 return;
             }
-            watcher_now = watcher(&server, &caller, &uri, asking).await.ok();
-            if watcher_now.is_some() {
-                // It may have changed while nobody watched.
-                changes.send_modify(|revision| *revision += 1);
+            match watcher(&server, &caller, &uri, asking).await {
+                Ok(watcher) => {
+                    now = Some(watcher);
+                    // It may have changed while nobody watched.
+                    changes.send_modify(|revision| *revision += 1);
+                }
+                Err(_) => tokio::time::sleep(AGAIN).await,
             }
         }
     });
@@ -169,6 +200,6 @@ async fn watcher(
 ) -> Result<Watcher, Result<Failure, CallError>> {
     let main = server.connection().await.map_err(Err)?;
     let connection = server.seats.of(caller, &main, Some(asking)).await;
-    let connection = connection.map_err(|why| Err(CallError::undelivered(why)))?;
+    let connection = connection.map_err(|none| Err(none.into_error(&server.name)))?;
     Watcher::new(connection, uri).await.map_err(Ok)
 }

@@ -1,5 +1,6 @@
 import type { z } from "zod";
 import { z as zod } from "zod";
+import { type Bounds, weigh } from "./bounds.js";
 import { AgenticError, asError, knownCode, quiet } from "./errors.js";
 import type { IncomingMethodResult } from "./events.js";
 import type { DiscoveredMethod, MethodResultChunk, MethodResultValue } from "./methods.js";
@@ -19,9 +20,15 @@ export interface MethodCallHandle {
   readonly callId: string;
   /** The final result; fails with an `AgenticError`. */
   readonly result: Promise<MethodResultValue>;
-  /** Every part of the result from the first on, the final one included. Throws what `result` fails with. */
+  /**
+   * Every part of the result from the first on, the final one included, which may say that it is an error. It ends when the
+   * call is cancelled, and throws what `result` fails with when the call had no answer at all.
+   */
   readonly stream: AsyncIterable<MethodResultChunk>;
-  /** Tells the provider to stop. The result fails with the code `cancelled`. */
+  /**
+   * Ends the call at once, and tells the provider to stop. The result fails with the code `cancelled`; what the provider still
+   * has to say comes as an event.
+   */
   cancel(): Promise<void>;
   /** Whether it is over. */
   readonly complete: boolean;
@@ -32,6 +39,8 @@ export interface CallHost {
   send(type: "method-call" | "method-cancel", payload: Record<string, unknown>): Promise<unknown>;
   /** What is known about the method, and what speaks against calling it. */
   look(providerId: string, methodName: string): { method?: DiscoveredMethod; objection?: AgenticError };
+  /** How much of a call's parts is kept for who has not read them. */
+  bounds: Bounds;
 }
 
 /** For a method that says nothing about its time: so long may it be without a sign of life. */
@@ -78,7 +87,7 @@ export class Calls {
 class Call implements MethodCallHandle {
   readonly callId = uuid();
   readonly providerId: string;
-  readonly stream = new Replayable<MethodResultChunk>();
+  readonly stream: Replayable<MethodResultChunk>;
   readonly result: Promise<MethodResultValue>;
   complete = false;
   isError = false;
@@ -96,6 +105,11 @@ class Call implements MethodCallHandle {
     this.providerId = providerId;
     this.#host = host;
     this.#forget = forget;
+    this.stream = new Replayable({
+      bounds: host.bounds,
+      weigh: ({ content, attachments }) => weigh(content, attachments),
+      lagged: (missed) => ({ content: undefined, complete: false, isError: false, missed }),
+    });
     this.result = quiet(
       new Promise((resolve, reject) => {
         this.#resolve = resolve;
@@ -144,7 +158,7 @@ class Call implements MethodCallHandle {
     };
     const over = complete || isError;
     this.stream.push({ ...value, complete: over, isError, ...(progress === undefined ? {} : { progress }) });
-    if (isError) this.fail(failureOf(content));
+    if (isError) this.fail(failureOf(content), true);
     else if (over) this.#end(() => this.#resolve(value));
     else if (this.#patienceMs !== undefined) this.#wait(this.#patienceMs);
   }
@@ -155,10 +169,11 @@ class Call implements MethodCallHandle {
     return this.#sent ? quiet(this.#tellProvider()) : Promise.resolve();
   }
 
-  fail(error: AgenticError): void {
+  /** Ends it badly. Who reads its parts is told, unless the error is among them, or was asked for. */
+  fail(error: AgenticError, isAmongParts = error.code === "cancelled"): void {
     if (this.complete) return;
     this.isError = true;
-    this.#end(() => this.#reject(error), error);
+    this.#end(() => this.#reject(error), isAmongParts ? undefined : error);
   }
 
   #end(settle: () => void, error?: Error): void {

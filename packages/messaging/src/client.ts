@@ -1,3 +1,4 @@
+import type { Bounds } from "./bounds.js";
 import { type CallOptions, Calls, type MethodCallHandle } from "./calls.js";
 import { AgenticError, quiet, ValidationError } from "./errors.js";
 import { type IncomingEvent, type IncomingMethodCancel, readEvent } from "./events.js";
@@ -17,6 +18,7 @@ export interface ClientOptions {
   replayMode: ReplayMode;
   clientId?: string | undefined;
   skipOwnMessages: boolean;
+  bounds: Bounds;
 }
 
 /** What all the parts make together. */
@@ -39,6 +41,8 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
       handle,
       selfId: () => pubsub.clientId,
       isSkipped: (senderId) => options.skipOwnMessages && isOwn(senderId),
+      bounds: options.bounds,
+      report: (error) => pubsub.report(error),
     });
     this.#provider = new Provider(
       options.methods,
@@ -48,6 +52,7 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     this.#calls = new Calls({
       send: (type, payload) => this.#publish(type, payload as Payload<"method-call" | "method-cancel">),
       look: (providerId, methodName) => this.#look(providerId, methodName),
+      bounds: options.bounds,
     });
     pubsub.onMessage((message) => this.#receive(message));
     pubsub.onReconnect(() => this.#provider.runMissed());

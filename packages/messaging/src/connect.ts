@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { bounds } from "./bounds.js";
 import { Client } from "./client.js";
 import { ValidationError } from "./errors.js";
 import { type AnySchema, advertise, type MethodDefinition } from "./methods.js";
@@ -33,7 +34,10 @@ export async function connect<
     },
     ...(replayMode === "skip" ? {} : { sinceId: options.replaySinceId ?? position ?? 0, epoch }),
   });
-  const client = new Client<T>(pubsub, { handle, methods, replayMode, clientId, skipOwnMessages });
+  const client = new Client<T>(pubsub, {
+    ...{ handle, methods, replayMode, clientId, skipOwnMessages },
+    bounds: bounds(options.eventBuffer),
+  });
   await pubsub.open();
   session?.follow(pubsub);
   // In a task of its own: whoever awaits `connect` and then reads `events()` has missed nothing.

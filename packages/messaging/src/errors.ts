@@ -9,7 +9,9 @@ export type AgenticErrorCode =
   | "validation-error"
   | "connection-error"
   /** Somebody else in the channel has the handle that `connect` asked for. */
-  | "handle-conflict";
+  | "handle-conflict"
+  /** So much came and was not read that there was no room for more. */
+  | "lagged";
 
 const CODES: ReadonlySet<string> = new Set<AgenticErrorCode>([
   "method-not-found",
@@ -21,6 +23,7 @@ const CODES: ReadonlySet<string> = new Set<AgenticErrorCode>([
   "validation-error",
   "connection-error",
   "handle-conflict",
+  "lagged",
 ]);
 
 export class AgenticError extends Error {

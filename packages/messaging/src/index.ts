@@ -1,6 +1,7 @@
 /** Participants of channels: messages, presence, methods, streaming and replay. */
 
 export type { Attachment, AttachmentInput } from "./attachments.js";
+export type { EventBuffer } from "./bounds.js";
 export type { CallOptions, MethodCallHandle } from "./calls.js";
 export { connect } from "./connect.js";
 export { AgenticError, type AgenticErrorCode, ValidationError } from "./errors.js";

@@ -95,6 +95,8 @@ export interface MethodResultChunk extends MethodResultValue {
   isError: boolean;
   /** Percent. */
   progress?: number;
+  /** So many parts came before this one while nobody read them that there was no room for them. It says nothing else. */
+  missed?: number;
 }
 
 /** How methods are told to the others. */

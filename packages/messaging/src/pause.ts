@@ -55,6 +55,7 @@ export function createInterruptHandler(options: InterruptHandlerOptions): Interr
   const { client, messageId, onPause, onResume, onCancel = onPause } = options;
   const report = options.onError ?? ((error: Error) => client.pubsub.report(error));
   let paused = false;
+  let ended = false;
   let events: AsyncIterableIterator<IncomingEvent> | undefined;
 
   const attempt = async (callback: ((reason: string) => void | Promise<void>) | undefined, reason = NO_REASON) => {
@@ -90,11 +91,21 @@ export function createInterruptHandler(options: InterruptHandlerOptions): Interr
 
   return {
     async monitor() {
-      events ??= client.events({ includeEphemeral: true });
-      for await (const event of events) await take(event);
+      while (!ended) {
+        events ??= client.events({ includeEphemeral: true });
+        try {
+          for await (const event of events) await take(event);
+          return;
+        } catch (error) {
+          // A callback took so long that too much has come meanwhile. What comes from now on still counts.
+          report(asError(error));
+          events = undefined;
+        }
+      }
     },
     isPaused: () => paused,
     cleanup() {
+      ended = true;
       void events?.return?.();
     },
   };

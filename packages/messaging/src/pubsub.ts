@@ -147,8 +147,11 @@ export class PubSubClient {
     return this.#messages.add(handler);
   }
 
+  /** The roster as it is now, if anybody is known to be here, and whenever it changes. */
   onRoster(handler: (update: RosterUpdate) => void): () => void {
-    return this.#rosterUpdates.add(handler);
+    const participants = this.#roster.participants;
+    const isKnown = Object.keys(participants).length > 0;
+    return this.#rosterUpdates.add(handler, isKnown ? [{ participants, ts: Date.now() }] : undefined);
   }
 
   onError(handler: (error: Error) => void): () => void {

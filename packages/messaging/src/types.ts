@@ -1,5 +1,6 @@
 import type { z } from "zod";
 import type { AttachmentInput } from "./attachments.js";
+import type { EventBuffer } from "./bounds.js";
 import type { CallOptions, MethodCallHandle } from "./calls.js";
 import type { IncomingEvent } from "./events.js";
 import type { EventFilterOptions, ReplayMode } from "./hub.js";
@@ -48,6 +49,8 @@ export interface ConnectOptions<TSchemas extends Record<string, z.ZodType> = Rec
   clientId?: string;
   /** Whether `events()` leaves out what this client has sent. Default false. */
   skipOwnMessages?: boolean;
+  /** How much may wait for a reader of `events()`, and for one of a call's `stream`. */
+  eventBuffer?: EventBuffer;
 }
 
 export interface SendOptions {
@@ -90,7 +93,10 @@ export interface AgenticClient<T extends AgenticParticipantMetadata = AgenticPar
   update(messageId: string, content: string, options?: UpdateOptions): Promise<number | undefined>;
   complete(messageId: string, options?: { persist?: boolean }): Promise<number | undefined>;
   error(messageId: string, error: string, code?: string, options?: { persist?: boolean }): Promise<number | undefined>;
-  /** Everything that comes from now on. */
+  /**
+   * Everything that comes from now on. A reader that leaves more unread than the `eventBuffer` holds gets what it had, and
+   * then an error with the code `lagged`, whose `cause.replaySinceId` is where to go on.
+   */
   events(filter?: EventFilterOptions): AsyncIterableIterator<IncomingEvent>;
 
   discoverMethodDefs(): DiscoveredMethod[];

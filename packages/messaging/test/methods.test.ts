@@ -118,17 +118,27 @@ test("what goes wrong has a code", async () => {
     const call = ann.callMethod(provider, method, args, options);
     await expect(call.result).rejects.toMatchObject({ name: "AgenticError", code });
     expect([call.complete, call.isError]).toEqual([true, true]);
-    await expect(all(call.stream)).rejects.toMatchObject({ code });
+    return call;
   };
-  await check("nobody", "search", {}, "provider-not-found");
-  await check("worker", "dance", {}, "method-not-found");
-  await check("worker", "search", { pattern: 3 }, "validation-error");
-  await check("worker", "search", { pattern: 3 }, "validation-error", { validateArgs: search.parameters });
-  await check("worker", "fails", {}, "execution-error");
-  await check("worker", "lies", {}, "execution-error");
-  await check("worker", "unwritable", {}, "execution-error");
-  await check("worker", "declines", {}, "provider-offline");
-  await check("worker", "search", { pattern: "x" }, "cancelled", { signal: AbortSignal.abort() });
+  /** Nobody has answered: that is what whoever reads the parts is told. */
+  const silent = async (...what: Parameters<typeof check>) => {
+    await expect(all((await check(...what)).stream)).rejects.toMatchObject({ code: what[3] });
+  };
+  /** The answer is the last of the parts. */
+  const told = async (...what: Parameters<typeof check>) => {
+    const parts = await all((await check(...what)).stream);
+    expect(parts.at(-1)).toMatchObject({ complete: true, isError: true, content: { code: what[3] } });
+  };
+  await silent("nobody", "search", {}, "provider-not-found");
+  await silent("worker", "dance", {}, "method-not-found");
+  await told("worker", "search", { pattern: 3 }, "validation-error");
+  await silent("worker", "search", { pattern: 3 }, "validation-error", { validateArgs: search.parameters });
+  await told("worker", "fails", {}, "execution-error");
+  await told("worker", "lies", {}, "execution-error");
+  await told("worker", "unwritable", {}, "execution-error");
+  await told("worker", "declines", {}, "provider-offline");
+  const cancelled = await check("worker", "search", { pattern: "x" }, "cancelled", { signal: AbortSignal.abort() });
+  expect(await all(cancelled.stream), "who has cancelled it knows").toEqual([]);
 });
 
 /** A method that runs until it is aborted. */
@@ -156,6 +166,7 @@ test("a cancel reaches the method, and the caller does not wait for it", async (
   await call.cancel();
   await call.cancel();
   await expect(call.result).rejects.toMatchObject({ code: "cancelled" });
+  expect(await all(call.stream)).toEqual([]);
   const [late] = await take(results, "method-result");
   expect(signal.aborted).toBe(true);
   expect(late).toMatchObject({ callId: call.callId, content: { cancelled: true }, complete: true });

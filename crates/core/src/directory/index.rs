@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::names::ByKind;
 use super::AttachError;
+use crate::documents::Documents;
 use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::principal::Scope;
@@ -89,6 +90,8 @@ pub(super) enum Presence {
     Offline {
         at: Instant,
         kept: bool,
+        /// Those of a provider that will be back.
+        documents: Option<Arc<dyn Documents>>,
     },
 }
 
@@ -189,15 +192,15 @@ impl Index {
             return false;
         }
         let Some(member) = self.members.get_mut(id) else { return false };
-        let at = match &member.presence {
-            Presence::Online { slots, .. } => {
+        let (at, documents) = match &member.presence {
+            Presence::Online { slots, provider, .. } => {
                 slots.close();
-                Instant::now()
+                (Instant::now(), provider.documents())
             }
             Presence::Offline { kept: before, .. } if *before == kept => return false,
-            Presence::Offline { at, .. } => *at,
+            Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        member.presence = Presence::Offline { at, kept };
+        member.presence = Presence::Offline { at, kept, documents: documents.filter(|_| kept) };
         true
     }
 
@@ -212,7 +215,7 @@ impl Index {
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { at, kept: false } => Some((at, member)),
+                Presence::Offline { at, kept: false, .. } => Some((at, member)),
                 Presence::Offline { kept: true, .. } | Presence::Online { .. } => None,
             })
             .collect();

@@ -42,6 +42,28 @@ async fn a_channel_from_the_command_line() {
     let called = calling.end().await;
     called.assert_code(0);
     assert!(called.stdout.contains("hi ann"), "{}", called.stdout);
+
+    // As its participant calls it, where that says enough.
+    for name in ["greet", "worker.greet"] {
+        let calling = gateway.cli(&["channel", "call", "room", name, "name=bob"]).start();
+        let call = worker.message("method-call").await;
+        assert_eq!(call["payload"]["args"], json!({ "name": "bob" }), "{name}");
+        let progress = json!({ "callId": call["payload"]["callId"], "progress": 50 });
+        worker.say("method-result", progress).await;
+        worker
+            .say("method-result", json!({ "callId": call["payload"]["callId"], "content": "hi bob", "complete": true }))
+            .await;
+        assert!(calling.end().await.assert_code(0).stdout.contains("hi bob"));
+    }
+    let told = gateway.cli(&["channel", "tail", "room", "--no-follow"]).run().await.stdout;
+    assert!(told.contains("worker <- 50%") && told.contains("worker <- hi bob"), "{told}");
+    let mut other = Participant::join(&gateway, "room", "other").await;
+    let method = json!({ "name": "greet", "parameters": { "type": "object" } });
+    other.update(json!({ "handle": "o", "methods": [method] })).await;
+    let unclear = gateway.cli(&["channel", "call", "room", "greet"]).run().await;
+    unclear.assert_code(9);
+    assert!(unclear.stderr.contains("other.greet, worker.greet"), "{}", unclear.stderr);
+    gateway.cli(&["channel", "call", "room", "dance"]).run().await.assert_code(5);
     gateway.cli(&["channel", "roster", "nowhere"]).run().await.assert_code(5);
     gateway.stop().await;
 }

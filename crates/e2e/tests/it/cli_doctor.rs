@@ -92,6 +92,22 @@ async fn the_gateway_and_its_nodes() {
 }
 
 #[tokio::test]
+async fn upstream_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = crate::upstream::stdio("good", &[], dir.path(), "");
+    let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
+    crate::upstream::until(&gateway, "good", "ready").await;
+    let ended = gateway.cli(&["doctor"]).run().await;
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("\"good\" is ready"), "{}", ended.stdout);
+    let bad = serde_json::json!({ "name": "bad", "url": "http://127.0.0.1:9/mcp" });
+    assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
+    crate::upstream::until(&gateway, "bad", "offline").await;
+    diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn no_nodes_at_all_and_a_port_that_is_taken() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     diagnose(gateway.cli(&[]), "no node is connected").await;

@@ -57,3 +57,27 @@ async fn a_token_can_be_narrowed_to_some_tools() {
     }
     assert_eq!(gateway.operator().call("notes_write", json!({})).await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_want_one_name_at_the_same_time_one_gets_it() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    for (name, roles) in [("ann", ["participant", "participant"]), ("bob", ["participant", "agent"])] {
+        let made = (0..20).map(|number| {
+            let body = json!({ "name": name, "role": roles[number % 2] });
+            let operator = &operator;
+            async move { operator.post("/v1/tokens", &body).await }
+        });
+        let made = futures_util::future::join_all(made).await;
+        let speakers: Vec<_> =
+            made.iter().filter(|reply| reply.status == 201).map(|reply| &reply.body["role"]).collect();
+        // Agents may share a name among them; nobody shares one with a participant.
+        assert!(
+            speakers == [&json!("participant")] || speakers.iter().all(|role| **role == json!("agent")),
+            "{name}: {speakers:?}"
+        );
+        for reply in made.iter().filter(|reply| reply.status != 201) {
+            reply.assert_problem(409, "conflict");
+        }
+    }
+}

@@ -1,38 +1,48 @@
-//! Other people's MCP clients list and call the tools of a node and of an upstream server: the official Python, TypeScript and
+//! Other people's MCP clients list and call the tools of a node, of a plugin and of an upstream server: the official Python, TypeScript and
 //! Rust SDKs, and MCP Inspector's command line. `cargo xtask test` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rmcp::model::CallToolRequestParams;
-use sa_testkit::{Gateway, Hello, Setup};
+use sa_testkit::{Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::mcp_conformance::{node_path, peers};
 use crate::mcp_support::{ERAS, connect, names};
+use crate::plugin_calls::add;
 use crate::upstream::{stdio, until};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-peers").join(name)
 }
 
-/// A gateway with tools of two sorts, and what its clients are to call of them.
-async fn start() -> (Gateway, tokio::task::JoinHandle<()>, TempDir) {
+/// What stands behind the gateway, for as long as it is kept.
+type Behind = (tokio::task::JoinHandle<()>, PluginServer, TempDir);
+
+/// A gateway with tools of three sorts.
+async fn start() -> (Gateway, Behind) {
     let dir = tempfile::tempdir().unwrap();
-    let config = format!("[sessions]\nenabled = false\n{}", stdio("server", &[], dir.path(), ""));
+    let plugin = PluginServer::start(|request| {
+        PluginAnswer::json(&serde_json::from_slice(&request.body).expect("it is sent the arguments"))
+    })
+    .await;
+    let upstream = stdio("server", &[], dir.path(), "");
+    let config = format!("[sessions]\nenabled = false\n{}{upstream}", plugin.allowed());
     let gateway = Setup::new().config(&config).start().await;
     let tool = json!({ "name": "notes.search", "description": "Searches notes.", "input_schema": {
         "type": "object", "properties": { "query": { "type": "string" } }, "required": ["query"] } });
     let node = Hello::new("mac").describe(tool).connect(&gateway).await.echo();
+    add(&gateway.operator(), &plugin.manifest("weather", json!({}))).await;
     until(&gateway, "server", "ready").await;
-    (gateway, node, dir)
+    (gateway, (node, plugin, dir))
 }
 
 /// Each tool gives back its arguments.
 fn calls(word: &str) -> Value {
-    json!({ "notes_search": { "query": word }, "server__echo": { "text": word } })
+    json!({ "notes_search": { "query": word }, "weather__run": { "city": word }, "server__echo": { "text": word } })
 }
 
 #[track_caller]
@@ -62,7 +72,7 @@ async fn run(gateway: &Gateway, command: &mut Command) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_in_both_eras() {
-    let (gateway, _node, _dir) = start().await;
+    let (gateway, _behind) = start().await;
     for mode in ["legacy", "auto"] {
         let mut command = Command::new(peers().join("venv/bin/python"));
         command.arg(script("client.py")).args([&format!("{}/mcp", gateway.url), &gateway.operator, mode]);
@@ -73,7 +83,7 @@ async fn the_python_sdk_in_both_eras() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_typescript_sdk() {
-    let (gateway, _node, _dir) = start().await;
+    let (gateway, _behind) = start().await;
     let mut command = Command::new(peers().join("node_modules/node/bin/node"));
     command.arg(script("client.mjs")).arg(peers()).args([&format!("{}/mcp", gateway.url), &gateway.operator]);
     let said = run(&gateway, command.arg(calls("typescript").to_string())).await;
@@ -82,7 +92,7 @@ async fn the_typescript_sdk() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rust_sdk_in_both_eras() {
-    let (gateway, _node, _dir) = start().await;
+    let (gateway, _behind) = start().await;
     for era in ERAS {
         let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
         let mut results = json!({});
@@ -97,7 +107,7 @@ async fn the_rust_sdk_in_both_eras() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inspectors_command_line() {
-    let (gateway, _node, _dir) = start().await;
+    let (gateway, _behind) = start().await;
     let inspector = || {
         let mut command = Command::new(peers().join("node_modules/node/bin/node"));
         command.arg(peers().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));

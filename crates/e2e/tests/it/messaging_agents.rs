@@ -1,14 +1,14 @@
 //! An agent in a channel: the others' methods are its tools, and whoever wants it to stop is heard.
 
 use sa_messaging::{
-    AgentToolsOptions, CallOptions, InterruptHandler, Method, MethodContext, PauseStatus, SendOptions, pause_method,
-    tools_for_agent,
+    AgentToolsOptions, CallOptions, Event, EventFilter, InterruptHandler, Method, MethodContext, PauseStatus,
+    SendOptions, pause_method, tools_for_agent,
 };
 use sa_testkit::{Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::messaging_support::{client, join};
+use crate::messaging_support::{client, find, join};
 
 #[tokio::test]
 async fn methods_become_tools_with_names_of_their_own() {
@@ -52,7 +52,7 @@ async fn an_agent_that_is_to_stop_is_told() {
     let ann = join(&gateway, "ann").await;
     let question = ann.send("work", SendOptions::default()).await.unwrap().message_id;
     let (told, mut heard) = mpsc::unbounded_channel();
-    let resumed = told.clone();
+    let (resumed, cancelled) = (told.clone(), told.clone());
     let handler = InterruptHandler::new(&agent, &question, move |reason| {
         let _ = told.send(("pause", reason));
         async {}
@@ -60,20 +60,41 @@ async fn an_agent_that_is_to_stop_is_told() {
     .on_resume(move |reason| {
         let _ = resumed.send(("resume", reason));
         async {}
+    })
+    .on_cancel(move |reason| {
+        let _ = cancelled.send(("cancel", reason));
+        async {}
     });
     let monitor = handler.monitor();
     ann.pause_execution("another message", PauseStatus::Paused, None).await.unwrap();
     ann.pause_execution(&question, PauseStatus::Paused, Some("lunch")).await.unwrap();
     assert_eq!(soon(heard.recv()).await, Some(("pause", Some("lunch".into()))));
     assert!(monitor.is_paused());
+    ann.pause_execution(&question, PauseStatus::Paused, Some("a second time")).await.unwrap();
     ann.pause_execution(&question, PauseStatus::Resumed, None).await.unwrap();
     assert_eq!(soon(heard.recv()).await, Some(("resume", None)));
     assert!(!monitor.is_paused());
 
-    let call = ann.call_method("agent", "pause", json!({ "reason": "fire" }), CallOptions::new());
-    assert_eq!(soon(call.result()).await.unwrap().content, json!({ "paused": true }));
-    assert_eq!(soon(by_method.recv()).await, Some(Some("fire".into())));
+    let mut events = ann.events(EventFilter::default());
+    for (reason, only) in [("rain", "another message"), ("fire", &*question)] {
+        let args = json!({ "reason": reason, "messageId": only });
+        let call = ann.call_method("agent", "pause", args, CallOptions::new());
+        assert_eq!(soon(call.result()).await.unwrap().content, json!({ "paused": true, "reason": reason }));
+        assert_eq!(soon(by_method.recv()).await, Some(Some(reason.into())));
+    }
     assert_eq!(soon(heard.recv()).await, Some(("pause", Some("fire".into()))));
+    let told = find(&mut events, |event| match event {
+        Event::ExecutionPause(pause) if pause.envelope.sender_id == "agent" => Some(pause.payload),
+        _ => None,
+    })
+    .await;
+    assert_eq!(
+        (&*told.message_id, told.status, told.reason.as_deref()),
+        (&*question, PauseStatus::Paused, Some("fire"))
+    );
+    ann.pause_execution(&question, PauseStatus::Cancelled, None).await.unwrap();
+    assert_eq!(soon(heard.recv()).await, Some(("cancel", None)));
+    assert!(monitor.is_paused());
     drop(monitor);
     assert_eq!(soon(heard.recv()).await, None, "nothing is left of the watch");
     drop(agent);

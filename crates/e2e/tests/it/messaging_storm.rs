@@ -5,19 +5,16 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use sa_messaging::{Client, Event, EventFilter, ReplayMode, SendOptions};
-use sa_testkit::{Participant, Proxy, Setup};
+use sa_testkit::{Participant, Proxy, Setup, count, raise_file_limit};
 
 use crate::messaging_support::{backoff, client};
 
-/// `cargo xtask prove` has more of them, for longer.
-fn setting(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_misses_or_doubles_a_message() {
-    let clients = setting("SWITCHBOARD_STORM_CLIENTS", 50);
-    let messages = setting("SWITCHBOARD_STORM_MESSAGES", 150);
+    // `cargo xtask prove` has more of them, for longer.
+    let clients = count("SWITCHBOARD_STORM_CLIENTS", 50);
+    let messages = count("SWITCHBOARD_STORM_MESSAGES", 150);
+    raise_file_limit();
     let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let token = Participant::token(&gateway, "reader").await;
     // Each proxy has a share of the clients, so that they are not all cut at once.
@@ -66,5 +63,6 @@ async fn nobody_misses_or_doubles_a_message() {
     }
     let connections: usize = proxies.iter().map(Proxy::connections).sum();
     assert!(connections > clients, "only {connections} connections: nobody was cut off");
+    eprintln!("{clients} clients connected {connections} times, for {messages} messages each");
     gateway.stop().await;
 }

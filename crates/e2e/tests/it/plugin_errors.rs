@@ -155,7 +155,7 @@ async fn what_a_plugin_server_gets_wrong() {
         &gateway(&operator, &named("inside")).await,
         502,
         json!("PluginGatewayError"),
-        &["not public", "allow_private"],
+        &["not public", "--allow-private"],
     );
     // The same failures as tools have the kinds that all tools have.
     let kind = async |tool: &str, args: Value| operator.call(tool, args).await.body["kind"].clone();
@@ -198,4 +198,24 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
         "nor is it another's"
     );
     stuck.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_is_told_in_the_same_form() {
+    let at = Setup::new().start().await;
+    let (id, token) = at.token(json!({ "name": "gone", "role": "agent" })).await;
+    at.operator().delete(&format!("/v1/tokens/{id}")).await;
+    for path in ["/api/gateway", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"] {
+        for token in ["", "no such token", token.as_str()] {
+            let reply = Reply::of(at.agent(token).request(Method::POST, path).json(&payload("w", json!({})))).await;
+            check(&reply, 401, json!(401), &["message", "hint"]);
+            assert_eq!(reply.headers["www-authenticate"], "Bearer");
+        }
+        let page = at.operator().request(Method::POST, path).header("origin", "https://evil.example");
+        check(&Reply::of(page.json(&payload("w", json!({})))).await, 403, json!(403), &["plugins.allowed_origins"]);
+        let twice = at.operator().request(Method::POST, path).header("authorization", "Bearer another");
+        check(&Reply::of(twice.json(&payload("w", json!({})))).await, 400, json!(400), &["Authorization"]);
+    }
+    // Everywhere else a problem is one.
+    at.agent("no such token").get("/v1/tools").await.assert_problem(401, "unauthorized");
 }

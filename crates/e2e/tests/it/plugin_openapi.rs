@@ -150,3 +150,22 @@ async fn a_document_that_cannot_be_used_is_named() {
     let inside = json!({ "identifier": "pets", "apiName": "getPet", "manifest": { "identifier": "pets", "openapi": "http://169.254.169.254/x" } });
     assert_eq!(gateway(&operator, &inside).await.body["errorType"], "PluginOpenApiInitError");
 }
+
+#[tokio::test]
+async fn a_document_whose_servers_cannot_be_known_is_not_added() {
+    let at = Setup::new().start().await;
+    let operator = at.operator();
+    let document = |url: &str| json!({ "text": PETS.replace("/v1 }", &format!("{url} }}")) });
+    let refused = operator.post("/v1/plugins", &document("/v1")).await;
+    refused.assert_problem(400, "bad_request");
+    assert!(refused.detail().contains("absolute URL"), "{}", refused.text);
+    let checked = operator.post("/v1/plugins/check", &document("/v1")).await.body;
+    assert_eq!(
+        (&checked["usable"], &checked["problems"][0]["severity"]),
+        (&json!(false), &json!("error")),
+        "{checked}"
+    );
+    let inside = operator.post("/v1/plugins/check", &document("http://10.0.0.1/v1")).await.body;
+    assert_eq!((&inside["usable"], &inside["problems"][0]["severity"]), (&json!(true), &json!("warning")), "{inside}");
+    assert_eq!(operator.post("/v1/plugins", &document("https://api.example/v1")).await.status, 201);
+}

@@ -80,7 +80,7 @@ async fn a_plugin_is_added_switched_and_removed_from_the_command_line() {
     let list: Value = serde_json::from_str(&cli(&at, &["plugin", "list", "--json"], 0).await).unwrap();
     assert_eq!((list["plugins"].as_array().unwrap().len(), &list["indexes"]), (2, &json!([index])));
     cli(&at, &["plugin", "remove", &index], 0).await;
-    for event in ["plugin.added", "plugin.disabled", "plugin.removed"] {
+    for event in ["plugin.added", "plugin.disabled", "plugin.removed", "plugin.index_added", "plugin.index_removed"] {
         assert!(at.operator().get_text("/v1/audit").await.contains(event), "{event}");
     }
 }
@@ -137,6 +137,8 @@ async fn a_change_is_held_back_until_it_is_accepted() {
     assert_eq!(ran().await, "/run");
     assert!(!described().await.contains("secrets"), "models see what was accepted");
     assert!(cli(&at, &["plugin", "list"], 0).await.contains("changed"));
+    let doctor = at.cli(&["doctor"]).run().await.stdout;
+    assert!(doctor.contains("FIX   the plugin \"weather\" has changed at its source"), "{doctor}");
     assert!(operator.get_text("/v1/audit").await.contains("plugin.held_back"));
 
     let again = Setup::new().config(&server.allowed()).on(&at);

@@ -1,13 +1,16 @@
 //! An upstream server over Streamable HTTP: its session is renewed, its absence noticed, and no credential but its own
 //! reaches it.
 
+use std::path::Path;
 use std::process::Stdio;
 
+use rmcp::model::ReadResourceRequestParams;
 use sa_testkit::{Gateway, Setup, assert_nowhere, eventually, soon};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::mcp_support::{Era, connect};
 use crate::upstream::{SERVER, stdio, until, upstream};
 
 /// A server on a port of its own.
@@ -18,7 +21,13 @@ pub(crate) struct HttpServer {
 
 impl HttpServer {
     pub(crate) async fn start(address: &str, era: &str) -> Self {
+        Self::start_with(address, era, &[]).await
+    }
+
+    /// With more variables.
+    pub(crate) async fn start_with(address: &str, era: &str, more: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(SERVER);
+        command.envs(more.iter().copied());
         command.args(["http", address]).env("SERVER_ERA", era).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -30,7 +39,12 @@ impl HttpServer {
         format!("[upstream.web]\nurl = \"{}/mcp\"\n{more}\n", self.url)
     }
 
-    async fn kill(&mut self) {
+    /// Where it listens, for another one that takes its place.
+    pub(crate) fn address(&self) -> String {
+        self.url.strip_prefix("http://").unwrap().to_owned()
+    }
+
+    pub(crate) async fn kill(&mut self) {
         soon(self.child.kill()).await.unwrap();
     }
 }
@@ -59,14 +73,24 @@ async fn tools_are_called_in_both_eras() {
 
 #[tokio::test]
 async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through() {
-    let server = HttpServer::start("127.0.0.1:0", "old").await;
-    let gateway = behind(&server, "").await;
-    let agent = gateway.operator();
-    assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
-    let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
-    let forgotten: usize = forget.text().await.unwrap().parse().unwrap();
-    assert!(forgotten >= 2, "one of the gateway's own, one of the caller's: {forgotten}");
-    assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+    for (more, sessions) in [("", 2), ("isolate = false", 1)] {
+        let server = HttpServer::start("127.0.0.1:0", "old").await;
+        let gateway = behind(&server, more).await;
+        let agent = gateway.operator();
+        assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
+        let forget = async || {
+            let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
+            forget.text().await.unwrap().parse::<usize>().unwrap()
+        };
+        assert!(forget().await >= sessions, "one of the gateway's own, one of the caller's if they do not share it");
+        assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
+        until(&gateway, "web", "ready").await;
+        // What is read is no call that the router could repeat.
+        let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+        client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
+        forget().await;
+        client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -79,8 +103,7 @@ async fn a_server_that_went_away_is_offline_and_found_again() {
     agent.call("web__echo", json!({ "text": "a" })).await.assert_problem(503, "offline");
     let offline = upstream(&gateway, "web").await;
     assert_ne!(offline["state"], "ready", "{offline}");
-    let address = server.url.strip_prefix("http://").unwrap().to_owned();
-    let _again = HttpServer::start(&address, "new").await;
+    let _again = HttpServer::start(&server.address(), "new").await;
     until(&gateway, "web", "ready").await;
     assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
 }

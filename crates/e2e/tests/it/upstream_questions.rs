@@ -129,3 +129,30 @@ async fn a_caller_that_cannot_be_asked_is_no_answer() {
     until(&gateway, "test", "ready").await;
     assert_eq!(call(&gateway, "a", "test__ask", None).await.unwrap_err().kind, CallErrorKind::Failed);
 }
+
+#[tokio::test]
+async fn a_program_for_each_caller_is_bounded_and_a_full_house_disturbs_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "isolate = true")).start().await;
+    until(&gateway, "test", "ready").await;
+    let mut waiting = tokio::task::JoinSet::new();
+    let gateway = Arc::new(gateway);
+    for who in 0..16 {
+        std::fs::remove_file(dir.path().join("waiting")).ok();
+        let gateway = Arc::clone(&gateway);
+        waiting.spawn(async move { call(&gateway, &format!("caller-{who}"), "test__wait", None).await });
+        noted(dir.path(), "waiting").await;
+    }
+    let refused = call(&gateway, "one-too-many", "test__fail", None).await.unwrap_err();
+    assert_eq!(refused.kind, CallErrorKind::Overloaded, "{refused:?}");
+    assert_eq!(until(&gateway, "test", "ready").await["restarts"], 0, "the server is not taken for gone");
+    assert_eq!(waiting.len(), 16);
+    assert!(waiting.try_join_next().is_none(), "those who were there go on");
+    waiting.shutdown().await;
+    let failed = sa_testkit::eventually("a free place", || async {
+        let error = call(&gateway, "one-too-many", "test__fail", None).await.unwrap_err();
+        (error.kind != CallErrorKind::Overloaded).then_some(error)
+    })
+    .await;
+    assert_eq!(&*failed.message, "no such thing");
+}

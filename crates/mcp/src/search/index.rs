@@ -225,6 +225,26 @@ mod tests {
     }
 
     #[test]
+    fn the_right_one_of_thousands_comes_first() {
+        let (verbs, things) = (["create", "delete", "list", "search", "update"], 1_000);
+        let many = verbs.iter().flat_map(|verb| {
+            (0..things).map(move |n| view(&format!("app{n}__{verb}_item"), &format!("Will {verb} an item of app {n}.")))
+        });
+        let special = view("invoices__export_pdf", "Writes an invoice as a PDF file that can be sent to a customer.");
+        let index = Index::new(many.chain([special]).collect());
+        for (query, first) in [
+            ("export an invoice as pdf", "invoices__export_pdf"),
+            ("pdf", "invoices__export_pdf"),
+            ("search items of app737", "app737__search_item"),
+            ("app12 delete item", "app12__delete_item"),
+        ] {
+            let found = index.find(query, 5, |_| true);
+            assert_eq!(found.first().map(|tool| &*tool.name), Some(first), "{query}");
+            assert!(found.len() <= 5, "a context is not to be filled");
+        }
+    }
+
+    #[test]
     fn nothing_is_found_where_nothing_fits_or_may_be_seen() {
         assert!(office().find("zebra", 10, |_| true).is_empty());
         assert!(office().find("", 10, |_| true).is_empty());

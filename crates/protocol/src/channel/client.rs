@@ -63,8 +63,17 @@ mod tests {
         let text = encode_update_metadata("{}", Some(1));
         assert_eq!(ClientFrame::decode(&text), Ok(ClientFrame::UpdateMetadata { metadata: "{}", reference: Some(1) }));
         let text = encode_get_messages_before(Some(7), 10, None);
-        let expected = ClientFrame::GetMessagesBefore { before: Some(7), limit: Some(10), reference: None };
+        let expected =
+            ClientFrame::GetMessagesBefore { before: Some(7), limit: Some(10), reference: None, answer: "history" };
         assert_eq!(ClientFrame::decode(&text), Ok(expected));
+        let text = r#"{"action":"get-messages-before","beforeId":7,"ref":1}"#;
+        let expected = ClientFrame::GetMessagesBefore {
+            before: Some(7),
+            limit: None,
+            reference: Some(1),
+            answer: "messages-before",
+        };
+        assert_eq!(ClientFrame::decode(text), Ok(expected));
         assert_eq!(ClientFrame::decode(&encode_close()), Ok(ClientFrame::Close { reference: None }));
     }
 }

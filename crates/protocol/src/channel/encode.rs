@@ -109,8 +109,8 @@ pub fn encode_ready(ready: &Ready<'_>) -> String {
 }
 
 /// A page of stored messages, oldest first; `more` says whether there are older ones.
-pub fn encode_history(messages: &[Box<RawValue>], more: bool, reference: Option<i64>) -> String {
-    let mut out = String::from("{\"kind\":\"history\",\"messages\":[");
+pub fn encode_history(kind: &str, messages: &[Box<RawValue>], more: bool, reference: Option<i64>) -> String {
+    let mut out = format!("{{\"kind\":\"{kind}\",\"messages\":[");
     for (at, message) in messages.iter().enumerate() {
         if at > 0 {
             out.push(',');
@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(read(&encode_error("a\"b", "c", Some(1)))["ref"], 1);
         let ready = Ready { participant: "p", epoch: "e", last_id: 3, recovered: Some(false), roster: Some("{}") };
         assert_eq!(read(&encode_ready(&ready))["recovered"], false);
-        assert_eq!(read(&encode_history(&[], false, None))["messages"], json!([]));
+        assert_eq!(read(&encode_history("history", &[], false, None))["messages"], json!([]));
     }
 }

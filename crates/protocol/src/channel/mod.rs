@@ -42,6 +42,8 @@ pub enum ClientFrame<'a> {
         before: Option<u64>,
         limit: Option<usize>,
         reference: Option<i64>,
+        /// What the answer is called: who asks with `beforeId`, as some clients do, waits for `messages-before`.
+        answer: &'static str,
     },
     /// Leaves in good order.
     Close {
@@ -98,6 +100,7 @@ struct Fields<'a> {
     client_message_id: Option<Cow<'a, str>>,
     attachment_meta: Option<Vec<AttachmentMeta>>,
     before: Option<u64>,
+    before_id: Option<u64>,
     limit: Option<usize>,
 }
 
@@ -126,7 +129,9 @@ impl<'a> ClientFrame<'a> {
                 Ok(Self::UpdateMetadata { metadata, reference })
             }
             Some("get-messages-before") => {
-                Ok(Self::GetMessagesBefore { before: fields.before, limit: fields.limit, reference })
+                let answer = if fields.before_id.is_some() { "messages-before" } else { "history" };
+                let before = fields.before.or(fields.before_id);
+                Ok(Self::GetMessagesBefore { before, limit: fields.limit, reference, answer })
             }
             Some("close") => Ok(Self::Close { reference }),
             Some(other) => Err(bad(&format!(

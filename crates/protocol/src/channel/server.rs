@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(message.sender_metadata, Some(r#"{"a":1}"#));
 
         let page = [RawValue::from_string(encode_message("replay", Some(1), &body(), None, false)).unwrap()];
-        let text = encode_history(&page, true, Some(3));
+        let text = encode_history("history", &page, true, Some(3));
         let ServerFrame::History { messages, more: true, reference: Some(3) } = ServerFrame::decode(&text).unwrap()
         else {
             panic!()

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// The tool's name.
-    tool: String,
+    pub(super) tool: String,
     /// Its arguments. Each is taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
     #[arg(value_name = "KEY=VALUE")]
     args: Vec<String>,

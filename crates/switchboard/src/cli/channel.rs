@@ -42,7 +42,7 @@ pub(crate) enum ChannelCommand {
     },
     /// Delete a channel that nobody is in, with everything that was said there.
     Rm { channel: String },
-    /// Call a method of somebody in a channel.
+    /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it.
     Call {
         channel: String,
         #[command(flatten)]
@@ -63,7 +63,55 @@ pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), 
             client.send(client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel)))).await?;
             if global.json { Ok(()) } else { line(&format!("deleted {channel}")) }
         }
-        ChannelCommand::Call { channel, call } => call::run_in(global, *call, Some(&channel)).await,
+        ChannelCommand::Call { channel, mut call } => {
+            call.tool = tool_of(&Client::new(global)?, &channel, call.tool).await?;
+            call::run_in(global, *call, Some(&channel)).await
+        }
+    }
+}
+
+/// The tool of a method that is called what its participant calls it, and what the roster shows. Any other name is a tool's
+/// already.
+async fn tool_of(client: &Client, channel: &str, method: String) -> Result<String, Failure> {
+    let (mut found, mut named) = (Vec::new(), Vec::new());
+    for participant in everybody(client, channel, |_| Ok(())).await? {
+        let id = text(&participant["id"]);
+        for name in array(&participant["metadata"]["methods"]).iter().map(|method| text(&method["name"])) {
+            let tool = format!("pubsub_{id}_{name}");
+            if tool == method {
+                return Ok(method);
+            }
+            let full = format!("{id}.{name}");
+            if name == method || full == method {
+                found.push(tool);
+                named.push(full);
+            }
+        }
+    }
+    match found.len() {
+        0 => Ok(method),
+        1 => Ok(found.remove(0)),
+        several => Err(Failure::new(9, format!("{several} participants have a method \"{}\"", printable(&method)))
+            .hint(format!("call one of {}", printable(&named.join(", "))))),
+    }
+}
+
+/// Everybody who is in a channel; each page of it is shown to `page` as it came.
+async fn everybody(
+    client: &Client,
+    channel: &str,
+    page: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<Vec<Value>, Failure> {
+    let (mut participants, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/channels/{}{cursor}", segment(channel));
+        let (roster, raw): (Value, _) = client.get(&path).await?;
+        page(&raw)?;
+        participants.extend(array(&roster["participants"]).iter().cloned());
+        match roster["next_cursor"].as_str() {
+            Some(next) => cursor = format!("?cursor={}", segment(next)),
+            None => return Ok(participants),
+        }
     }
 }
 
@@ -87,15 +135,17 @@ async fn list(global: &Global) -> Result<(), Failure> {
 }
 
 async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
-    let (roster, raw): (Value, _) = Client::new(global)?.get(&format!("/v1/channels/{}", segment(channel))).await?;
+    let client = Client::new(global)?;
+    let page = |raw: &str| if global.json { output::json(raw) } else { Ok(()) };
+    let participants = everybody(&client, channel, page).await?;
     if global.json {
-        return output::json(&raw);
+        return Ok(());
     }
-    if array(&roster["participants"]).is_empty() {
+    if participants.is_empty() {
         return line(&format!("Nobody is in {} now.", printable(channel)));
     }
     let now = sa_core::clock::now_ms();
-    let rows: Vec<Vec<String>> = array(&roster["participants"])
+    let rows: Vec<Vec<String>> = participants
         .iter()
         .map(|participant| {
             let metadata = &participant["metadata"];
@@ -201,6 +251,9 @@ fn describe(message: &Value) -> String {
             shortened(&payload["args"].to_string())
         ),
         "method-result" if payload["isError"] == true => format!("{who} <- error: {}", content(&payload["content"])),
+        "method-result" if payload["content"].is_null() && payload["progress"].is_number() => {
+            format!("{who} <- {}%", payload["progress"])
+        }
         "method-result" => format!("{who} <- {}", content(&payload["content"])),
         "method-cancel" => format!("{who} cancels {}", id("callId")),
         other => format!("{who} [{other}] {}", shortened(&payload.to_string())),

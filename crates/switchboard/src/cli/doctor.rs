@@ -206,13 +206,72 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     "look at the gateway's log; free disk space",
                 ));
             }
+            let mut others = 0;
+            if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
+                others += upstream_of(&list, findings);
+            }
+            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins").await {
+                others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
+            }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 let audit =
                     client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
-                nodes_of(&nodes, &audit, findings);
+                nodes_of(&nodes, &audit, others > 0, findings);
             }
         }
     }
+}
+
+/// Says how the upstream servers are, and how many there are.
+fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
+    let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for server in servers {
+        let name = text(&server["name"]);
+        let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
+        match text(&server["state"]) {
+            state @ ("ready" | "idle") => findings.push(Finding::good(format!("the upstream \"{name}\" is {state}"))),
+            "offline" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" is offline{why}"),
+                "the gateway goes on trying; switchboard upstream list shows when it is back",
+            )),
+            "failed" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" failed too often{why}"),
+                format!("mend it, then: switchboard upstream restart {name}"),
+            )),
+            _ => {}
+        }
+    }
+    servers.len()
+}
+
+/// Plugins that wait for somebody, and what they may reach that others may not; and how many there are.
+fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) -> usize {
+    let plugins = plugins["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !for_all.is_empty() {
+        let places = for_all.join(", ");
+        findings.push(Finding::good(format!("every plugin may reach {places}, by plugins.allow_private")));
+    }
+    for plugin in plugins {
+        let id = text(&plugin["identifier"]);
+        let private: Vec<&str> = plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
+        if !private.is_empty() {
+            let places = private.join(", ");
+            findings.push(Finding::good(format!("the plugin \"{id}\" may reach {places}, though that is not public")));
+        }
+        if plugin["held_back"].is_object() {
+            findings.push(Finding::bad(
+                format!("the plugin \"{id}\" has changed at its source, and goes on as it was accepted"),
+                format!("see what has changed: switchboard plugin show {id}; then: switchboard plugin accept {id}, or refuse {id}"),
+            ));
+        }
+        if let Some(error) = plugin["last_error"].as_str() {
+            findings.push(Finding::bad(
+                format!("the source of the plugin \"{id}\" cannot be used: {error}"),
+                format!("once it is mended: switchboard plugin refresh {id}"),
+            ));
+        }
+    }
+    plugins.len()
 }
 
 /// Whether a node's last connection ended because somebody stopped it.
@@ -222,9 +281,11 @@ fn was_stopped(audit: &Value, id: &str) -> bool {
     last.is_some_and(|event| text(&event["detail"]).starts_with(sa_nodes::GOODBYE))
 }
 
-fn nodes_of(nodes: &Value, audit: &Value, findings: &mut Vec<Finding>) {
+fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() {
+    if nodes.is_empty() && has_tools {
+        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
+    } else if nodes.is_empty() {
         findings.push(Finding::bad(
             "no node is connected, so there are no tools",
             "start one; switchboard up brings a demo node",

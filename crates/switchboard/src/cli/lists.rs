@@ -161,7 +161,7 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
             vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("ABOUT"), cut("DETAIL")], &rows)
+    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {

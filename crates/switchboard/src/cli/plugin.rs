@@ -21,6 +21,9 @@ pub(crate) enum PluginCommand {
         /// Accept it in place of the plugin that has its identifier already.
         #[arg(long)]
         replace: bool,
+        /// Let it, and no other plugin, reach this server though its address is not public; may be repeated.
+        #[arg(long, value_name = "HOST:PORT")]
+        allow_private: Vec<String>,
     },
     /// All plugins, and how they are.
     List,
@@ -36,6 +39,9 @@ pub(crate) enum PluginCommand {
     Check {
         /// The URL or the file of a manifest.
         source: String,
+        /// As with add.
+        #[arg(long, value_name = "HOST:PORT")]
+        allow_private: Vec<String>,
     },
     /// Look at a plugin's source now. A change there is held back.
     Refresh { id: String },
@@ -68,9 +74,12 @@ pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), F
     let (request, done) = match command {
         PluginCommand::List => return list(global, &client).await,
         PluginCommand::Show { id } => return show(global, &client, &id).await,
-        PluginCommand::Check { source } => return check(global, &client, &source).await,
+        PluginCommand::Check { source, allow_private } => return check(global, &client, &source, &allow_private).await,
         PluginCommand::Settings(args) => return settings(global, &client, args).await,
-        PluginCommand::Add { source, replace } => return add(global, &client, &source, replace).await,
+        PluginCommand::Add { source, replace, allow_private } => {
+            let terms = json!({ "replace": replace, "allow_private": allow_private });
+            return add(global, &client, &source, terms).await;
+        }
         PluginCommand::Refresh { id } => {
             let raw = client.send(post(&id, "/refresh")).await?.text().await.unwrap_or_default();
             return if global.json { output::json(&raw) } else { changes(&raw, &id) };
@@ -105,9 +114,11 @@ fn body_for(source: &str) -> Result<Value, Failure> {
     Ok(json!({ "text": text }))
 }
 
-async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> Result<(), Failure> {
+async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Result<(), Failure> {
     let mut body = body_for(source)?;
-    body["replace"] = json!(replace);
+    for key in ["replace", "allow_private"] {
+        body[key] = terms[key].clone();
+    }
     let raw =
         client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
     if global.json {
@@ -123,6 +134,9 @@ async fn add(global: &Global, client: &Client, source: &str, replace: bool) -> R
     for failed in added["failed"].as_array().into_iter().flatten() {
         line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
     }
+    if added["index"].is_string() {
+        line("the index is looked into when a host names a plugin that was not added")?;
+    }
     Ok(())
 }
 
@@ -136,8 +150,16 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return line("No plugins yet. Add one: switchboard plugin add URL");
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
-    let columns =
-        [whole("ID"), cut("TITLE"), whole("TYPE"), whole("STATE"), whole("TOOLS"), cut("SOURCE"), cut("LAST ERROR")];
+    let columns = [
+        whole("ID"),
+        cut("TITLE"),
+        whole("TYPE"),
+        whole("STATE"),
+        whole("TOOLS"),
+        cut("PRIVATE"),
+        cut("SOURCE"),
+        cut("LAST ERROR"),
+    ];
     table(&columns, &rows)
 }
 
@@ -155,9 +177,16 @@ fn row(plugin: &Value) -> Vec<String> {
         part(&plugin["type"]),
         state.to_owned(),
         tools.to_string(),
+        private(plugin),
         part(&plugin["source"]),
         part(&plugin["last_error"]),
     ]
+}
+
+/// What it may reach though it is not public.
+fn private(plugin: &Value) -> String {
+    let entries = plugin["allow_private"].as_array().into_iter().flatten().map(text);
+    entries.collect::<Vec<_>>().join(" ")
 }
 
 async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure> {
@@ -169,6 +198,11 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
     let list = |key: &str| plugin[key].as_array().map(Vec::as_slice).unwrap_or_default();
     let servers: Vec<&str> = list("origins").iter().map(text).collect();
+    let reach = if plugin["allow_private"].is_array() {
+        format!("{}   (it may reach these, though they are not public)", private(&plugin))
+    } else {
+        String::new()
+    };
     let functions = list("api").iter().map(|api| {
         let tool = api["tool"].as_str().unwrap_or("no tool");
         format!("{} ({tool})", text(&api["name"]))
@@ -180,6 +214,7 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
         ("page", text(&plugin["ui"]["url"]).to_owned()),
         ("error", text(&plugin["last_error"]).to_owned()),
         ("servers", servers.join("\n")),
+        ("private", reach),
         ("functions", functions.collect::<Vec<_>>().join("\n")),
     ])?;
     changes(&raw, id)
@@ -210,8 +245,10 @@ fn differences(held: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn check(global: &Global, client: &Client, source: &str) -> Result<(), Failure> {
-    let request = client.request(Method::POST, "/v1/plugins/check").json(&body_for(source)?);
+async fn check(global: &Global, client: &Client, source: &str, allow_private: &[String]) -> Result<(), Failure> {
+    let mut body = body_for(source)?;
+    body["allow_private"] = json!(allow_private);
+    let request = client.request(Method::POST, "/v1/plugins/check").json(&body);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     let checked: Value = serde_json::from_str(&raw).unwrap_or_default();
     if global.json {

@@ -98,7 +98,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(mut config: Config, demo: Option<Demo>) -> Result<(), Failure> {
+async fn run(config: Config, demo: Option<Demo>) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
@@ -119,9 +119,6 @@ async fn run(mut config: Config, demo: Option<Demo>) -> Result<(), Failure> {
         Some(folder) => Some(Examples::start(folder).await),
         None => None,
     };
-    if let Some(Ok(examples)) = &examples {
-        config.settings.plugins.allow_private.extend(examples.addresses());
-    }
     let gateway = assemble(config).await.map_err(|error| Failure::other(format!("{error:#}")))?;
     let plugins = match &mut examples {
         Some(Ok(examples)) => examples.add_to(&gateway.plugins).await.join(", "),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::ConfigError;
-use super::settings::{KEYS, Settings};
+use super::settings::{FILE_ONLY, KEYS, Settings};
 use crate::wording::plain;
 
 /// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
@@ -42,7 +42,7 @@ impl Layers {
         let defaults = defaults();
         let mut from_environment = Table::new();
         for (key, _) in KEYS {
-            let name = variable_name(key);
+            let Some(name) = variable_name(key) else { continue };
             if let Some(text) = variables.get(&name) {
                 let wrong = || ConfigError {
                     place: format!("the environment variable {name}"),
@@ -89,7 +89,7 @@ impl Layers {
             return Source::Flag(if key == "data.dir" { "--data-dir".into() } else { format!("--{flag}") });
         }
         if lookup(&self.environment, key).is_some() {
-            return Source::Environment(variable_name(key));
+            return Source::Environment(variable_name(key).unwrap_or_default());
         }
         match &self.file {
             Some((path, text, table)) if lookup(table, key).is_some() => {
@@ -143,8 +143,10 @@ pub(super) fn defaults() -> Table {
     Table::try_from(Settings::default()).unwrap_or_default()
 }
 
-pub fn variable_name(key: &str) -> String {
-    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
+/// The variable that sets a key. Tables of things with names of their own can only be written in the file.
+pub fn variable_name(key: &str) -> Option<String> {
+    let plain = KEYS.iter().any(|(known, _)| *known == key) && !FILE_ONLY.contains(&key);
+    plain.then(|| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
 }
 
 /// The variables of this process. Those that are no UTF-8 cannot be ours.
@@ -156,7 +158,8 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 pub fn unknown_variables() -> Vec<String> {
     const OTHERS: [&str; 5] =
         ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
-    let known = |name: &str| OTHERS.contains(&name) || KEYS.iter().any(|(key, _)| variable_name(key) == name);
+    let known =
+        |name: &str| OTHERS.contains(&name) || KEYS.iter().any(|(key, _)| variable_name(key).as_deref() == Some(name));
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
 }
@@ -291,6 +294,16 @@ mod tests {
         keys.sort();
         explained.sort();
         assert_eq!(keys, explained);
+    }
+
+    #[test]
+    fn a_key_that_only_the_file_can_set_has_no_variable() {
+        for (key, _) in KEYS {
+            let is_table = lookup(&defaults(), key).is_some_and(Value::is_table);
+            assert_eq!(variable_name(key).is_none(), is_table, "{key}");
+        }
+        let ignored = layers("", &[("SWITCHBOARD_SESSIONS_AGENTS", "x")], &[]).unwrap();
+        assert_eq!(ignored.source("sessions.agents"), Source::Default);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod bounds;
 pub mod layers;
+pub mod named;
 pub mod settings;
 
 use std::net::{IpAddr, SocketAddr};

@@ -287,6 +287,9 @@ impl Default for Telemetry {
     }
 }
 
+/// Those of the keys below that are tables of things with names of their own, which no variable can hold.
+pub(super) const FILE_ONLY: [&str; 1] = ["sessions.agents"];
+
 /// What each key means. A test keeps this list and the structs above the same.
 pub const KEYS: &[(&str, &str)] = &[
     ("server.listen", "Address and port to listen on. Port 0 takes a free one."),
@@ -379,7 +382,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("plugins.accept_changes", "Use a manifest that has changed at its source at once, without an operator's word."),
     (
         "plugins.allow_private",
-        "Plugin servers (host:port) that may be called though their address is not public, such as \"localhost:3400\".",
+        "Servers (host:port) that every plugin may call though their address is not public, such as \"localhost:3400\". For development; for one plugin there is: switchboard plugin add --allow-private.",
     ),
     (
         "plugins.allowed_origins",

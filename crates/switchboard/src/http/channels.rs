@@ -28,12 +28,10 @@ use super::{App, Problem, Segment, console};
 use crate::json::to_json;
 use crate::tokens::{Identity, Refused};
 
-/// A connection keeps the largest write buffer that it ever needed, and whoever is in a room with a hundred others has once
-/// been told of all of them at a time.
-const WRITE_BUFFER: usize = 2 * 1024;
-
 /// How long a feed is silent before it shows that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The most participants on a page.
+const MAX_ROSTER: usize = 1_000;
 /// The longest name of one of a participant's programs.
 const MAX_INSTANCE: usize = 128;
 
@@ -55,7 +53,7 @@ pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: R
         None => unauthorized(Refused::Missing),
     })?;
     let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
-    let upgrade = limits.apply(upgrade).write_buffer_size(WRITE_BUFFER);
+    let upgrade = limits.apply(upgrade);
     let entrance = entrance(request.uri());
     let refuse = |upgrade: WebSocketUpgrade, code, reason| {
         app.metrics.refused("channel", "door");
@@ -166,6 +164,19 @@ pub(crate) struct Roster {
     participants: Vec<ParticipantDoc>,
     first_id: u64,
     last_id: u64,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RosterQuery {
+    /// Where the page begins: a former answer's `next_cursor`.
+    cursor: Option<String>,
+    /// Participants on a page, 1000 at most. A page ends earlier when they say much about themselves.
+    limit: Option<usize>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -180,23 +191,28 @@ pub(crate) struct ParticipantDoc {
 }
 
 /// A channel, and who is in it.
-#[utoipa::path(get, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
-    responses((status = 200, body = Roster), (status = 403, body = Problem), (status = 404, body = Problem)))]
+#[utoipa::path(get, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel"), RosterQuery),
+    responses((status = 200, body = Roster), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn show(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
+    query: Result<Query<RosterQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let channel = readable(&app, &identity, &name).await?;
     let bounds = channel.bounds().await?;
-    let participants = channel.roster().into_iter().map(|participant| ParticipantDoc {
+    let limit = query.limit.unwrap_or(MAX_ROSTER).clamp(1, MAX_ROSTER);
+    let (participants, more) = channel.roster(query.cursor.as_deref(), limit);
+    let next_cursor = participants.last().filter(|_| more).map(|participant| participant.id.to_string());
+    let participants = participants.into_iter().map(|participant| ParticipantDoc {
         id: participant.id.to_string(),
         metadata: RawValue::from_string(participant.metadata.to_string()).ok(),
         joined_ms: participant.joined_ms,
         connections: participant.connections,
     });
     let participants = participants.collect();
-    Ok(json(&Roster { name, participants, first_id: bounds.first, last_id: bounds.last }))
+    Ok(json(&Roster { name, participants, first_id: bounds.first, last_id: bounds.last, next_cursor }))
 }
 
 /// Deletes a channel that nobody is in, with everything that was said there.

@@ -13,7 +13,7 @@ use sa_core::Role;
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
-use super::{App, Problem, tools};
+use super::{App, Problem, plugin_gateway, tools};
 use crate::config::settings::Server;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
@@ -31,6 +31,11 @@ const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
+/// What pages may send: of the protocols that are spoken here, and what the official clients of OpenAI add.
+const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-id, mcp-protocol-version, \
+    mcp-session-id, traceparent, x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, \
+    x-lobe-plugin-settings, idempotency-key, openai-beta, openai-organization, openai-project, user-agent";
+
 /// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
 /// router's, where it would cost two boxed futures and four boxed services for each request.
 pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::http::Request<Incoming>) -> Response {
@@ -40,18 +45,22 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         app.metrics.refused("http", reason);
         Problem::new(403, "not_allowed", detail)
     };
+    // Plugin hosts read failures in a form of their own.
+    let for_hosts = GATEWAY_PATHS.contains(&path);
+    let told = |problem: Problem| {
+        if for_hosts { plugin_gateway::refusal(&problem) } else { problem.into_response() }
+    };
     if let Err(detail) = check_host(request.headers(), request.uri(), ends, server) {
-        return refuse("host", detail)
-            .hint("use the gateway's own address, or add the name to server.allowed_hosts")
-            .into_response();
+        let problem = refuse("host", detail);
+        return told(problem.hint("use the gateway's own address, or add the name to server.allowed_hosts"));
     }
     // Pages of plugin hosts may be let in to the plugin gateway, and to nothing else.
-    let hosts: &[String] =
-        if GATEWAY_PATHS.contains(&path) { &app.config.settings.plugins.allowed_origins } else { &[] };
+    let hosts: &[String] = if for_hosts { &app.config.settings.plugins.allowed_origins } else { &[] };
     let origin = match check_origin(request.headers(), ends, server, hosts) {
         Ok(origin) => origin,
         Err(detail) => {
-            return refuse("origin", detail).hint("add the page's origin to server.allowed_origins").into_response();
+            let list = if for_hosts { "plugins.allowed_origins" } else { "server.allowed_origins" };
+            return told(refuse("origin", detail).hint(format!("add the page's origin to {list}")));
         }
     };
     if path == NODES && origin != Origin::None {
@@ -59,12 +68,12 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
     }
     let cors = if let Origin::Listed(origin) = &origin { Some(origin.clone()) } else { None };
     if cors.is_some() && request.method() == Method::OPTIONS {
-        return with_cors(StatusCode::NO_CONTENT.into_response(), cors);
+        return preflight(request.headers(), cors);
     }
     if request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
         // Which of them counts is a question that two programs on the way may answer differently.
         app.metrics.refused("http", "token");
-        return with_cors(Problem::bad_request("the request has more than one Authorization").into_response(), cors);
+        return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
     }
     let mut identity = None;
     if path != NODES && !OPEN.contains(&path) && !path.starts_with(ASSETS) {
@@ -72,7 +81,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             Ok(known) => identity = Some(known),
             Err(refused) => {
                 app.metrics.refused("http", "token");
-                return with_cors(unauthorized(refused).into_response(), cors);
+                return with_cors(told(unauthorized(refused)), cors);
             }
         }
     }
@@ -208,18 +217,32 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, String> {
     first.map(|value| value.to_str().map_err(|_| format!("the {name} cannot be read"))).transpose()
 }
 
+/// What a page may do, before it does it.
+fn preflight(asked: &HeaderMap, origin: Option<HeaderValue>) -> Response {
+    let mut response = with_cors(StatusCode::NO_CONTENT.into_response(), origin);
+    // The official clients of OpenAI send what they run on, in more headers with each version.
+    let asked = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|value| value.to_str().ok());
+    let names = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| name.len() <= 64);
+    let more = names.filter_map(|name| HeaderName::try_from(name).ok());
+    let more: Vec<HeaderName> = more.filter(|name| name.as_str().starts_with("x-stainless-")).take(32).collect();
+    let allowed = more.iter().fold(ALLOWED_HEADERS.to_owned(), |list, name| list + ", " + name.as_str());
+    if let Ok(allowed) = HeaderValue::try_from(allowed) {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    response
+}
+
 fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.append(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
-        let allowed = HeaderValue::from_static(
-            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, traceparent, \
-             x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, x-lobe-plugin-settings",
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_HEADERS));
+        headers.insert(
+            header::ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("mcp-session-id, retry-after, x-call-id, x-should-retry"),
         );
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, x-call-id"));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     }
     response

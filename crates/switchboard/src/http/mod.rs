@@ -17,6 +17,7 @@ mod mcp;
 mod nodes;
 mod openapi;
 mod plugin_gateway;
+mod plugin_settings;
 mod plugins;
 mod problem;
 mod sessions;
@@ -94,7 +95,9 @@ fn routes(gateway: App) -> Router {
         .route("/v1/plugins/{id}/refuse", post(plugins::refuse))
         .route(
             "/v1/plugins/{id}/settings",
-            get(plugins::settings).put(plugins::store_settings).delete(plugins::delete_settings),
+            get(plugin_settings::settings)
+                .put(plugin_settings::store_settings)
+                .delete(plugin_settings::delete_settings),
         )
         .route("/v1/sessions", get(sessions::list).post(sessions::message))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::end))

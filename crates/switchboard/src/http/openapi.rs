@@ -15,7 +15,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::upstream::list, super::upstream::add, super::upstream::remove, super::upstream::restart,
         super::plugins::list, super::plugins::add, super::plugins::show, super::plugins::remove, super::plugins::check,
         super::plugins::enable, super::plugins::disable, super::plugins::refresh, super::plugins::accept, super::plugins::refuse,
-        super::plugins::settings, super::plugins::store_settings, super::plugins::delete_settings, super::plugin_gateway::run,
+        super::plugin_settings::settings, super::plugin_settings::store_settings, super::plugin_settings::delete_settings, super::plugin_gateway::run,
         super::sessions::list, super::sessions::show, super::sessions::message, super::sessions::respond,
         super::sessions::end, super::sessions::events,
         super::channels::upgrade, super::channels::list, super::channels::show, super::channels::delete, super::channels::history,

@@ -10,10 +10,10 @@ use sa_plugins::{Asked, Reply};
 use sa_protocol::plugin::{GATEWAY_PATHS, PluginErrorType, SETTINGS_HEADERS};
 use serde_json::json;
 
-use super::App;
 use super::body::whole;
 use super::front::unauthorized;
 use super::tools::call_id_header;
+use super::{App, Problem};
 use crate::tokens::{Identity, Refused};
 
 pub(super) fn routes() -> Router<App> {
@@ -56,17 +56,14 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     }
     let (parts, body) = request.into_parts();
     let Some(identity) = parts.extensions.get::<Identity>() else {
-        return unauthorized(Refused::Missing).into_response();
+        return refusal(&unauthorized(Refused::Missing));
     };
     let body = match whole(body, app.config.settings.limits.max_body_bytes).await {
         Ok(body) => body,
-        Err(problem) => {
-            let status = problem.status();
-            return reply(Reply::error(PluginErrorType::Status(status), &json!({ "message": problem.detail() })));
-        }
+        Err(problem) => return refusal(&problem),
     };
     if identity.revoked.is_cancelled() {
-        return unauthorized(Refused::Revoked).into_response();
+        return refusal(&unauthorized(Refused::Revoked));
     }
     let traceparent = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
     let asked = Asked {
@@ -83,6 +80,15 @@ fn settings(headers: &HeaderMap) -> Option<&[u8]> {
     SETTINGS_HEADERS.iter().find_map(|name| headers.get(*name)).map(HeaderValue::as_bytes)
 }
 
+/// A failure of the gateway's own, in the form that plugin hosts read.
+pub(super) fn refusal(problem: &Problem) -> Response {
+    let mut body = json!({ "message": problem.detail() });
+    if let Some(advice) = problem.advice() {
+        body["hint"] = advice.into();
+    }
+    reply(Reply::error(PluginErrorType::Status(problem.status()), &body))
+}
+
 fn reply(reply: Reply) -> Response {
     let Reply { status, content_type, body, call } = reply;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -93,6 +99,9 @@ fn reply(reply: Reply) -> Response {
     // It is somebody else's page, on our address: it must not be taken for one of ours.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    if status == StatusCode::UNAUTHORIZED && call.is_none() {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if status == StatusCode::TOO_MANY_REQUESTS {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -1,15 +1,14 @@
 //! Plugins over REST: operators manage them, everyone sees what there is and has settings of their own.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Role};
 use sa_plugins::manifest::{Kind, Meta, Problem as Mistake, Ui};
-use sa_plugins::settings::{SHARED, SettingsError};
-use sa_plugins::{Addition, Change, ChangeError, HeldBackView, SettingsView, View};
+use sa_plugins::{Addition, Change, ChangeError, FunctionView, HeldBackView, Terms, View};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::body::Payload;
 use super::front::operator_only;
@@ -30,6 +29,10 @@ pub(crate) struct PluginSource {
     /// Accept it in place of the plugin that has its identifier already.
     #[serde(default)]
     replace: bool,
+    /// `host:port` of servers that it may be fetched from, and may call, though their addresses are not public; it and no
+    /// other plugin. For development.
+    #[serde(default)]
+    allow_private: Vec<String>,
 }
 
 /// A plugin. What is for operators is left out for others.
@@ -76,6 +79,9 @@ pub(crate) struct Managed {
     source: Option<String>,
     /// Where its functions are, which is where settings are sent.
     origins: Vec<String>,
+    /// `host:port` of what it may reach though it is not public.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_private: Vec<String>,
     added_ms: i64,
     fetched_ms: i64,
     /// What its source has now and nobody has accepted.
@@ -133,70 +139,33 @@ pub(crate) struct AcceptBody {
     hash: Option<String>,
 }
 
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SettingsBody {
-    /// All of them; `"***"` stands for a value that is stored.
-    #[schema(value_type = Object)]
-    settings: Map<String, Value>,
-}
-
-/// Somebody's settings, without their secrets.
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct SettingsDoc {
-    identifier: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    schema: Option<Value>,
-    /// Absent when nothing is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    settings: Option<Value>,
-    /// Why a call would be refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
-}
-
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SettingsQuery {
-    /// The settings for everyone who has none of their own; operators set them.
-    #[serde(default)]
-    shared: bool,
-}
-
 impl PluginDoc {
-    fn of(view: View, identity: &Identity) -> Self {
-        let View {
-            manifest,
-            enabled,
-            source,
-            added_ms,
-            fetched_ms,
-            origins,
-            functions,
-            settings,
-            held_back,
-            last_error,
-        } = view;
-        let mut api: Vec<ApiDoc> = functions
-            .into_iter()
+    /// What a token gets to see of a plugin: an operator's all of it, another's nothing unless it may call one of its
+    /// functions, and then those that it may.
+    fn of(view: View, identity: &Identity) -> Option<Self> {
+        let principal = &identity.principal;
+        let operator = principal.role == Role::Operator;
+        let shown: Vec<ApiDoc> = view
+            .functions
+            .iter()
+            .filter(|function| operator || may_call(&view, function, identity))
             .map(|function| ApiDoc {
-                name: function.name,
-                description: function.description,
+                name: function.name.clone(),
+                description: function.description.clone(),
                 parameters: function.parameters.to_value().unwrap_or_default(),
-                tool: function.tool,
+                tool: function.tool.clone(),
             })
             .collect();
-        api.retain(|api| {
-            api.tool.as_ref().is_none_or(|name| {
-                let allowed = &identity.principal.tools;
-                allowed.is_empty() || allowed.iter().any(|pattern| pattern.matches(name))
-            })
-        });
+        let restricted = !principal.tools.is_empty();
+        let callable = principal.role.may_call_tools() && (!restricted || (view.enabled && !shown.is_empty()));
+        (operator || callable).then(|| Self::with(view, shown, identity))
+    }
+
+    fn with(view: View, api: Vec<ApiDoc>, identity: &Identity) -> Self {
+        let View { manifest, enabled, settings, held_back, .. } = view;
         let held_back = held_back.map(|HeldBackView { at_ms, hash, changes }| HeldBackDoc { at_ms, hash, changes });
-        let managed = Managed { source, origins, added_ms, fetched_ms, held_back, last_error };
+        let View { source, origins, allow_private, added_ms, fetched_ms, last_error, .. } = view;
+        let managed = Managed { source, origins, allow_private, added_ms, fetched_ms, held_back, last_error };
         Self {
             identifier: manifest.identifier,
             meta: manifest.meta,
@@ -210,6 +179,22 @@ impl PluginDoc {
     }
 }
 
+/// Whether a token includes a function. One that the plugin's page runs is no tool, and goes by the name that it would have.
+fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
+    let patterns = &identity.principal.tools;
+    let name = match &function.tool {
+        Some(tool) => tool.clone(),
+        None => format!("{}__{}", view.manifest.identifier, function.name),
+    };
+    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&name))
+}
+
+/// A plugin as this token sees it. One that it may not call is as good as none.
+pub(super) fn visible(app: &App, identity: &Identity, id: &str) -> Result<PluginDoc, Problem> {
+    let doc = PluginDoc::of(app.plugins.show(id)?, identity);
+    doc.ok_or_else(|| ChangeError::Unknown(id.to_owned()).into())
+}
+
 impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         let detail = printable(&error.to_string()).into_owned();
@@ -217,31 +202,23 @@ impl From<ChangeError> for Problem {
             ChangeError::Invalid(_) => {
                 Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check")
             }
-            ChangeError::NoSource(_) | ChangeError::Full => Self::bad_request(detail),
+            ChangeError::NoSource(_) | ChangeError::Full | ChangeError::Private(_) => Self::bad_request(detail),
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
             ChangeError::NothingHeldBack(_) | ChangeError::Moved(_) => Self::new(409, "conflict", detail),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard plugin list shows all"),
-            ChangeError::Fetch(_) => Self::new(502, "failed", detail).hint(
-                "is the address right? for a server on a private network, add its host:port to plugins.allow_private",
-            ),
+            ChangeError::Fetch(error) if error.is_forbidden() => Self::new(502, "failed", detail)
+                .hint("for a server of your own, allow this plugin to reach it: --allow-private HOST:PORT"),
+            ChangeError::Fetch(_) => {
+                Self::new(502, "failed", detail).hint("is the address right, and its server running?")
+            }
             ChangeError::Store(error) => error.into(),
         }
     }
 }
 
-impl From<SettingsError> for Problem {
-    fn from(error: SettingsError) -> Self {
-        match error {
-            SettingsError::Invalid(why) => Self::new(422, "invalid_args", printable(&why).into_owned())
-                .hint("the plugin's \"settings\" in GET /v1/plugins say what it takes"),
-            SettingsError::Vault(error) => Self::new(503, "store", printable(&error.to_string()).into_owned()),
-            SettingsError::Store(error) => error.into(),
-        }
-    }
-}
-
-fn addition(source: PluginSource) -> Result<Addition, Problem> {
-    match (source.url, source.text, source.manifest) {
+fn addition(source: PluginSource) -> Result<(Addition, Terms), Problem> {
+    let terms = Terms { replace: source.replace, allow_private: source.allow_private };
+    let addition = match (source.url, source.text, source.manifest) {
         (Some(url), None, None) => match url::Url::parse(&url) {
             Ok(url) => Ok(Addition::Url(url)),
             Err(error) => Err(Problem::bad_request(format!("\"url\" is no URL: {error}"))),
@@ -249,15 +226,14 @@ fn addition(source: PluginSource) -> Result<Addition, Problem> {
         (None, Some(text), None) => Ok(Addition::Text(text)),
         (None, None, Some(manifest)) => Ok(Addition::Text(format!("{manifest:#}"))),
         _ => Err(Problem::bad_request("it needs a \"url\", a \"text\" or a \"manifest\", and only one of them")),
-    }
+    };
+    Ok((addition?, terms))
 }
 
-/// Every plugin, by its identifier.
+/// Every plugin of which the token may call something, by its identifier.
 #[utoipa::path(get, path = "/v1/plugins", tag = "plugins", responses((status = 200, body = PluginList)))]
 pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Json<PluginList> {
-    let restricted = !identity.principal.tools.is_empty();
-    let plugins = app.plugins.list().into_iter().map(|view| PluginDoc::of(view, &identity));
-    let plugins = plugins.filter(|plugin| !restricted || !plugin.api.is_empty()).collect();
+    let plugins = app.plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
     let operator = identity.principal.role == Role::Operator;
     Json(PluginList { plugins, indexes: if operator { app.plugins.indexes() } else { Vec::new() } })
 }
@@ -270,7 +246,7 @@ pub(crate) async fn show(
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
-    Ok(Json(PluginDoc::of(app.plugins.show(&id)?, &identity)))
+    visible(&app, &identity, &id).map(Json)
 }
 
 /// Adds a plugin, or every plugin of an index.
@@ -283,15 +259,22 @@ pub(crate) async fn add(
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let source: PluginSource = parse(&body)?;
-    let replace = source.replace;
-    let added = app.plugins.add(addition(source)?, replace).await?;
+    let (source, terms) = addition(parse(&body)?)?;
+    let added = app.plugins.add(source, &terms).await?;
     for view in &added.plugins {
         audit(&app, &identity, "plugin.added", view);
+        if !view.allow_private.is_empty() {
+            let detail = format!("it may reach {}", view.allow_private.join(", "));
+            let event = event(&identity, "plugin.private_allowed", view, printable(&detail).into_owned());
+            app.journal.audit(event);
+        }
+    }
+    if let Some(index) = &added.index {
+        index_audit(&app, &identity, "plugin.index_added", index, &terms.allow_private);
     }
     let failed = added.failed.into_iter();
     let failed = failed.map(|(identifier, error)| FailedDoc { identifier, error: printable(&error).into_owned() });
-    let plugins = added.plugins.into_iter().map(|view| PluginDoc::of(view, &identity)).collect();
+    let plugins = added.plugins.into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
     let doc = AddedDoc { plugins, failed: failed.collect(), index: added.index };
     Ok((StatusCode::CREATED, Json(doc)).into_response())
 }
@@ -305,7 +288,8 @@ pub(crate) async fn check(
     Payload(body): Payload,
 ) -> Result<Json<CheckDoc>, Problem> {
     operator_only(&identity)?;
-    let (usable, problems) = app.plugins.check(addition(parse(&body)?)?).await?;
+    let (source, terms) = addition(parse(&body)?)?;
+    let (usable, problems) = app.plugins.check(source, &terms).await?;
     Ok(Json(CheckDoc { usable, problems }))
 }
 
@@ -319,6 +303,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Problem> {
     operator_only(&identity)?;
     if id.contains("://") && app.plugins.remove_index(&id).await? {
+        index_audit(&app, &identity, "plugin.index_removed", &id, &[]);
         return Ok(StatusCode::NO_CONTENT);
     }
     let view = app.plugins.remove(&id).await?;
@@ -336,7 +321,7 @@ pub(crate) async fn enable(
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
     let view = app.plugins.set_enabled(&id, true).await?;
-    Ok(changed(&app, &identity, "plugin.enabled", view))
+    changed(&app, &identity, "plugin.enabled", &view)
 }
 
 /// Keeps a plugin, and offers nothing of it.
@@ -349,7 +334,7 @@ pub(crate) async fn disable(
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
     let view = app.plugins.set_enabled(&id, false).await?;
-    Ok(changed(&app, &identity, "plugin.disabled", view))
+    changed(&app, &identity, "plugin.disabled", &view)
 }
 
 /// Looks at a plugin's source now. A change there is held back.
@@ -361,7 +346,8 @@ pub(crate) async fn refresh(
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    Ok(Json(PluginDoc::of(app.plugins.refresh(&id).await?, &identity)))
+    app.plugins.refresh(&id).await?;
+    visible(&app, &identity, &id).map(Json)
 }
 
 /// Accepts the change that is held back.
@@ -377,7 +363,7 @@ pub(crate) async fn accept(
     operator_only(&identity)?;
     let seen: AcceptBody = if body.is_empty() { AcceptBody::default() } else { parse(&body)? };
     let view = app.plugins.accept(&id, seen.hash.as_deref()).await?;
-    Ok(changed(&app, &identity, "plugin.accepted", view))
+    changed(&app, &identity, "plugin.accepted", &view)
 }
 
 /// Refuses the change that is held back; it is not shown again.
@@ -390,84 +376,26 @@ pub(crate) async fn refuse(
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
     let view = app.plugins.refuse(&id).await?;
-    Ok(changed(&app, &identity, "plugin.refused", view))
+    changed(&app, &identity, "plugin.refused", &view)
 }
 
-/// What the token's user has set, without secrets.
-#[utoipa::path(get, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
-    responses((status = 200, body = SettingsDoc), (status = 404, body = Problem)))]
-pub(crate) async fn settings(
-    State(app): State<App>,
-    Extension(identity): Extension<Identity>,
-    Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
-) -> Result<Json<SettingsDoc>, Problem> {
-    let view = app.plugins.settings(&id, owner(&identity, &query)?)?;
-    Ok(Json(settings_doc(id, view)))
-}
-
-/// Stores what the token's user sets, in place of what they had set before.
-#[utoipa::path(put, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
-    request_body = SettingsBody,
-    responses((status = 200, body = SettingsDoc), (status = 404, body = Problem), (status = 422, body = Problem)))]
-pub(crate) async fn store_settings(
-    State(app): State<App>,
-    Extension(identity): Extension<Identity>,
-    Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
-    Payload(body): Payload,
-) -> Result<Json<SettingsDoc>, Problem> {
-    let owner = owner(&identity, &query)?;
-    app.plugins.show(&id)?;
-    // What cannot be read is not quoted: it may be a secret.
-    let unreadable = |_| Problem::bad_request("the body must be of the form { \"settings\": { … } }");
-    let body: SettingsBody = serde_json::from_slice(&body).map_err(unreadable)?;
-    let view = app.plugins.store_settings(&id, owner, body.settings).await?;
-    Ok(Json(settings_doc(id, view)))
-}
-
-/// Deletes what the token's user has set.
-#[utoipa::path(delete, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
-    responses((status = 204), (status = 404, body = Problem)))]
-pub(crate) async fn delete_settings(
-    State(app): State<App>,
-    Extension(identity): Extension<Identity>,
-    Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
-) -> Result<StatusCode, Problem> {
-    let owner = owner(&identity, &query)?;
-    app.plugins.delete_settings(&id, owner).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Whose settings are meant.
-fn owner<'a>(identity: &'a Identity, query: &SettingsQuery) -> Result<&'a str, Problem> {
-    if query.shared {
-        operator_only(identity)?;
-        return Ok(SHARED);
-    }
-    if !identity.principal.role.may_call_tools() {
-        let detail = format!("a {} token calls no plugins, and has no settings", identity.principal.role);
-        return Err(Problem::new(403, "not_allowed", detail));
-    }
-    Ok(&identity.principal.id)
-}
-
-fn settings_doc(identifier: String, view: SettingsView) -> SettingsDoc {
-    let SettingsView { schema, settings, problem } = view;
-    SettingsDoc { identifier, schema, settings, problem }
-}
-
-fn changed(app: &App, by: &Identity, what: &'static str, view: View) -> Json<PluginDoc> {
-    audit(app, by, what, &view);
-    Json(PluginDoc::of(view, by))
+fn changed(app: &App, by: &Identity, what: &'static str, view: &View) -> Result<Json<PluginDoc>, Problem> {
+    audit(app, by, what, view);
+    visible(app, by, &view.manifest.identifier).map(Json)
 }
 
 fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
-    app.journal.audit(AuditEvent {
-        what,
-        who: format!("{} {}", by.principal.role, by.principal.name),
-        subject: view.manifest.identifier.clone(),
-        detail: view.source.clone().unwrap_or_else(|| "a manifest that was handed over".into()),
-    });
+    let detail = view.source.clone().unwrap_or_else(|| "a manifest that was handed over".into());
+    app.journal.audit(event(by, what, view, detail));
+}
+
+fn index_audit(app: &App, by: &Identity, what: &'static str, url: &str, allowed: &[String]) {
+    let who = format!("{} {}", by.principal.role, by.principal.name);
+    let detail = if allowed.is_empty() { String::new() } else { format!("it may reach {}", allowed.join(", ")) };
+    app.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
+}
+
+fn event(by: &Identity, what: &'static str, view: &View, detail: String) -> AuditEvent {
+    let who = format!("{} {}", by.principal.role, by.principal.name);
+    AuditEvent { what, who, subject: view.manifest.identifier.clone(), detail }
 }

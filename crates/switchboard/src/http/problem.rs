@@ -66,6 +66,11 @@ impl Problem {
         &self.detail
     }
 
+    /// What to do about it.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(400, "bad_request", detail)
     }

@@ -12,7 +12,7 @@ use super::body::Payload;
 use super::front::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
-use crate::tokens::{ChannelGrant, Identity, NewToken, TokenRecord};
+use crate::tokens::{ChannelGrant, CreateError, Identity, NewToken, TokenRecord};
 
 const MAX_NAME: usize = 128;
 
@@ -137,11 +137,13 @@ pub(crate) async fn create(
     }
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
     let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms, channels };
-    if let Some(taken) = app.tokens.speaks_as_another(&new.name, role) {
-        return Err(Problem::new(409, "conflict", taken).hint("choose another name, or revoke the other token first"));
-    }
     let closes = role == Role::Node && app.config.node_tokens.is_empty() && !app.tokens.any_for_nodes();
-    let (record, token) = app.tokens.create(new).await?;
+    let (record, token) = app.tokens.create(new).await.map_err(|error| match error {
+        CreateError::Taken(why) => {
+            Problem::new(409, "conflict", why).hint("choose another name, or revoke the other token first")
+        }
+        CreateError::Store(error) => error.into(),
+    })?;
     audit(&app, &identity, "token.created", &record);
     let notice = closes.then_some(NODES_NEED_TOKENS);
     let doc = TokenDoc { notice, ..TokenDoc::of(record, Some(token)) };

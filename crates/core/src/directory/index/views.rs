@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Index, Member, Presence};
 use crate::directory::{MemberView, ToolPage, ToolView, resolve};
-use crate::documents::Documents;
+use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
 use crate::provider::ProviderId;
 
@@ -45,15 +45,18 @@ impl Index {
     }
 
     /// The providers that a view can see and that have documents, by id.
-    pub(in crate::directory) fn documents(&self, view: &View) -> Vec<(ProviderId, Arc<dyn Documents>)> {
+    pub(in crate::directory) fn documents(&self, view: &View) -> Vec<DocumentsView> {
         let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.scope));
         let mut found: Vec<_> = seen
-            .filter_map(|member| match &member.presence {
-                Presence::Online { provider, .. } => Some((member.id.clone(), provider.documents()?)),
-                Presence::Offline { .. } => None,
+            .filter_map(|member| {
+                let documents = match &member.presence {
+                    Presence::Online { provider, .. } => provider.documents()?,
+                    Presence::Offline { documents, .. } => documents.clone()?,
+                };
+                Some(DocumentsView { provider: member.id.clone(), documents, online: member.is_online() })
             })
             .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.sort_by(|a, b| a.provider.cmp(&b.provider));
         found
     }
 

@@ -1,0 +1,153 @@
+//! While an upstream server is away, its resources and prompts stay listed, as its tools do, and are marked; whoever wants
+//! one of them is told since when it is away, and nobody waits.
+
+#![expect(deprecated, reason = "what clients of the older revisions have")]
+
+use rmcp::model::{
+    GetPromptRequestParams, ReadResourceRequestParams, ResourceUpdatedNotificationParam, SubscribeRequestParams,
+};
+use rmcp::service::NotificationContext;
+use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::{Gateway, Setup, eventually, soon};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::mcp_support::{Client, ERAS, Era, connect, names, request, value};
+use crate::upstream::{stdio, until, upstream};
+use crate::upstream_http::HttpServer;
+
+/// Says by `false` that whoever has it is away.
+const ONLINE: &str = "switchboard/online";
+
+fn json(value: impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
+}
+
+/// Everything that is listed of the server `web`, with what is said of each.
+async fn listed<H: ClientHandler>(client: &Client<H>) -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    for (items, key) in [
+        (json(client.list_all_resources().await.unwrap()), "uri"),
+        (json(client.list_all_resource_templates().await.unwrap()), "uriTemplate"),
+        (json(client.list_all_prompts().await.unwrap()), "name"),
+        (json(client.list_all_tools().await.unwrap()), "name"),
+    ] {
+        for item in items.as_array().unwrap() {
+            all.push((item[key].as_str().unwrap().to_owned(), item["_meta"][ONLINE].clone()));
+        }
+    }
+    all
+}
+
+async fn offline(gateway: &Gateway) {
+    eventually("web to be away", || async { (upstream(gateway, "web").await["state"] != "ready").then_some(()) }).await;
+}
+
+fn greet() -> GetPromptRequestParams {
+    let mut greet = GetPromptRequestParams::new("web__greet");
+    greet.arguments = json!({ "who": "ant" }).as_object().cloned();
+    greet
+}
+
+#[tokio::test]
+async fn what_it_listed_stays_and_says_since_when_it_is_away() {
+    let mut server = HttpServer::start("127.0.0.1:0", "old").await;
+    let config = format!("[sessions]\nenabled = false\n[limits]\nreconnect_wait_ms = 0\n{}", server.config(""));
+    let gateway = Setup::new().config(&config).start().await;
+    until(&gateway, "web", "ready").await;
+    let mut clients = Vec::new();
+    for era in ERAS {
+        clients.push(connect(&gateway, &gateway.operator, "", era, ()).await.unwrap());
+    }
+    let before = listed(&clients[0]).await;
+    assert!(before.iter().all(|(_, online)| online.is_null()), "{before:?}");
+    server.kill().await;
+    offline(&gateway).await;
+    for client in &clients {
+        let away: Vec<_> = before.iter().map(|(name, _)| (name.clone(), json!(false))).collect();
+        assert_eq!(listed(client).await, away);
+        let read = ReadResourceRequestParams::new("note://one");
+        for error in [client.read_resource(read).await.unwrap_err(), client.get_prompt(greet()).await.unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains("\"web\" went away") && error.contains(" s ago"), "{error}");
+        }
+        let call = value(&client.call_tool(request("web__echo", json!({ "text": "a" }))).await.unwrap());
+        assert!(call["content"][0]["text"].as_str().unwrap().contains("went away"), "{call}");
+    }
+    let _again = HttpServer::start(&server.address(), "old").await;
+    until(&gateway, "web", "ready").await;
+    for client in &clients {
+        assert_eq!(listed(client).await, before);
+        client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
+        client.get_prompt(greet()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_away_stands_in_nobody_s_way() {
+    let mut server = HttpServer::start("127.0.0.1:0", "new").await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("{}{}", server.config(""), stdio("zoo", &[], dir.path(), ""));
+    let gateway = Setup::new().config(&config).start().await;
+    until(&gateway, "web", "ready").await;
+    until(&gateway, "zoo", "ready").await;
+    let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+    server.kill().await;
+    offline(&gateway).await;
+    // Both could have it, as far as their templates tell.
+    let read = client.read_resource(ReadResourceRequestParams::new("note://by-name/x")).await.unwrap();
+    assert_eq!(json(read)["contents"][0]["text"], "a note");
+    let unknown = client.read_resource(ReadResourceRequestParams::new("other://x")).await.unwrap_err().to_string();
+    assert!(!unknown.contains("went away"), "{unknown}");
+}
+
+#[derive(Clone)]
+struct Hears(mpsc::UnboundedSender<String>);
+
+impl ClientHandler for Hears {
+    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+        let _ = self.0.send(update.uri);
+    }
+}
+
+#[tokio::test]
+async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
+    let mut server = HttpServer::start("127.0.0.1:0", "old").await;
+    let gateway = Setup::new().config(&server.config("")).start().await;
+    until(&gateway, "web", "ready").await;
+    server.kill().await;
+    offline(&gateway).await;
+    let (hears, mut heard) = mpsc::unbounded_channel();
+    let client = connect(&gateway, &gateway.operator, "", Era::Sessions, Hears(hears)).await.unwrap();
+    client.subscribe(SubscribeRequestParams::new("note://one")).await.unwrap();
+    client.subscribe(SubscribeRequestParams::new("note://never-listed")).await.unwrap_err();
+    let _again = HttpServer::start(&server.address(), "old").await;
+    assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
+    gateway.operator().call("web__change", json!({ "uri": "note://one" })).await.result();
+    assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
+}
+
+#[tokio::test]
+async fn a_server_is_told_that_the_console_shows_its_pages() {
+    for era in ["old", "new"] {
+        let server = HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_UI", "1".as_ref())]).await;
+        let gateway = Setup::new().config(&server.config("")).start().await;
+        until(&gateway, "web", "ready").await;
+        let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+        let resources = client.list_all_resources().await.unwrap();
+        assert!(resources.iter().any(|resource| resource.uri == "ui://page"), "{era}: {resources:?}");
+        // A tool that is for the page alone is there for it, and no model is offered it.
+        let listed = names(&client).await;
+        assert!(
+            listed.contains(&"web__turn_page".to_owned()) && listed.contains(&"web__echo".to_owned()),
+            "{listed:?}"
+        );
+        let functions = gateway.operator().get("/v1/functions").await;
+        assert!(functions.text.contains("web__echo") && !functions.text.contains("turn_page"), "{}", functions.text);
+        let search = connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
+        let found =
+            value(&search.call_tool(request("find_tools", json!({ "query": "turn page echo" }))).await.unwrap());
+        let found = found["structuredContent"].to_string();
+        assert!(found.contains("web__echo") && !found.contains("turn_page"), "{found}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Whoever watches an upstream's documents and lists goes on hearing of them after the server was killed and started anew,
+//! in both eras on both sides, over stdio and over HTTP.
+
+#![expect(deprecated, reason = "what clients of the older revisions have")]
+
+use std::path::Path;
+
+use rmcp::model::{ResourceUpdatedNotificationParam, ServerNotification, SubscribeRequestParams, SubscriptionFilter};
+use rmcp::service::NotificationContext;
+use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::{Gateway, Setup, eventually, soon};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::mcp_support::{Client, ERAS, Era, connect, names};
+use crate::upstream::{SERVER, kill, noted, until};
+use crate::upstream_http::HttpServer;
+
+const WATCHED: &str = "note://one";
+
+/// A server behind a gateway, and how it is started anew.
+struct Behind {
+    gateway: Gateway,
+    dir: TempDir,
+    era: &'static str,
+    http: Option<HttpServer>,
+}
+
+impl Behind {
+    async fn start(way: &str, era: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = json!(dir.path());
+        let (http, config) = if way == "http" {
+            let server = HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_DIR", dir.path())]).await;
+            let config = server.config("");
+            (Some(server), config)
+        } else {
+            let env = format!("env = {{ SERVER_DIR = {notes}, SERVER_ERA = \"{era}\" }}");
+            (None, format!("[upstream.web]\ncommand = {}\n{env}\n", json!([SERVER])))
+        };
+        let gateway = Setup::new().config("[sessions]\nenabled = false").config(&config).start().await;
+        until(&gateway, "web", "ready").await;
+        Self { gateway, dir, era, http }
+    }
+
+    /// Over stdio, the gateway starts it by itself.
+    async fn restart(&mut self) {
+        let pid = noted(self.dir.path(), "pid").await;
+        std::fs::remove_file(self.dir.path().join("pid")).unwrap();
+        if let Some(server) = &mut self.http {
+            server.kill().await;
+            let more: [(&str, &Path); 1] = [("SERVER_DIR", self.dir.path())];
+            *server = HttpServer::start_with(&server.address(), self.era, &more).await;
+        } else {
+            kill(&pid);
+        }
+        assert_ne!(noted(self.dir.path(), "pid").await, pid);
+    }
+
+    async fn touch(&self) {
+        self.gateway.operator().call("web__change", json!({ "uri": WATCHED })).await.result();
+    }
+
+    /// A client that gathers what it is told.
+    async fn listen(&self, era: Era) -> (Client<Hears>, mpsc::UnboundedReceiver<String>) {
+        let (hears, heard) = mpsc::unbounded_channel();
+        let client = connect(&self.gateway, &self.gateway.operator, "", era, Hears(hears.clone())).await.unwrap();
+        if era == Era::Sessions {
+            client.subscribe(SubscribeRequestParams::new(WATCHED)).await.unwrap();
+            return (client, heard);
+        }
+        let mut filter = SubscriptionFilter::new();
+        filter.resource_subscriptions = Some(vec![WATCHED.to_owned()]);
+        (filter.tools_list_changed, filter.resources_list_changed) = (Some(true), Some(true));
+        let mut changes = client.peer().listen(filter).await.unwrap();
+        tokio::spawn(async move {
+            while let Ok(Some(change)) = changes.next().await {
+                let said = match change {
+                    ServerNotification::ResourceUpdatedNotification(update) => format!("updated {}", update.params.uri),
+                    ServerNotification::ToolListChangedNotification(_) => "tools".into(),
+                    ServerNotification::ResourceListChangedNotification(_) => "resources".into(),
+                    _ => continue,
+                };
+                let _ = hears.send(said);
+            }
+        });
+        (client, heard)
+    }
+}
+
+#[derive(Clone)]
+struct Hears(mpsc::UnboundedSender<String>);
+
+impl ClientHandler for Hears {
+    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+        let _ = self.0.send(format!("updated {}", update.uri));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        let _ = self.0.send("tools".into());
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        let _ = self.0.send("resources".into());
+    }
+}
+
+async fn until_heard(heard: &mut mpsc::UnboundedReceiver<String>, what: &str) {
+    while soon(heard.recv()).await.expect("the client is there") != what {}
+}
+
+/// Touches the document until that is heard of: the gateway may only just have begun to listen.
+async fn until_watched(behind: &Behind, heard: &mut mpsc::UnboundedReceiver<String>) {
+    eventually("the first change", || async {
+        behind.touch().await;
+        tokio::task::yield_now().await;
+        (!heard.is_empty()).then_some(())
+    })
+    .await;
+    until_heard(heard, &format!("updated {WATCHED}")).await;
+}
+
+async fn check(way: &str, era: &'static str) {
+    for client_era in ERAS {
+        let mut behind = Behind::start(way, era).await;
+        let (client, mut heard) = behind.listen(client_era).await;
+        until_watched(&behind, &mut heard).await;
+        std::fs::write(behind.dir.path().join("late"), "").unwrap();
+        while heard.try_recv().is_ok() {}
+        // Nobody calls anything: the gateway has to see for itself that the server is another one.
+        behind.restart().await;
+        let mut missing = vec![format!("updated {WATCHED}"), "tools".to_owned(), "resources".to_owned()];
+        while !missing.is_empty() {
+            let said = soon(heard.recv()).await.unwrap_or_else(|| panic!("{way} {era} {client_era:?}: {missing:?}"));
+            missing.retain(|what| *what != said);
+        }
+        eventually("what the new one has", || async {
+            let tools = names(&client).await.contains(&"web__late".to_owned());
+            let resources = client.list_all_resources().await.unwrap();
+            (tools && resources.iter().any(|resource| resource.uri == "note://late")).then_some(())
+        })
+        .await;
+        // And not just once.
+        while heard.try_recv().is_ok() {}
+        behind.touch().await;
+        until_heard(&mut heard, &format!("updated {WATCHED}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_of_the_older_era() {
+    check("stdio", "old").await;
+}
+
+#[tokio::test]
+async fn a_program_of_the_newer_era() {
+    check("stdio", "new").await;
+}
+
+#[tokio::test]
+async fn a_url_of_the_older_era() {
+    check("http", "old").await;
+}
+
+#[tokio::test]
+async fn a_url_of_the_newer_era() {
+    check("http", "new").await;
+}

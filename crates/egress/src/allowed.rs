@@ -1,0 +1,49 @@
+//! What may be reached though it is not public: hosts and ports, each named by the operator.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use url::{Host, Url};
+
+/// Hosts and ports that the operator has named. Cheap to clone, because it goes along with every request.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Allowed(Option<Arc<BTreeSet<(String, u16)>>>);
+
+impl Allowed {
+    /// From entries such as `localhost:3400`; the error says which one is none.
+    pub fn parse<S: AsRef<str>>(entries: &[S]) -> Result<Self, String> {
+        let places: BTreeSet<_> = entries.iter().map(|entry| place(entry.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Self((!places.is_empty()).then(|| Arc::new(places))))
+    }
+
+    pub(crate) fn has<S: AsRef<str>>(&self, host: &Host<S>, port: u16) -> bool {
+        self.0.as_ref().is_some_and(|places| places.contains(&(key(host), port)))
+    }
+}
+
+impl fmt::Debug for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.iter().flat_map(|places| places.iter())).finish()
+    }
+}
+
+/// `host:port` as the operator writes it, in the form in which a URL's host is compared with it.
+fn place(entry: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("\"{entry}\" must be a host and a port, such as \"localhost:3400\"");
+    if entry.contains(['/', '@', '?', '#', '\\', '*']) {
+        return Err(wrong());
+    }
+    let (_, port) = entry.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().ok().filter(|port| *port != 0 && !entry.contains('+')).ok_or_else(wrong)?;
+    let url = Url::parse(&format!("http://{entry}/")).map_err(|_| wrong())?;
+    Ok((key(&url.host().ok_or_else(wrong)?), port))
+}
+
+fn key<S: AsRef<str>>(host: &Host<S>) -> String {
+    match host {
+        Host::Domain(name) => name.as_ref().trim_end_matches('.').to_ascii_lowercase(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_canonical().to_string(),
+    }
+}

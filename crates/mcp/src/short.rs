@@ -1,0 +1,289 @@
+//! The short way of a plain call.
+//!
+//! `rmcp` serves each request as if it were a connection: with four tasks and as many channels between them, any of which
+//! may wake up another of the runtime's workers. A call that reports progress, is cancelled by its id or becomes a task has
+//! use for them. Most calls of the newer era are one request with one answer, and are made here by the task of their HTTP
+//! connection: nothing but that task wakes up, and it costs half as much.
+//!
+//! Whatever is unusual about a request (a header, a field, a capability, a mistake) sends it the long way, which is the one
+//! that judges: this one refuses nothing, and what it answers is what the other would.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use rmcp::model::{
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, ProtocolVersion, RequestId, ServerJsonRpcMessage,
+    ServerResult,
+};
+use rmcp::{ErrorData, ServerHandler as _};
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::{Asking, RawJson};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::call::{Client, Running, Turn};
+use crate::caller::Caller;
+use crate::handler::McpHandler;
+use crate::questions::{self, Whose};
+use crate::shared::Shared;
+
+const METHOD: &str = "tools/call";
+const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+const MCP_METHOD: &str = "mcp-method";
+const MCP_NAME: &str = "mcp-name";
+
+/// A call that needs nothing but its answer.
+pub(crate) struct PlainCall {
+    id: RequestId,
+    request: CallRequest,
+    capabilities: ClientCapabilities,
+}
+
+impl PlainCall {
+    /// The call that a request makes, if it is a plain one.
+    pub(crate) fn of(request: &Request<Bytes>, shared: &Arc<Shared>) -> Option<Self> {
+        if request.method() != Method::POST || !has_plain_headers(request.headers()) {
+            return None;
+        }
+        let body = Body::parse(request.body())?;
+        let name = &*body.params.name;
+        let named = request.headers().get(MCP_NAME).is_some_and(|header| header.as_bytes() == name.as_bytes());
+        // What begins like this may be encoded.
+        if !named || name.starts_with("=?") {
+            return None;
+        }
+        let caller = request.extensions().get::<Caller>().filter(|caller| !caller.revoked.is_cancelled())?;
+        // A search has tools of its own, and some tools want arguments repeated in headers.
+        if shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some() {
+            return None;
+        }
+        let args = match body.params.arguments {
+            Some(arguments) if arguments.get().starts_with('{') => RawJson::parse(arguments.get()).ok()?,
+            Some(_) => return None,
+            None => RawJson::empty_object(),
+        };
+        let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+        Some(Self {
+            id: body.id,
+            request: CallRequest {
+                tool: body.params.name.into_owned(),
+                args,
+                view: caller.view(),
+                surface: "mcp",
+                session_key: None,
+                timeout: None,
+                idempotency_key: None,
+                trace: TraceContext::continue_from(trace),
+            },
+            capabilities: body.params.meta.capabilities,
+        })
+    }
+
+    /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels it.
+    pub(crate) async fn answer(self, shared: &Shared) -> Response<BoxBody<Bytes, Infallible>> {
+        let id = self.id.clone();
+        let message = match self.make(shared).await {
+            Ok(response) => JsonRpcMessage::response(ServerResult::from(response), id),
+            Err(mut error) => {
+                if error.code == ErrorCode::RESOURCE_NOT_FOUND {
+                    error.code = ErrorCode::INVALID_PARAMS;
+                }
+                JsonRpcMessage::error(error, Some(id))
+            }
+        };
+        respond(&message)
+    }
+
+    async fn make(self, shared: &Shared) -> Result<CallToolResponse, ErrorData> {
+        let capabilities = Some(self.capabilities);
+        let client = Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities };
+        let (tool, args) = (self.request.tool.clone(), self.request.args.clone());
+        let principal = Arc::clone(&self.request.view.principal.id);
+        let mut running = Running::start(&shared.router, self.request, client);
+        match running.alone().await {
+            Turn::Asks(asked) => {
+                let mut count = 0;
+                let asked = questions::name(asked, &mut count);
+                let whose = Whose { principal, tool, args: as_written_by_the_long_way(args) };
+                Ok(shared.waiting.set_aside(whose, count, running, asked))
+            }
+            Turn::Ended(finished) => running.answer(&finished, true),
+            Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
+        }
+    }
+}
+
+/// A client that comes back with answers goes the long way, on which its arguments are read and written again.
+fn as_written_by_the_long_way(args: RawJson) -> RawJson {
+    let written = serde_json::from_str::<serde_json::Value>(args.as_str()).map(|args| args.to_string());
+    written.ok().and_then(|args| RawJson::parse(&args).ok()).unwrap_or(args)
+}
+
+/// One of each, with the value that nearly all clients send, and no other of the protocol's headers.
+fn has_plain_headers(headers: &HeaderMap) -> bool {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = text(header::ACCEPT);
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|found| found == value);
+    is(PROTOCOL_VERSION, ProtocolVersion::V_2026_07_28.as_str())
+        && is(MCP_METHOD, METHOD)
+        && text(header::CONTENT_TYPE).starts_with("application/json")
+        && accept.contains("application/json")
+        && accept.contains("text/event-stream")
+        && headers.keys().filter(|name| name.as_str().starts_with("mcp-")).count() == 3
+        && [PROTOCOL_VERSION, MCP_METHOD, MCP_NAME].iter().all(|name| headers.get_all(*name).iter().count() == 1)
+}
+
+/// A request with what every request of the era has, and nothing else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<'a> {
+    jsonrpc: &'a str,
+    id: RequestId,
+    method: &'a str,
+    #[serde(borrow)]
+    params: Params<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(rename = "_meta", borrow)]
+    meta: Meta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Meta<'a> {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    version: &'a str,
+    #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
+    _client: IgnoredAny,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: ClientCapabilities,
+}
+
+impl<'a> Body<'a> {
+    fn parse(body: &'a [u8]) -> Option<Self> {
+        let body: Self = serde_json::from_slice(body).ok()?;
+        let plain = body.jsonrpc == "2.0"
+            && body.method == METHOD
+            && body.params.meta.version == ProtocolVersion::V_2026_07_28.as_str()
+            && !body.params.meta.capabilities.supports_tasks();
+        plain.then_some(body)
+    }
+}
+
+fn respond(message: &ServerJsonRpcMessage) -> Response<BoxBody<Bytes, Infallible>> {
+    let (status, body) = match serde_json::to_vec(message) {
+        Ok(body) => (status(message), body),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)).boxed());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The errors that the era has a status for.
+fn status(message: &ServerJsonRpcMessage) -> StatusCode {
+    let JsonRpcMessage::Error(error) = message else { return StatusCode::OK };
+    match error.error.code {
+        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+        | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+        | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
+        ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn body(change: impl FnOnce(&mut Value)) -> String {
+        let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "a.b", "arguments": { "x": 1 }, "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": { "name": "c", "version": "1" },
+                "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+            },
+        }});
+        change(&mut body);
+        body.to_string()
+    }
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Value), plain: bool) {
+        let body = body(change);
+        assert_eq!(Body::parse(body.as_bytes()).is_some(), plain, "{body}");
+    }
+
+    #[test]
+    fn only_a_request_with_nothing_unusual_goes_the_short_way() {
+        check(|_| {}, true);
+        check(|body| body["id"] = json!("x"), true);
+        check(|body| drop(body["params"].as_object_mut().unwrap().remove("arguments")), true);
+        let meta = |body: &mut Value, key: &str, value: Value| body["params"]["_meta"][key] = value;
+        check(|body| meta(body, "progressToken", json!(1)), false);
+        check(|body| meta(body, "io.modelcontextprotocol/logLevel", json!("info")), false);
+        check(|body| meta(body, "traceparent", json!("00-1-1-01")), false);
+        check(|body| meta(body, "io.modelcontextprotocol/protocolVersion", json!("2025-11-25")), false);
+        check(|body| meta(body, "io.modelcontextprotocol/clientCapabilities", json!(1)), false);
+        let tasks = serde_json::to_value(ClientCapabilities::builder().enable_tasks().build()).unwrap();
+        check(|body| meta(body, "io.modelcontextprotocol/clientCapabilities", tasks), false);
+        check(|body| drop(body["params"].as_object_mut().unwrap().remove("_meta")), false);
+        check(|body| body["params"]["requestState"] = json!("x"), false);
+        check(|body| body["params"]["inputResponses"] = json!({}), false);
+        check(|body| body["params"]["name"] = json!(1), false);
+        check(|body| body["method"] = json!("tools/list"), false);
+        check(|body| body["jsonrpc"] = json!("1.0"), false);
+        check(|body| body["id"] = Value::Null, false);
+        check(|body| body["more"] = json!(1), false);
+        check(|body| *body = json!([body.clone()]), false);
+        assert!(Body::parse(br#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/call"}"#).is_none());
+    }
+
+    #[track_caller]
+    fn check_headers(change: impl FnOnce(&mut HeaderMap), plain: bool) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("accept", "application/json, text/event-stream"),
+            ("content-type", "application/json; charset=utf-8"),
+            (PROTOCOL_VERSION, "2026-07-28"),
+            (MCP_METHOD, METHOD),
+            (MCP_NAME, "a.b"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        change(&mut headers);
+        assert_eq!(has_plain_headers(&headers), plain, "{headers:?}");
+    }
+
+    #[test]
+    fn only_the_usual_headers_go_the_short_way() {
+        let value = HeaderValue::from_static;
+        check_headers(|_| {}, true);
+        check_headers(|headers| drop(headers.insert("x-else", value("1"))), true);
+        check_headers(|headers| drop(headers.insert(PROTOCOL_VERSION, value("2025-11-25"))), false);
+        check_headers(|headers| assert!(headers.append(PROTOCOL_VERSION, value("2026-07-28"))), false);
+        check_headers(|headers| assert!(headers.append(MCP_NAME, value("a.c"))), false);
+        check_headers(|headers| drop(headers.remove(MCP_NAME)), false);
+        check_headers(|headers| drop(headers.insert(MCP_METHOD, value("tools/list"))), false);
+        check_headers(|headers| drop(headers.insert("mcp-session-id", value("1"))), false);
+        check_headers(|headers| drop(headers.insert("mcp-param-x", value("1"))), false);
+        check_headers(|headers| drop(headers.insert("accept", value("application/json"))), false);
+        check_headers(|headers| drop(headers.insert("content-type", value("text/plain"))), false);
+    }
+}

@@ -1,0 +1,124 @@
+//! What has changed at a plugin's source, and is held back until an operator has seen it.
+
+use sa_core::{AuditEvent, clock};
+
+use crate::record::{HeldBack, Record, Texts};
+use crate::registry::{ChangeError, View};
+use crate::source::Validators;
+use crate::{Plugins, openapi};
+
+impl Plugins {
+    /// Takes what is held back; with a `hash`, only if it is what had this one, and not something newer.
+    pub async fn accept(&self, identifier: &str, hash: Option<&str>) -> Result<View, ChangeError> {
+        let _one = self.changing.lock().await;
+        let held = self.held_back(identifier)?.texts.hash();
+        if hash.is_some_and(|hash| hash != held) {
+            return Err(ChangeError::Moved(identifier.into()));
+        }
+        self.change(identifier, |record| {
+            if let Some(held) = record.held_back.take() {
+                record.texts = held.texts;
+            }
+        })
+        .await
+    }
+
+    /// Leaves what is held back, until there is something else.
+    pub async fn refuse(&self, identifier: &str) -> Result<View, ChangeError> {
+        let _one = self.changing.lock().await;
+        let refused = self.held_back(identifier)?.texts.hash();
+        self.change(identifier, |record| {
+            record.held_back = None;
+            record.refused = Some(refused);
+        })
+        .await
+    }
+
+    fn held_back(&self, identifier: &str) -> Result<HeldBack, ChangeError> {
+        let held_back = self.record(identifier)?.held_back;
+        held_back.ok_or_else(|| ChangeError::NothingHeldBack(identifier.into()))
+    }
+
+    /// Looks at a plugin's source again.
+    pub async fn refresh(&self, identifier: &str) -> Result<View, ChangeError> {
+        let result = self.look(identifier).await;
+        if let Some(entry) = self.entries().get_mut(identifier) {
+            entry.last_error = result.as_ref().err().map(ToString::to_string);
+        }
+        result?;
+        self.show(identifier)
+    }
+
+    async fn look(&self, identifier: &str) -> Result<(), ChangeError> {
+        let record = self.record(identifier)?;
+        let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
+        let allowed = record.allowed().map_err(ChangeError::Private)?;
+        // That a manifest is the same says nothing of the document that it names.
+        let names_document = record.texts.openapi.is_some() && !record.is_document;
+        let validators = if names_document { Validators::default() } else { record.validators.clone() };
+        let fetched = self.fetch(&source, &allowed, &validators, openapi::MAX_DOCUMENT).await?;
+        let seen = match fetched {
+            Some(fetched) => {
+                let validators = fetched.validators.clone();
+                let (texts, is_document) = self.collect(fetched, Some(&source), &allowed).await?;
+                if is_document != record.is_document {
+                    return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
+                }
+                Some((texts, validators))
+            }
+            None => None,
+        };
+        // Only now: a slow source must not keep an operator from changing anything.
+        let _one = self.changing.lock().await;
+        let record = self.record(identifier)?;
+        if record.base().as_ref() != Some(&source) {
+            return Ok(());
+        }
+        self.seen(identifier, &record, seen).await
+    }
+
+    /// Makes something of what the source has now.
+    async fn seen(
+        &self,
+        identifier: &str,
+        record: &Record,
+        seen: Option<(Texts, Validators)>,
+    ) -> Result<(), ChangeError> {
+        let mut new = Record { fetched_ms: clock::now_ms(), ..record.clone() };
+        if let Some((mut texts, validators)) = seen {
+            new.validators = validators;
+            if record.is_document {
+                // Its name is what it was added by, though the title may have changed.
+                texts.manifest.clone_from(&record.texts.manifest);
+            }
+            let now = Record { texts: texts.clone(), ..record.clone() }.plugin().map_err(ChangeError::Invalid)?;
+            if now.identifier() != identifier {
+                let why = format!("at its source there is now the manifest of \"{}\"", now.identifier());
+                return Err(ChangeError::Invalid(why));
+            }
+            if self.options.accept_changes {
+                new.texts = texts;
+                new.held_back = None;
+            } else if record.difference(&texts).is_empty() || record.refused.as_ref() == Some(&texts.hash()) {
+                new.held_back = None;
+            } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
+                self.router.journal().audit(AuditEvent {
+                    what: "plugin.held_back",
+                    who: "its source".into(),
+                    subject: identifier.into(),
+                    detail: "it has changed, and the change waits to be accepted".into(),
+                });
+                new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
+            }
+        }
+        let changed = new.texts != record.texts;
+        self.keep(identifier, &new).await?;
+        if changed {
+            let plugin = new.plugin().map_err(ChangeError::Invalid)?;
+            self.enter(new, plugin);
+        } else if let Some(entry) = self.entries().get_mut(identifier) {
+            entry.record = new;
+        }
+        Ok(())
+    }
+}

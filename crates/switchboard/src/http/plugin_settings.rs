@@ -1,0 +1,128 @@
+//! What users set for plugins, over REST.
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use sa_plugins::SettingsView;
+use sa_plugins::settings::{SHARED, SettingsError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::body::Payload;
+use super::front::operator_only;
+use super::plugins::visible;
+use super::{App, Problem, Segment};
+use crate::redact::printable;
+use crate::tokens::Identity;
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettingsBody {
+    /// All of them; `"***"` stands for a value that is stored.
+    #[schema(value_type = Object)]
+    settings: Map<String, Value>,
+}
+
+/// Somebody's settings, without their secrets.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct SettingsDoc {
+    identifier: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    schema: Option<Value>,
+    /// Absent when nothing is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    settings: Option<Value>,
+    /// Why a call would be refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettingsQuery {
+    /// The settings for everyone who has none of their own; operators set them.
+    #[serde(default)]
+    shared: bool,
+}
+
+/// What the token's user has set, without secrets.
+#[utoipa::path(get, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
+    responses((status = 200, body = SettingsDoc), (status = 404, body = Problem)))]
+pub(crate) async fn settings(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    Query(query): Query<SettingsQuery>,
+) -> Result<Json<SettingsDoc>, Problem> {
+    let owner = owner(&identity, &query)?;
+    visible(&app, &identity, &id)?;
+    let view = app.plugins.settings(&id, owner)?;
+    Ok(Json(settings_doc(id, view)))
+}
+
+/// Stores what the token's user sets, in place of what they had set before.
+#[utoipa::path(put, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
+    request_body = SettingsBody,
+    responses((status = 200, body = SettingsDoc), (status = 404, body = Problem), (status = 422, body = Problem)))]
+pub(crate) async fn store_settings(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    Query(query): Query<SettingsQuery>,
+    Payload(body): Payload,
+) -> Result<Json<SettingsDoc>, Problem> {
+    let owner = owner(&identity, &query)?;
+    visible(&app, &identity, &id)?;
+    // What cannot be read is not quoted: it may be a secret.
+    let unreadable = |_| Problem::bad_request("the body must be of the form { \"settings\": { … } }");
+    let body: SettingsBody = serde_json::from_slice(&body).map_err(unreadable)?;
+    let view = app.plugins.store_settings(&id, owner, body.settings).await?;
+    Ok(Json(settings_doc(id, view)))
+}
+
+/// Deletes what the token's user has set.
+#[utoipa::path(delete, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub(crate) async fn delete_settings(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(id): Segment,
+    Query(query): Query<SettingsQuery>,
+) -> Result<StatusCode, Problem> {
+    let owner = owner(&identity, &query)?;
+    visible(&app, &identity, &id)?;
+    app.plugins.delete_settings(&id, owner).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whose settings are meant.
+fn owner<'a>(identity: &'a Identity, query: &SettingsQuery) -> Result<&'a str, Problem> {
+    if query.shared {
+        operator_only(identity)?;
+        return Ok(SHARED);
+    }
+    if !identity.principal.role.may_call_tools() {
+        let detail = format!("a {} token calls no plugins, and has no settings", identity.principal.role);
+        return Err(Problem::new(403, "not_allowed", detail));
+    }
+    Ok(&identity.principal.id)
+}
+
+fn settings_doc(identifier: String, view: SettingsView) -> SettingsDoc {
+    let SettingsView { schema, settings, problem } = view;
+    SettingsDoc { identifier, schema, settings, problem }
+}
+
+impl From<SettingsError> for Problem {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::Invalid(why) => Self::new(422, "invalid_args", printable(&why).into_owned())
+                .hint("the plugin's \"settings\" in GET /v1/plugins say what it takes"),
+            SettingsError::Vault(error) => Self::new(503, "store", printable(&error.to_string()).into_owned()),
+            SettingsError::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! HTTP to a server, with an eye on whether it still is the one that the connection was made with.
+//!
+//! A server that was started anew knows nothing of the session that it had, and so of nothing that it was asked to tell.
+//! rmcp goes on asking for the session's stream, for ever, and nobody hears that it gets none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::stream::BoxStream;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
+use tokio_util::sync::CancellationToken;
+
+type Failed = StreamableHttpError<reqwest::Error>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+type Headers = HashMap<HeaderName, HeaderValue>;
+
+/// Events may be as long as rmcp takes them to be by itself.
+const MAX_EVENT: usize = 16 * 1024 * 1024;
+
+#[derive(Clone)]
+pub(crate) struct Observed {
+    http: reqwest::Client,
+    /// Fired when the server is gone, or does not know the connection any more.
+    suspect: CancellationToken,
+    /// Whether it ever had a stream for us. What a server without streams says to those who ask for one means nothing.
+    streamed: Arc<AtomicBool>,
+}
+
+impl Observed {
+    pub(crate) fn new(http: reqwest::Client, suspect: CancellationToken) -> Self {
+        Self { http, suspect, streamed: Arc::default() }
+    }
+
+    fn look(&self, answer: Result<Events, Failed>) -> Result<Events, Failed> {
+        match answer {
+            Ok(events) => {
+                self.streamed.store(true, Ordering::Release);
+                Ok(events)
+            }
+            Err(error) if self.streamed.load(Ordering::Acquire) && is_over(&error) => {
+                self.suspect.cancel();
+                // Of all errors, this is the one after which rmcp does not ask again.
+                Err(StreamableHttpError::ServerDoesNotSupportSse)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the answer to a request for a stream means that there will be none: nobody is there, or they do not know what
+/// it is about. Servers say the latter with various statuses.
+fn is_over(error: &Failed) -> bool {
+    let StreamableHttpError::Client(error) = error else {
+        return matches!(error, StreamableHttpError::SessionExpired);
+    };
+    error.is_connect()
+        || matches!(error.status(), Some(StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::GONE))
+}
+
+impl StreamableHttpClient for Observed {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_EVENT).await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.http.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<(), Failed> {
+        self.http.delete_session(uri, session, token, headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<Events, Failed> {
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_EVENT).await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<Events, Failed> {
+        self.look(self.http.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most).await)
+    }
+}
