@@ -20,6 +20,7 @@ import { ToolsPage } from "./pages/tools";
 import { UpstreamPage } from "./pages/upstream";
 import { Icon, type IconName, Logo } from "./ui/icons";
 import { Choice, Head, State } from "./ui/parts";
+import { Questions } from "./ui/questions";
 
 interface Page {
   id: string;
@@ -115,6 +116,7 @@ function Frame() {
         <Lost />
         {page ? page.show() : <Missing name={route.page} />}
       </main>
+      <Questions />
     </div>
   );
 }

@@ -6,7 +6,7 @@ import { clock, duration, plural } from "../lib/format";
 import { go, href, useRoute } from "../lib/route";
 import { useStore } from "../lib/store";
 import { visibleLine } from "../lib/text";
-import { Empty, Head, State } from "../ui/parts";
+import { Empty, Head, State, useNow } from "../ui/parts";
 import { VirtualList } from "../ui/virtual";
 import { CallDetail } from "./call";
 import { moodOf } from "./overview";
@@ -37,7 +37,10 @@ export function CallsPage() {
   const found = useMemo(() => calls.filter((call) => matches(call, wanted)), [calls, wanted]);
   const surfaces = useMemo(() => [...new Set(calls.map((call) => call.surface))].sort(), [calls]);
   const [range, setRange] = useState<[number, number]>([0, 0]);
-  const frame = useMemo(() => waterfall(found.slice(range[0], range[1]), Date.now()), [found, range]);
+  const inSight = useMemo(() => found.slice(range[0], range[1]), [found, range]);
+  const live = inSight.some((call) => call.state === "running");
+  const now = useNow(live ? 500 : 3_600_000);
+  const frame = useMemo(() => waterfall(inSight, now), [inSight, now]);
   const onRange = useCallback((first: number, last: number) => setRange([first, last]), []);
   const onEnd = useCallback(() => void loadOlder().catch(() => {}), []);
   const filtered = filter.text !== "" || filter.outcome !== "" || filter.surface !== "";
@@ -100,7 +103,7 @@ export function CallsPage() {
               onEnd={onEnd}
               onRange={onRange}
               header={<CallHeader span={frame.span} />}
-              render={(call) => <CallRow call={call} frame={frame} />}
+              render={(call) => <CallRow call={call} frame={frame} now={now} />}
             />
           )}
         </div>
@@ -148,7 +151,7 @@ function CallHeader({ span }: { span: number }) {
   );
 }
 
-function CallRow({ call, frame }: { call: Call; frame: ReturnType<typeof waterfall> }) {
+function CallRow({ call, frame, now }: { call: Call; frame: ReturnType<typeof waterfall>; now: number }) {
   const outcome = outcomeOf(call);
   const { left, wait, width } = frame.place(call);
   return (
@@ -160,7 +163,9 @@ function CallRow({ call, frame }: { call: Call; frame: ReturnType<typeof waterfa
       </span>
       <span className="clip soft where">{call.provider ? visibleLine(call.provider.id) : ""}</span>
       <State mood={moodOf(call)}>{outcome.replaceAll("_", " ")}</State>
-      <span className="num took">{call.state === "running" ? "" : duration(call.duration_us ?? 0)}</span>
+      <span className="num took">
+        {duration(call.state === "running" ? Math.max(0, now - call.at_ms) * 1_000 : (call.duration_us ?? 0))}
+      </span>
       <span className="track" aria-hidden="true">
         {wait > 0 && <i className="wait" style={{ left: `${left}%`, width: `${wait}%` }} />}
         <i

@@ -167,6 +167,13 @@ function link(document: Document, address: string, label: string): HTMLElement |
   anchor.href = url.href;
   anchor.target = "_blank";
   anchor.rel = "noopener noreferrer nofollow";
-  anchor.textContent = label;
+  anchor.textContent = linkWords(label, url.href);
   return anchor;
+}
+
+/** The words of a link. Words that read like an address are followed by where the link leads, unless it is there. */
+export function linkWords(words: string, address: string): string {
+  const { host } = new URL(address);
+  const named = /^\s*(?:https?:\/\/)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)(?:[/?#]|\s*$)/i.exec(words)?.[1]?.toLowerCase();
+  return named === undefined || host === "" || named === host.toLowerCase() ? words : `${words} (${host})`;
 }
