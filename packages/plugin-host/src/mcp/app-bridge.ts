@@ -55,6 +55,13 @@ class RpcError extends Error {
   }
 }
 
+/** The user's no, which is no problem of anybody's. */
+class Denied extends RpcError {
+  constructor(message: string) {
+    super(-32000, message);
+  }
+}
+
 const refused = (message: string): RpcError => new RpcError(-32000, message);
 const invalid = (message: string): RpcError => new RpcError(-32602, message);
 
@@ -164,7 +171,7 @@ export class AppBridge {
     } catch (error) {
       const code = error instanceof RpcError ? error.code : -32603;
       const message = error instanceof Error ? error.message : String(error);
-      this.options.onProblem(`"${method}" failed: ${message}`);
+      if (!(error instanceof Denied)) this.options.onProblem(`"${method}" failed: ${message}`);
       if (!controller.signal.aborted) this.#send(id, { error: { code, message } });
     } finally {
       this.#running.delete(id);
@@ -188,14 +195,14 @@ export class AppBridge {
         if (!actions.openLink) break;
         this.#countAction();
         if ((await actions.openLink(webAddress(params.url), signal)) !== true)
-          throw refused("Link opening denied by user");
+          throw new Denied("Link opening denied by user");
         return {};
       case "ui/message": {
         if (!actions.sendMessage) break;
         if (params.role !== "user") throw invalid('"role" has to be "user"');
         this.#countAction();
         if ((await actions.sendMessage(blocks(params.content), signal)) !== true)
-          throw refused("Message sending denied");
+          throw new Denied("Message sending denied");
         return {};
       }
       case "ui/update-model-context": {
