@@ -1,6 +1,6 @@
 // A plugin's page sees a secret setting only with the user's grant: for this plugin, this origin and this manifest, until it is taken
 // back. What the gateway keeps is shown to nobody, whatever is granted.
-import { accessible, ask, assert, browse, fitsTheWindow, setup, signedIn, visit } from "./browser.mjs";
+import { accessible, ask, assert, browse, fitsTheWindow, signedIn, visit } from "./browser.mjs";
 import { endAll } from "./programs.mjs";
 import { gateway, json, serve } from "./site.mjs";
 

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "react";
 import { cancelCall, outcomeOf, readCall } from "../data/calls";
 import { type Run, run } from "../data/run";
 import type { Call, Payload } from "../data/types";
-import { isMasked } from "../data/waterfall";
+import { bar, isMasked } from "../data/waterfall";
 import { Problem } from "../lib/api";
 import { bytes, duration, moment, plural } from "../lib/format";
 import { href } from "../lib/route";
@@ -150,7 +150,7 @@ function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
         <div>
           <span className="soft">{queued ? "Waits" : "Waited"}</span>
           <span className="track">
-            <i className="wait" style={{ left: 0, width: `${part(waited)}%` }} />
+            <i className="wait" style={bar(0, part(waited))} />
           </span>
           <span className="num">{duration(waited)}</span>
         </div>
@@ -159,10 +159,7 @@ function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
         <div>
           <span className="soft">{running ? "Works" : "Worked"}</span>
           <span className="track">
-            <i
-              className={mood === "good" ? undefined : mood}
-              style={{ left: `${part(waited)}%`, width: `${part(total - waited)}%` }}
-            />
+            <i className={mood === "good" ? undefined : mood} style={bar(part(waited), part(total - waited))} />
           </span>
           <span className="num">{duration(total - waited)}</span>
         </div>

@@ -74,7 +74,7 @@ async fn a_running_call_is_shown_as_an_ended_one_secrets_masked() {
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let operator = gateway.operator();
     let args = json!({ "city": "Oslo", "api_key": "canary" });
-    let mut events = operator.stream("a.b", args.clone()).await;
+    let mut events = operator.stream("a.b", json!({ "args": args })).await;
     let request = node.request().await;
     assert_eq!(request.args, args, "the node gets them as they are");
     node.progress(&request.id, 1.0).await;
@@ -95,7 +95,7 @@ async fn a_running_call_is_shown_as_an_ended_one_secrets_masked() {
     other.get(&path).await.assert_problem(404, "not_found");
     assert_eq!(other.get("/v1/calls?state=running").await.body["calls"], json!([]));
 
-    let large = operator.stream("a.b", json!({ "text": "x".repeat(200) })).await;
+    let large = operator.stream("a.b", json!({ "args": { "text": "x".repeat(200) } })).await;
     node.request().await;
     let shown = operator.get(&format!("/v1/calls/{}", large.call_id())).await.body;
     assert_eq!((shown["args"]["bytes"].as_u64(), &shown["args"]["json"]), (Some(211), &Value::Null));
