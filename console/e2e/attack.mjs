@@ -139,7 +139,7 @@ try {
       await openPlugin("own");
       assert.ok(!(await page.locator("iframe").getAttribute("sandbox")).includes("allow-same-origin"));
       await openPlugin("console");
-      await page.waitForTimeout(300);
+      await frameOf((url) => url.startsWith("chrome-error:"));
       assert.equal(await page.frameLocator("iframe").getByText("Sign in").count(), 0);
 
       // The plugin's page itself is heard. One that it makes, or goes to, is not: another frame, a popup, a frame without an origin.
@@ -235,12 +235,10 @@ try {
 
       // Names, descriptions and results are text; what would steer them is made visible; links say where they lead.
       await visit(page, "plugins");
-      const card = page.locator(".panel").filter({ hasText: "evil-plain" }).first();
       await page.getByText("\\u{202e}gpj.exe\\u{2066}\\u{200b}").first().waitFor();
       await page.locator("summary", { hasText: "Settings" }).first().click();
       const link = page.getByRole("link", { name: `https://good.example (${stranger.host})` }).first();
       assert.equal(await link.getAttribute("rel"), "noopener noreferrer nofollow");
-      assert.ok(!(await card.count()) || (await card.innerText()));
       assert.deepEqual(
         await page.evaluate(() =>
           [...document.querySelectorAll("a[href]")].map(({ href }) => href).filter((href) => !/^https?:/.test(href)),

@@ -146,13 +146,18 @@ export class Conversation {
     try {
       const turns = JSON.parse(this.storage.getItem(KEY) ?? "[]") as Turn[];
       // Nobody hears the rest of an answer that was being written when the page went.
-      return turns.map((turn) =>
-        turn.role === "assistant" && turn.state === "running" ? { ...turn, state: "stopped" } : turn,
-      );
+      return turns
+        .filter(isTurn)
+        .map((turn) => (turn.role === "assistant" && turn.state === "running" ? { ...turn, state: "stopped" } : turn));
     } catch {
       return [];
     }
   }
+}
+
+function isTurn(value: unknown): value is Turn {
+  const { role, text } = Object(value) as Partial<Turn>;
+  return (role === "user" || role === "assistant") && typeof text === "string";
 }
 
 export function isRunning(turns: readonly Turn[]): boolean {

@@ -73,3 +73,9 @@ test.each(["*", "_", "**", "[", "`", "> ", "- ", "  - ", "|", "~~", "https://", 
     expect(html(`${part}\n`.repeat(5_000))).toBeTypeOf("string");
   },
 );
+
+test("a link that reads like another address says where it leads", () => {
+  expect(html("[https://good.example](https://evil.example/x)")).toContain(">https://good.example (evil.example)</a>");
+  expect(html("[good.example](https://good.example/x)")).toContain(">good.example</a>");
+  expect(html("[mail.me](mailto:a@b.example)")).toContain(">mail.me</a>");
+});
