@@ -106,6 +106,13 @@ try {
 
     await page.setViewportSize({ width: 320, height: 640 });
     await fitsTheWindow(page, "chat");
+    await page.getByLabel("Message", { exact: true }).fill("Make a checklist");
+    await page.keyboard.press("Enter");
+    await frame.getByRole("heading", { name: "For the trip" }).waitFor();
+    assert.ok(
+      await log.evaluate((box) => box.scrollWidth <= box.clientWidth),
+      "the conversation is wider than the window",
+    );
     await visit(page, "plugins");
     await card.waitFor();
     await fitsTheWindow(page, "plugins");

@@ -27,14 +27,14 @@ export const json = (value) => (_, response) => {
   response.end(JSON.stringify(value));
 };
 
-/** Starts the gateway with these lines in its configuration, and plugins of these hosts allowed. */
-export async function gateway(hosts, lines = "") {
+/** Starts the gateway with these lines in its configuration, and plugins of these hosts allowed. It can be started again where it was. */
+export async function gateway(hosts, lines = "", listen = "127.0.0.1:0") {
   mkdirSync(setup.dir, { recursive: true });
   const config = join(setup.dir, "switchboard.toml");
   const allowed = hosts.map((host) => `"${host}"`).join(", ");
   writeFileSync(config, `${lines}\n[plugins]\nallow_private = [${allowed}]\n`);
   const data = join(setup.dir, "data");
-  const args = ["up", "--listen", "127.0.0.1:0", "--data-dir", data, "--config", config];
+  const args = ["up", "--listen", listen, "--data-dir", data, "--config", config];
   setup.url = await start(setup.program, args, "listening on ");
   setup.operator = readFileSync(join(data, "operator.token"), "utf8").trim();
 }

@@ -60,7 +60,9 @@ function Frame() {
     if (shown.current === route.page) return;
     shown.current = route.page;
     setOpen(false);
-    main.current?.focus();
+    // On a narrow screen the window scrolls, and would stay where it was on the page before.
+    scrollTo(0, 0);
+    main.current?.focus({ preventScroll: true });
   }, [route.page, page]);
   useEffect(() => {
     const find = (event: KeyboardEvent) => {

@@ -157,7 +157,7 @@ function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
       )}
       {!queued && (
         <div>
-          <span className="soft">{running ? "Works" : "Worked"}</span>
+          <span className="soft">{running ? "Works" : call.provider ? "Worked" : "Took"}</span>
           <span className="track">
             <i className={mood === "good" ? undefined : mood} style={bar(part(waited), part(total - waited))} />
           </span>

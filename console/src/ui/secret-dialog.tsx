@@ -73,8 +73,8 @@ function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "wish" | "onClose"> 
   return (
     <form className="stack" noValidate onSubmit={submit} autoComplete="off" data-first>
       <p>
-        The gateway keeps it sealed, sends it to the plugin’s server alone, and shows it to nobody, this page included.
-        If the plugin’s page is to have it as well, type it here.
+        The gateway keeps it sealed and sends it to the plugin’s server alone. It shows it to nobody, not even to you
+        here. If the plugin’s page is to have it as well, type it in.
       </p>
       <SchemaForm field={field} draft={draft} mistakes={mistakes} onChange={setDraft} />
       <p className="soft">
