@@ -65,8 +65,11 @@ try {
     // Whoever is typing says no by it.
     await page.keyboard.press("Enter");
     await app.getByText("refused: Link opening denied by user").waitFor();
+    await dialog.waitFor({ state: "detached" });
     await wished(`${elsewhere.origin}/there`);
+    await dialog.waitFor();
     await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
     await app.getByText("refused: Link opening denied by user").waitFor();
     await wished(`${elsewhere.origin}/there`);
     const opened = page.context().waitForEvent("page");
