@@ -23,6 +23,10 @@ test("links", () => {
   check("(http://a.example) and https://b.example/", "http://a.example/", "https://b.example/");
   check("javascript:alert(1) data:text/html,x file:///etc/passwd");
   check("https://");
+  check(
+    `https://a.example/${".".repeat(200_000)}x ${"[".repeat(200_000)}`,
+    `https://a.example/${".".repeat(200_000)}x`,
+  );
   check("");
   expect(linked("see [the docs](https://example.com/a) and [x](javascript:alert(1))")).toEqual([
     { text: "see " },

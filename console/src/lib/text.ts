@@ -41,7 +41,7 @@ export function linked(text: string): Part[] {
   const parts: Part[] = [];
   let done = 0;
   for (const match of text.matchAll(LINK)) {
-    const bare = match[0].replace(/[.,;:!?)\]}]+$/, "");
+    const bare = withoutEnd(match[0]);
     const [shown, address, length] = match[2] ? [match[1] ?? "", match[2], match[0].length] : [bare, bare, bare.length];
     const href = webAddress(address);
     if (href === undefined) continue;
@@ -60,4 +60,11 @@ function webAddress(text: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Without the marks at its end, which belong to the sentence. Step by step: an expression would try from each of them anew. */
+function withoutEnd(address: string): string {
+  let end = address.length;
+  while (end > 0 && ".,;:!?)]}".includes(address[end - 1] ?? " ")) end -= 1;
+  return address.slice(0, end);
 }

@@ -7,7 +7,7 @@ import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/pl
 import { createResource, useResource } from "../data/resource";
 import type { Call, Tool } from "../data/types";
 import { api, Problem, segment } from "../lib/api";
-import { duration } from "../lib/format";
+import { milliseconds } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
 import { useStore } from "../lib/store";
@@ -119,6 +119,17 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
     const box = log.current;
     if (box && atEnd.current && turns.length > 0) box.scrollTop = box.scrollHeight;
   }, [turns]);
+  // A plugin's page takes its room a moment after the words that it belongs to.
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    const [box, inner] = [log.current, list.current];
+    if (!box || !inner) return;
+    const watcher = new ResizeObserver(() => {
+      if (atEnd.current) box.scrollTop = box.scrollHeight;
+    });
+    watcher.observe(inner);
+    return () => watcher.disconnect();
+  }, []);
   const send = (event?: FormEvent) => {
     event?.preventDefault();
     if (!text.trim() || running) return;
@@ -137,7 +148,7 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
           atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
         }}
       >
-        <ol>
+        <ol ref={list}>
           {turns.length === 0 && (
             <li className="soft">
               Ask {visibleLine(model)} something. It can use every tool that you see under{" "}
@@ -234,7 +245,7 @@ function UseView({
           <span className="soft clip grow">
             {use.state === "running" ? visibleLine(use.progress ?? "running") : use.ours ? "shown below" : use.state}
           </span>
-          <span className="soft num">{use.durationMs === undefined ? "" : duration(use.durationMs * 1_000)}</span>
+          <span className="soft num">{use.durationMs === undefined ? "" : milliseconds(use.durationMs)}</span>
         </summary>
         <div className="stack tight">
           <JsonView value={parsed(use.args)} label="Arguments" />

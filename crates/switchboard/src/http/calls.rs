@@ -102,9 +102,7 @@ pub(crate) async fn list(
         });
         let limit = app.config.settings.journal.payload_bytes;
         // There may be very many at once. What the older ones were given is told by asking for each.
-        calls.extend(
-            wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })),
-        );
+        calls.extend(wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })));
     }
     let mut next_cursor = None;
     if ended {
@@ -163,8 +161,9 @@ pub(crate) async fn show(
     // Before all else, so that what is written from here on is noticed.
     let head = app.log.follow(CALLS);
     let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
-        Some(call) => may_see(who, &call.principal.id)
-            .then(|| running_json(&call, app.config.settings.journal.payload_bytes)),
+        Some(call) => {
+            may_see(who, &call.principal.id).then(|| running_json(&call, app.config.settings.journal.payload_bytes))
+        }
         None => find_ended(&app, call_id, head).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
             let peek: Peek<'_> = serde_json::from_str(text).ok()?;
