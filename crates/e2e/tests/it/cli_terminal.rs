@@ -104,7 +104,10 @@ async fn nothing_is_wider_than_the_terminal() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = machine(&gateway).await;
     watched(&gateway, &mut node, &[], &[], ended("x\n", 0)).await;
-    gateway.cli(&["call", "session_message", "message=hello"]).run().await.assert_code(0);
+    gateway.cli(&["call", "sh.run"]).run().await.assert_code(6);
+    let started = gateway.cli(&["call", "session_message", "message=hello"]).run().await.json();
+    let session = started["session_id"].as_str().unwrap();
+    gateway.cli(&["sessions", "end", session]).run().await.assert_code(0);
     gateway.cli(&["token", "create", "somebody-with-a-long-name", "--tool", "a.*"]).run().await.assert_code(0);
     gateway.cli(&["channel", "send", "lobby", "hello"]).run().await.assert_code(0);
     let call = eventually("the record", || async {

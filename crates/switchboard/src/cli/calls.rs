@@ -53,7 +53,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
-    let columns = [whole("AT (UTC)"), cut("TOOL"), whole("OUTCOME"), whole("TOOK"), spared("BY"), whole("ID")];
+    let columns = [whole("AT (UTC)"), cut("TOOL"), whole("OUTCOME"), spared("TOOK"), spared("BY"), whole("ID")];
     table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{cut, facts, table, whole, wrapped};
+use super::table::{cut, facts, spared, table, whole, wrapped};
 use super::tool;
 use crate::redact::printable;
 
@@ -161,7 +161,7 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
             vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")], &rows)
+    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), spared("SUBJECT"), cut("DETAIL")], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {

@@ -50,7 +50,7 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
         spared("AGENT"),
         cut("CALLER"),
         spared("TOOLS"),
-        whole("WAITING"),
+        spared("WAITING"),
         whole("ID"),
     ];
     table(&columns, &rows)

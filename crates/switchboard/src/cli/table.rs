@@ -146,11 +146,7 @@ pub(crate) fn in_colour() -> bool {
 fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     let Some(room) = room else { return kept };
-    let least = |column: &usize| {
-        let (name, fit) = (columns[*column].name.chars().count(), columns[*column].fit);
-        let cells = rows.iter().map(|row| row[*column].chars().count()).max().unwrap_or(0);
-        if matches!(fit, Fit::Cut | Fit::Wrapped) { cells.min(LEAST).max(name) } else { cells.max(name) }
-    };
+    let least = |column: &usize| least(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
     while kept.iter().map(least).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
         let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
         kept.remove(last);
@@ -163,7 +159,9 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
     let columns: Vec<Column> = kept.iter().map(|column| columns[*column]).collect();
     let rows: Vec<Vec<&String>> = rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
     let cell = |text: &String, column: &Column| match column.fit {
-        Fit::Wrapped => printable(text).into_owned(),
+        // In a file a row is a line.
+        Fit::Wrapped if room.is_some() => text.split('\n').map(printable).collect::<Vec<_>>().join("\n"),
+        Fit::Wrapped => printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned(),
         // Line breaks in what has only one line would be escapes that nobody can read.
         Fit::Whole | Fit::Cut | Fit::Spared => {
             shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL)
@@ -197,6 +195,19 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
     text
 }
 
+/// What a column needs at least: all of it, some of it, or room for its longest word.
+fn least<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    let need = |cell: &str| match column.fit {
+        Fit::Whole | Fit::Spared => cell.chars().count(),
+        Fit::Cut => cell.chars().count().min(LEAST),
+        Fit::Wrapped => {
+            let longest = cell.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+            cell.chars().count().min(longest.clamp(LEAST, 2 * LEAST))
+        }
+    };
+    cells.map(need).max().unwrap_or(0).max(column.name.chars().count())
+}
+
 /// One line of cells, each padded to its width.
 fn row(cells: &[(String, usize)]) -> String {
     let mut line = String::new();
@@ -212,17 +223,20 @@ fn row(cells: &[(String, usize)]) -> String {
 fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut widths: Vec<usize> = (0..columns.len())
         .map(|column| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
+            let longest = |cell: &str| cell.split('\n').map(|line| line.chars().count()).max().unwrap_or(0);
+            let cells = rows.iter().map(|row| longest(&row[column]));
             cells.chain([columns[column].name.chars().count()]).max().unwrap_or(0)
         })
         .collect();
     let Some(room) = room else { return widths };
     let gaps = GAP.len() * columns.len().saturating_sub(1);
+    let leasts: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(number, column)| least(column, rows.iter().map(|row| row[number].as_str())))
+        .collect();
     while widths.iter().sum::<usize>() + gaps > room {
-        let gives = |column: usize| {
-            matches!(columns[column].fit, Fit::Cut | Fit::Wrapped)
-                && widths[column] > LEAST.max(columns[column].name.chars().count())
-        };
+        let gives = |column: usize| widths[column] > leasts[column];
         let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
         else {
             break;
@@ -261,6 +275,12 @@ mod tests {
         assert_eq!(text.matches("sense").count(), 20, "{text}");
         assert_eq!(text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "z"]);
         assert_eq!(lay_out(&columns, &rows, None).lines().count(), 3);
+        let lines = [cells(&["x", "y", "one\ntwo\u{7}"])];
+        assert_eq!(
+            lay_out(&columns, &lines, Some(60)),
+            "ID  DESCRIPTION  MEANING\nx   y            one\n                 two\\u{7}\n"
+        );
+        assert_eq!(lay_out(&columns, &lines, None).lines().count(), 2, "a row is a line");
     }
 
     #[test]

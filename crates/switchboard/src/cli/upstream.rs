@@ -7,7 +7,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, when};
-use super::table::{cut, table, whole, wrapped};
+use super::table::{cut, table, whole};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
@@ -123,7 +123,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return output::line("No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL");
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns = [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), wrapped("LAST ERROR")];
+    let columns = [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
     table(&columns, &rows)
 }
 
