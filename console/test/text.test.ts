@@ -1,6 +1,6 @@
 // Text from outside is shown as what it is, and only web addresses become links.
 import { expect, test } from "vitest";
-import { linked, shortened, visible, visibleLine } from "../src/lib/text";
+import { linked, sentence, shortened, visible, visibleLine } from "../src/lib/text";
 
 test("characters that steer a reader become visible", () => {
   expect(visible("plain ü 😀\n\tindented")).toBe("plain ü 😀\n\tindented");
@@ -11,6 +11,14 @@ test("characters that steer a reader become visible", () => {
   expect(visible("a\u200bb\u2060c\u00add\u{e0041}e\ud800")).toBe("a\\u{200b}b\\u{2060}c\\u{ad}d\\u{e0041}e\\u{d800}");
   expect(visible("👩‍💻 می‌خواهم")).toBe("👩‍💻 می‌خواهم");
   expect(visibleLine("a\nb\tc")).toBe("a\\u{a}b\\u{9}c");
+});
+
+test("the gateway's words are sentences", () => {
+  expect(sentence("the link was used already")).toBe("The link was used already.");
+  expect(sentence("You are signed out.")).toBe("You are signed out.");
+  // What is to be typed has no full stop.
+  expect(sentence("get a new one with: switchboard console")).toBe("Get a new one with: switchboard console");
+  expect(sentence("")).toBe("");
 });
 
 test("links", () => {

@@ -21,6 +21,13 @@ function escaped(character: string): string {
   return `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
+/** The gateway's words on a line of their own: with a capital letter and, unless a command ends them, a full stop. */
+export function sentence(text: string): string {
+  const shown = visible(text.trim());
+  const ended = /[.!?…]$/.test(shown) || /: [a-z][a-z ]*$/.test(shown);
+  return `${shown.charAt(0).toUpperCase()}${shown.slice(1)}${ended || shown === "" ? "" : "."}`;
+}
+
 /** The beginning of a text that may be long. */
 export function shortened(text: string, length: number): string {
   const characters = [...text.slice(0, length * 2 + 2)];

@@ -2,6 +2,7 @@ import { type FormEvent, useState } from "react";
 import { Problem, signInWithToken } from "../lib/api";
 import { signIn } from "../lib/session";
 import { useStore } from "../lib/store";
+import { sentence } from "../lib/text";
 import { Logo } from "../ui/icons";
 import { Command, ProblemNote } from "../ui/parts";
 
@@ -32,9 +33,10 @@ export function SignInPage() {
             <h1>Sign in</h1>
             {state.state === "entering" && <p role="status">Signing you in…</p>}
             {state.state === "out" && state.message && (
-              <p role="status">
-                {state.message} <span className="soft">{state.hint}</span>
-              </p>
+              <div role="status">
+                <p>{sentence(state.message)}</p>
+                {state.hint && <p className="soft">{sentence(state.hint)}</p>}
+              </div>
             )}
             <p className="soft">
               By a link that works once. The gateway prints one when it starts, and this prints another:
