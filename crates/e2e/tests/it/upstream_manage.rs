@@ -37,6 +37,28 @@ async fn a_server_is_added_kept_restarted_and_removed() {
 }
 
 #[tokio::test]
+async fn a_program_that_is_not_there_is_named_at_once() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let added = gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await;
+    added.assert_code(0);
+    assert_eq!(added.stdout, "added bad\n");
+    for words in ["warning: it does not run", "/no/such/program", "no such program", "upstream remove bad"] {
+        assert!(added.stderr.contains(words), "{words}: {}", added.stderr);
+    }
+    // A narrow table cuts what is shown whole here.
+    let shown = gateway.cli(&["upstream", "show", "bad"]).run().await;
+    shown.assert_code(0);
+    let error = upstream(&gateway, "bad").await["last_error"].as_str().unwrap().to_owned();
+    assert!(shown.stdout.contains(&error), "{}", shown.stdout);
+    gateway.cli(&["upstream", "show", "none"]).run().await.assert_code(5);
+    let doctor = gateway.cli(&["doctor"]).run().await;
+    doctor.assert_code(1);
+    let said = format!("{}{}", doctor.stdout, doctor.stderr);
+    assert!(said.contains("switchboard upstream remove bad"), "{said}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_in_the_file_is_changed_there_alone_and_mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;

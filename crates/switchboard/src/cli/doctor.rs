@@ -228,7 +228,17 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     for server in servers {
         let name = text(&server["name"]);
         let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
+        // It does not help to try again what is not there.
+        let missing = why.contains("no such program");
         match text(&server["state"]) {
+            "offline" | "failed" if missing && server["source"] == "added" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" does not run{why}"),
+                format!("switchboard upstream remove {name}   and add it again with a program that there is"),
+            )),
+            "offline" | "failed" if missing => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" does not run{why}"),
+                format!("mend command of [upstream.{name}] in the configuration file, and start the gateway again"),
+            )),
             state @ ("ready" | "idle") => findings.push(Finding::good(format!("the upstream \"{name}\" is {state}"))),
             "offline" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" is offline{why}"),

@@ -62,6 +62,19 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Fail
     print(&text)
 }
 
+/// The same without the columns in which nothing stands.
+pub(crate) fn filled(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let (columns, rows) = without_empty(columns, rows);
+    table(&columns, &rows)
+}
+
+fn without_empty(columns: &[Column], rows: &[Vec<String>]) -> (Vec<Column>, Vec<Vec<String>>) {
+    let some = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
+    let kept: Vec<usize> = (0..columns.len()).filter(some).collect();
+    let rows = rows.iter().map(|row| kept.iter().map(|column| row[*column].clone()).collect());
+    (kept.iter().map(|column| columns[*column]).collect(), rows.collect())
+}
+
 /// Prints labels with what belongs to each, in two columns. What is empty is left out.
 pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
     let rows: Vec<_> = rows.iter().filter(|(_, value)| !value.is_empty()).collect();
@@ -289,6 +302,14 @@ mod tests {
         let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
         let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
         assert_eq!((heads(None), heads(Some(60)), heads(Some(38)), heads(Some(30))), (4, 4, 3, 2));
+    }
+
+    #[test]
+    fn a_column_in_which_nothing_stands_is_left_out() {
+        let columns = [whole("ID"), cut("PRIVATE"), cut("ERROR")];
+        let rows = [cells(&["a", "", ""]), cells(&["b", "", "no"])];
+        let (columns, rows) = without_empty(&columns, &rows);
+        assert_eq!(lay_out(&columns, &rows, None), "ID  ERROR\na\nb   no\n");
     }
 
     #[test]

@@ -1,20 +1,33 @@
 //! `upstream`: MCP servers behind the gateway.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, line, when};
-use super::table::{cut, table, whole};
+use super::output::{self, Failure, clock, line, when};
+use super::table::{cut, facts, filled, spared, whole};
+use crate::redact::printable;
+
+/// A server is somewhere, or is a program here; clap would show both as needed.
+const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL
+       switchboard upstream add [OPTIONS] NAME --command PROGRAM [ARGUMENTS]...";
+/// How long a server that was added is watched, for somebody who has mistyped it. Most start, or do not, in this time.
+const WATCHED: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
     /// Add a server. Its tools appear as NAME__TOOL.
+    #[command(override_usage = USAGE)]
     Add(Box<AddArgs>),
     /// All servers, and how they are.
     List,
+    /// One server, with the whole of its last error.
+    Show { name: String },
     /// Remove a server that was added.
     Remove { name: String },
     /// Start a server anew, and forget how often it failed.
@@ -26,7 +39,7 @@ pub(crate) struct AddArgs {
     /// The first part of its tools' names.
     name: String,
     /// The URL of a server that speaks Streamable HTTP.
-    #[arg(value_name = "SERVER_URL", required_unless_present = "command", conflicts_with = "command")]
+    #[arg(value_name = "SERVER_URL", conflicts_with = "command")]
     server: Option<String>,
     /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
     #[arg(long, value_name = "REFERENCE", requires = "server")]
@@ -56,7 +69,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
     /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
-    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true, required_unless_present = "server")]
+    #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
@@ -64,10 +77,8 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
     let client = Client::new(global)?;
     let (request, done) = match command {
         UpstreamCommand::List => return list(global, &client).await,
-        UpstreamCommand::Add(args) => {
-            let done = format!("added {}", args.name);
-            (client.request(Method::POST, "/v1/upstream").json(&args.body()?), done)
-        }
+        UpstreamCommand::Show { name } => return show(global, &client, &name).await,
+        UpstreamCommand::Add(args) => return add(global, &client, *args).await,
         UpstreamCommand::Remove { name } => {
             (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
         }
@@ -80,9 +91,73 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
     if global.json { output::json(&raw) } else { line(&done) }
 }
 
+/// Adds a server, and says at once when it does not run. It stays: its program may come, and its host come back.
+async fn add(global: &Global, client: &Client, args: AddArgs) -> Result<(), Failure> {
+    let name = args.name.clone();
+    let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
+    let raw = client.send(request).await?.text().await.unwrap_or_default();
+    if global.json {
+        return output::json(&raw);
+    }
+    line(&format!("added {name}"))?;
+    let trouble = async {
+        loop {
+            let server = found(client, &name).await.ok()?.0;
+            match (server["last_error"].as_str(), text(&server["state"])) {
+                (Some(why), _) => return Some(why.to_owned()),
+                (None, "starting") => tokio::time::sleep(LOOK_EVERY).await,
+                (None, _) => return None,
+            }
+        }
+    };
+    if let Ok(Some(why)) = tokio::time::timeout(WATCHED, trouble).await {
+        eprintln!("warning: it does not run: {}", printable(&why));
+        eprintln!(
+            "  try: switchboard upstream remove {name}   and add it again; or mend it, and: switchboard upstream restart {name}"
+        );
+    }
+    Ok(())
+}
+
+/// The server of this name, and the gateway's words for it.
+async fn found(client: &Client, name: &str) -> Result<(Value, String), Failure> {
+    let (list, _): (Value, _) = client.get("/v1/upstream").await?;
+    let server = list["upstream"].as_array().into_iter().flatten().find(|server| server["name"] == name).cloned();
+    let server = server.ok_or_else(|| {
+        Failure::of_kind("not_found", format!("there is no upstream server \"{}\"", printable(name)))
+            .hint("switchboard upstream list lists them")
+    })?;
+    let raw = server.to_string();
+    Ok((server, raw))
+}
+
+async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failure> {
+    let (server, raw) = found(client, name).await?;
+    if global.json {
+        return output::json(&raw);
+    }
+    line(&format!("{}  {}", printable(name), text(&server["state"])))?;
+    let source = if server["source"] == "config" { "the configuration file" } else { "added" };
+    facts(&[
+        ("where", place(&server)),
+        ("since", server["since_ms"].as_i64().map(clock).unwrap_or_default()),
+        ("tools", server["tools"].to_string()),
+        ("restarts", server["restarts"].to_string()),
+        ("source", source.to_owned()),
+        ("last error", text(&server["last_error"]).to_owned()),
+    ])
+}
+
 impl AddArgs {
     /// The request that says the same.
     fn body(self) -> Result<Value, Failure> {
+        if self.server.is_none() && self.command.is_empty() {
+            let missing = "it needs the URL of a server, or --command with a program and its arguments";
+            return Err(Failure::usage(missing).hint(format!(
+                "switchboard upstream add {name} SERVER_URL   or: switchboard upstream add {name} --command PROGRAM",
+                name = printable(&self.name)
+            )));
+        }
         let mut body = json!({ "name": self.name });
         let texts = [("url", self.server), ("bearer", self.bearer), ("cwd", self.cwd)];
         for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
@@ -120,20 +195,26 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     }
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
-        return output::line("No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL");
+        return line(
+            "No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL\n\
+             A program as a server: switchboard upstream add NAME --command PROGRAM",
+        );
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns = [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
-    table(&columns, &rows)
+    let columns = [whole("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
+    filled(&columns, &rows)
 }
 
-fn row(server: &Value) -> Vec<String> {
-    let place = match (&server["url"], &server["command"]) {
+fn place(server: &Value) -> String {
+    match (&server["url"], &server["command"]) {
         (Value::String(url), _) => url.clone(),
         (_, Value::Array(words)) => words.iter().map(text).collect::<Vec<_>>().join(" "),
         _ => String::new(),
-    };
+    }
+}
+
+fn row(server: &Value) -> Vec<String> {
     let name = |key: &str| text(&server[key]).to_owned();
     let since = when(server["since_ms"].as_i64().unwrap_or(0));
-    vec![name("name"), name("state"), since, server["tools"].to_string(), place, name("last_error")]
+    vec![name("name"), name("state"), since, server["tools"].to_string(), place(server), name("last_error")]
 }
