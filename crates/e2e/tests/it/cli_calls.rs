@@ -62,10 +62,40 @@ async fn every_kind_of_failure_has_its_exit_code() {
     gateway.cli(&["call", "a.b"]).run().await.assert_code(8);
 
     let help = Cli::new(SWITCHBOARD).args(&["--help"]).run().await;
-    for code in ["0 done", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "130 "] {
+    for code in ["0 done", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ", "130 "] {
         assert!(help.stdout.contains(code), "the help names the codes: {}", help.stdout);
     }
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_whose_gateway_dies_may_have_had_an_effect() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let (tail, channel) = (gateway.cli(&["tail"]).start(), gateway.cli(&["channel", "tail", "room"]).start());
+    tail.warns("watching").await;
+    channel.warns("following").await;
+    // One whose node goes away, and then one whose gateway does.
+    let without_node = gateway.cli(&["call", "a.b"]).start();
+    node.request().await;
+    drop(node);
+    let ended = without_node.end().await;
+    ended.assert_code(10);
+    assert!(ended.stderr.contains("may have had an effect"), "{}", ended.stderr);
+
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let started = gateway.cli(&["call", "a.b"]).start();
+    node.request().await;
+    gateway.kill().await;
+    let ended = started.end().await;
+    ended.assert_code(10);
+    assert!(ended.stderr.contains("lost in the middle") && ended.stderr.contains("may have had"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("cannot reach"), "{}", ended.stderr);
+    for tail in [tail, channel] {
+        let ended = tail.end().await;
+        ended.assert_code(3);
+        assert!(ended.stderr.contains("went away") && !ended.stderr.contains("cannot reach"), "{}", ended.stderr);
+    }
 }
 
 #[tokio::test]

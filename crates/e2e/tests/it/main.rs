@@ -30,6 +30,7 @@ mod chat_limits;
 mod cli_calls;
 mod cli_config;
 mod cli_doctor;
+mod cli_hints;
 mod cli_terminal;
 mod cli_views;
 mod connections;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::Global;
 use super::client::{Client, problem, segment};
-use super::lists::{all_tools, named, text};
+use super::lists::{Place, all_tools, named, text};
 use super::output::{self, Failure};
 use super::shown::Shown;
 use super::sse::Events;
@@ -53,7 +53,8 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
 /// Calls a tool, or a method of somebody in a channel.
 pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str>) -> Result<(), Failure> {
     let client = Client::new(global)?;
-    let mut body = json!({ "args": arguments(&client, &args).await? });
+    let place = Place { session: args.session.as_deref(), channel };
+    let mut body = json!({ "args": arguments(&client, &args, place).await? });
     if let Some(ms) = args.timeout {
         body["timeout_ms"] = json!(ms);
     }
@@ -75,10 +76,10 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let mut explained = false;
     loop {
         let event = tokio::select! {
-            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            event = events.next() => event.map_err(|error| client.lost(&error))?,
             () = &mut silence, if !explained => {
                 explained = true;
-                if let Some(why) = absence(&client, &args.tool).await {
+                if let Some(why) = absence(&client, &args.tool, place).await {
                     shown.note(&why);
                 }
                 continue;
@@ -90,7 +91,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
             }
         };
         let Some(event) = event else {
-            return Err(Failure::other("the gateway ended the call without an outcome"));
+            return Err(client.lost_because("the gateway ended the call without an outcome"));
         };
         explained = true;
         match event.name.as_str() {
@@ -105,8 +106,12 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                 let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
                 return Err(match (failure.code, failure.hint.as_deref()) {
                     // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
-                    (6, Some(hint)) if hint.contains("input_schema") => failure
-                        .hint(format!("switchboard tools {} shows its arguments; KEY:=VALUE passes text", args.tool)),
+                    (6, Some(hint)) if hint.contains("input_schema") => {
+                        let (tool, options) = (printable(&args.tool), place.options());
+                        failure.hint(format!(
+                            "switchboard tools {tool}{options} shows its arguments; KEY:=VALUE passes text"
+                        ))
+                    }
                     (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
                     _ => failure,
                 });
@@ -121,14 +126,14 @@ fn in_channel(channel: Option<&str>) -> String {
 }
 
 /// Why nothing happens: whoever offers the tool is away, and the gateway waits for it.
-async fn absence(client: &Client, tool: &str) -> Option<String> {
-    let tools = all_tools(client).await.ok()?;
+async fn absence(client: &Client, tool: &str, place: Place<'_>) -> Option<String> {
+    let tools = all_tools(client, place).await.ok()?;
     let found = named(&tools, tool).filter(|tool| tool["online"] == false)?;
     let (kind, id) = (text(&found["provider"]["kind"]), text(&found["provider"]["id"]));
     Some(format!("the {kind} \"{id}\" is away; waiting in case it comes back"))
 }
 
-async fn arguments(client: &Client, args: &CallArgs) -> Result<Value, Failure> {
+async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<Value, Failure> {
     if let Some(text) = &args.args_json {
         let text = if text == "-" {
             let mut input = String::new();
@@ -156,7 +161,7 @@ async fn arguments(client: &Client, args: &CallArgs) -> Result<Value, Failure> {
     }
     if !guessed.is_empty() {
         // `content=42` is a text where the tool wants one.
-        let tools = all_tools(client).await?;
+        let tools = all_tools(client, place).await?;
         let schema = named(&tools, &args.tool).map(|tool| &tool["input_schema"]["properties"]);
         for (key, typed) in guessed {
             if schema.is_some_and(|properties| wants_text(&properties[&key]["type"], &object[&key])) {

@@ -117,13 +117,13 @@ impl Conversation {
             None => {}
         }
         let request = self.client.request(Method::POST, "/v1/chat/completions").json(&body);
-        let response = request.send().await.map_err(|error| self.client.unreachable(&error))?;
+        let response = request.send().await.map_err(|error| self.client.lost(&error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(refusal(status, &response.text().await.unwrap_or_default()));
         }
         if self.json {
-            let text = response.text().await.map_err(|error| self.client.unreachable(&error))?;
+            let text = response.text().await.map_err(|error| self.client.lost(&error))?;
             let answer: Value = serde_json::from_str(&text).unwrap_or_default();
             output::json(&text)?;
             return Ok(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned());
@@ -134,7 +134,7 @@ impl Conversation {
     async fn show(&self, mut events: Events) -> Result<String, Failure> {
         let mut said = String::new();
         let terminal = std::io::stdout().is_terminal();
-        while let Some(event) = events.next().await.map_err(|error| self.client.unreachable(&error))? {
+        while let Some(event) = events.next().await.map_err(|error| self.client.lost(&error))? {
             if event.data == "[DONE]" {
                 if !said.ends_with('\n') {
                     output::print("\n")?;

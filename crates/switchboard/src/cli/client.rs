@@ -11,6 +11,9 @@ use super::run::layers;
 use crate::config::Config;
 use crate::config::settings::Server;
 
+/// The exit code of what was under way when the connection was lost.
+const MAY_HAVE_HAPPENED: u8 = 10;
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Reach {
     /// The gateway's address; by default the one that runs on this data directory.
@@ -101,7 +104,10 @@ impl Client {
 
     /// Sends a request; every answer but a success is a failure with the gateway's own words.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let request = request.build().map_err(|error| self.unreachable(&error))?;
+        let asks = *request.method() == Method::GET;
+        let failed = |error: &reqwest::Error| if asks { self.unreachable(error) } else { self.lost(error) };
+        let response = self.http.execute(request).await.map_err(|error| failed(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -122,14 +128,45 @@ impl Client {
         Ok((value, text))
     }
 
+    /// The gateway is not there, or has gone away while it was asked.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
+        if error.is_body() || error.is_decode() || (error.is_request() && !error.is_connect()) {
+            let message = format!("the gateway at {} went away: {}", self.base, deepest(error));
+            return Failure::new(3, message).hint("it may be restarting; run the command again");
         }
-        Failure::new(3, format!("cannot reach the gateway at {} (from {}): {cause}", self.base, self.origin))
+        Failure::new(3, format!("cannot reach the gateway at {} (from {}): {}", self.base, self.origin, deepest(error)))
             .hint("start it with: switchboard up   (or name another one with --url)")
     }
+
+    /// The same for what changes something: once it was under way nobody can tell whether it was done, and whoever simply
+    /// repeats it may do it twice.
+    pub(crate) fn lost(&self, error: &reqwest::Error) -> Failure {
+        if error.is_connect() || error.is_builder() {
+            self.unreachable(error)
+        } else {
+            self.lost_because(&deepest(error))
+        }
+    }
+
+    pub(crate) fn lost_because(&self, why: &str) -> Failure {
+        let gateway = &self.base;
+        Failure::new(
+            MAY_HAVE_HAPPENED,
+            format!(
+                "the connection to the gateway at {gateway} was lost in the middle ({why}); it may have had an effect"
+            ),
+        )
+        .hint("check before you do it again; switchboard calls shows what was called, once the gateway is back")
+    }
+}
+
+/// Why it failed, in the words of whatever failed first.
+fn deepest(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
 }
 
 #[derive(Deserialize)]
@@ -137,6 +174,7 @@ struct Problem {
     detail: String,
     kind: String,
     hint: Option<String>,
+    retryable: Option<bool>,
 }
 
 /// The gateway's words about a failure.
@@ -150,20 +188,26 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
                 ),
                 _ => problem.hint.map(|hint| as_typed(&hint)),
             };
-            Failure { hint, ..Failure::of_kind(&problem.kind, problem.detail) }
+            let mut failure = Failure { hint, ..Failure::of_kind(&problem.kind, problem.detail) };
+            // Whoever ran it went away with it.
+            if problem.kind == "offline" && problem.retryable == Some(false) {
+                failure.code = MAY_HAVE_HAPPENED;
+            }
+            failure
         }
         Err(_) => Failure::other(format!("the gateway answered {status}")),
     }
 }
 
 /// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
-const COMMANDS: [(&str, &str); 6] = [
+const COMMANDS: [(&str, &str); 7] = [
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/sessions/{id}/events", "switchboard call session_events"),
     ("GET /v1/channels", "switchboard channel ls"),
     ("GET /v1/nodes", "switchboard nodes"),
     ("GET /v1/plugins", "switchboard plugin list"),
     ("GET /v1/tools", "switchboard tools"),
+    ("session_list has", "switchboard sessions lists"),
 ];
 
 /// A hint with commands in the place of requests.

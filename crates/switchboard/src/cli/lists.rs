@@ -14,6 +14,34 @@ use crate::redact::printable;
 pub(crate) struct ToolsArgs {
     /// Show one tool with its whole description and schema.
     name: Option<String>,
+    /// Those that a session's caller lends, too.
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// The methods of a channel's participants, too.
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+}
+
+/// Where tools are looked for, beside those that are for everyone.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place<'a> {
+    pub(super) session: Option<&'a str>,
+    pub(super) channel: Option<&'a str>,
+}
+
+impl Place<'_> {
+    /// The options of `tools` that mean this place.
+    pub(super) fn options(&self) -> String {
+        let option = |name: &str, value: Option<&str>| value.map(|value| format!(" --{name} {}", printable(value)));
+        [option("session", self.session), option("channel", self.channel)].into_iter().flatten().collect()
+    }
+
+    /// What is typed to call a tool there.
+    fn call(&self, name: &str) -> String {
+        let session = Place { channel: None, ..*self }.options();
+        let channel = self.channel.map(|channel| format!("channel call {}", printable(channel)));
+        format!("switchboard {}{session} {name}", channel.as_deref().unwrap_or("call"))
+    }
 }
 
 #[derive(Deserialize)]
@@ -23,13 +51,14 @@ struct ToolPage {
 }
 
 pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failure> {
-    let tools = all_tools(&Client::new(global)?).await?;
+    let place = Place { session: args.session.as_deref(), channel: args.channel.as_deref() };
+    let tools = all_tools(&Client::new(global)?, place).await?;
     if let Some(name) = args.name {
         let tool = named(&tools, &name).ok_or_else(|| {
             Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
-                .hint("switchboard tools lists them")
+                .hint(format!("switchboard tools{} lists them", place.options()))
         })?;
-        return if global.json { json(&tool.to_string()) } else { tool::show(tool) };
+        return if global.json { json(&tool.to_string()) } else { tool::show(tool, &place.call(text(&tool["name"]))) };
     }
     if global.json {
         return json(&serde_json::json!({ "tools": tools }).to_string());
@@ -49,15 +78,19 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
     table(&[whole("TOOL"), cut("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
-/// Every tool that the token may use.
-pub(super) async fn all_tools(client: &Client) -> Result<Vec<Value>, Failure> {
+/// Every tool that the token may use in a place.
+pub(super) async fn all_tools(client: &Client, place: Place<'_>) -> Result<Vec<Value>, Failure> {
     let mut tools = Vec::new();
-    let mut path = "/v1/tools?limit=1000".to_owned();
+    let mut first = "/v1/tools?limit=1000".to_owned();
+    for (key, value) in [("session", place.session), ("channel", place.channel)] {
+        first.extend(value.map(|value| format!("&{key}={}", segment(value))));
+    }
+    let mut path = first.clone();
     loop {
         let (page, _): (ToolPage, _) = client.get(&path).await?;
         tools.extend(page.tools);
         match page.next_cursor {
-            Some(cursor) => path = format!("/v1/tools?limit=1000&cursor={}", segment(&cursor)),
+            Some(cursor) => path = format!("{first}&cursor={}", segment(&cursor)),
             None => return Ok(tools),
         }
     }

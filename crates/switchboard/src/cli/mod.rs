@@ -37,7 +37,7 @@ use self::client::Reach;
 use self::output::Failure;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the call or the command failed; 2 wrong usage or configuration; 3 the gateway \
-cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 9 in conflict with what is there; 130 cancelled.";
+cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 9 in conflict with what is there; 10 the connection was lost in the middle, and it may have had an effect; 130 cancelled.";
 
 /// One gateway between AI agents and the tools they call.
 #[derive(Debug, Parser)]

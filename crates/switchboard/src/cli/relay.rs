@@ -26,13 +26,17 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RelayArgs {
-    /// The session's socket.
+    /// The session's socket, which switchboard sessions ID shows.
     #[arg(env = "SWITCHBOARD_RELAY_SOCKET")]
-    socket: PathBuf,
+    socket: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
-    let client = connect(&args.socket).await?;
+    let socket = args.socket.ok_or_else(|| {
+        Failure::usage("no session's socket is named, and SWITCHBOARD_RELAY_SOCKET is not set")
+            .hint("switchboard relay SOCKET; an agent that the gateway has started has it in SWITCHBOARD_RELAY_SOCKET, and switchboard sessions ID shows it")
+    })?;
+    let client = connect(&socket).await?;
     let mut config = client.config();
     let _ = tokio::time::timeout(CONFIG_PATIENCE, config.wait_for(Option::is_some)).await;
     let relay =
@@ -41,20 +45,20 @@ pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
     let serving = relay.clone().serve((tokio::io::stdin(), tokio::io::stdout()));
     let service = tokio::select! {
         served = serving => served.map_err(|error| Failure::other(format!("the agent does not speak MCP: {error}")))?,
-        failure = relay.follow(&args.socket, None) => return Err(failure),
+        failure = relay.follow(&socket, None) => return Err(failure),
     };
     let peer = service.peer().clone();
     tokio::select! {
         // The agent has closed its end, and is done.
         ended = service.waiting() => ended.map(drop).map_err(|error| Failure::other(error.to_string())),
-        failure = relay.follow(&args.socket, Some(&peer)) => Err(failure),
+        failure = relay.follow(&socket, Some(&peer)) => Err(failure),
     }
 }
 
 async fn connect(socket: &Path) -> Result<Arc<Client>, Failure> {
     Client::connect(socket).await.map_err(|error| {
         Failure::of_kind("offline", format!("cannot connect to the session's socket {}: {error}", socket.display()))
-            .hint("switchboard sessions shows the sessions that are open, and their sockets")
+            .hint("switchboard sessions lists the sessions, and switchboard sessions ID shows the socket of one that is open")
     })
 }
 

@@ -10,7 +10,8 @@ use crate::redact::printable;
 /// What is told of a value's kind before it is cut.
 const MAX_CHOICES: usize = 8;
 
-pub(super) fn show(tool: &Value) -> Result<(), Failure> {
+/// `call` is what calls it, without its arguments.
+pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     let name = printable(text(&tool["name"])).into_owned();
     let title = printable(text(&tool["title"])).into_owned();
     line(&if title.is_empty() { name.clone() } else { format!("{name}: {title}") })?;
@@ -29,7 +30,7 @@ pub(super) fn show(tool: &Value) -> Result<(), Failure> {
     } else {
         line("")?;
         let columns = [whole("ARGUMENT"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")];
-        table(&columns, &arguments.iter().map(|(name, schema)| argument(input, name, schema)).collect::<Vec<_>>())?;
+        table(&columns, &members(input))?;
     }
     let results = properties(output);
     if !results.is_empty() {
@@ -40,7 +41,12 @@ pub(super) fn show(tool: &Value) -> Result<(), Failure> {
             &results.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
-    line(&format!("\nExample:\n  {}", example(&name, input)))
+    line(&format!("\nExample:\n  {}", example(&printable(call), input)))
+}
+
+/// What an object that fits a schema has: the name, the kind, the default and the description of each member.
+pub(super) fn members(schema: &Value) -> Vec<Vec<String>> {
+    properties(schema).iter().map(|(name, about)| argument(schema, name, about)).collect()
 }
 
 /// What the tool says of itself that somebody should know before they call it.
@@ -127,10 +133,10 @@ fn kind(schema: &Value) -> String {
 }
 
 /// What to type, with every argument that must be given.
-fn example(name: &str, input: &Value) -> String {
+fn example(call: &str, input: &Value) -> String {
     let needed = properties(input).into_iter().filter(|(name, _)| required(input, name));
     let words = needed.map(|(name, schema)| format!(" {name}={}", quoted(&sample(name, schema))));
-    format!("switchboard call {name}{}", printable(&words.collect::<String>()))
+    format!("{call}{}", printable(&words.collect::<String>()))
 }
 
 /// A value that could stand there.
@@ -186,9 +192,9 @@ mod tests {
         let schema = json!({ "required": ["n", "path", "list"], "properties": {
             "path": { "type": "string" }, "n": { "type": "integer", "minimum": 3 }, "list": { "type": "array" },
             "more": { "type": "string" } } });
-        assert_eq!(example("a_b", &schema), "switchboard call a_b list='[]' n=3 path=PATH");
-        assert_eq!(example("a_b", &Value::Null), "switchboard call a_b");
+        assert_eq!(example("switchboard call a_b", &schema), "switchboard call a_b list='[]' n=3 path=PATH");
+        assert_eq!(example("switchboard call a_b", &Value::Null), "switchboard call a_b");
         let hostile = json!({ "required": ["x"], "properties": { "x": { "default": "a'; rm -rf /\u{1b}" } } });
-        assert_eq!(example("t", &hostile), "switchboard call t x='a'\\''; rm -rf /\\u{1b}'");
+        assert_eq!(example("switchboard call t", &hostile), "switchboard call t x='a'\\''; rm -rf /\\u{1b}'");
     }
 }
