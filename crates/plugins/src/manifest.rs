@@ -6,12 +6,31 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use crate::nearest::nearest;
 use crate::places;
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST: usize = 512 * 1024;
 const MAX_APIS: usize = 500;
 const MAX_PROBLEMS: usize = 100;
+/// What is read of a manifest and of its parts. `createAt` is how many have written `createdAt`.
+const NAMES: [&str; 12] = [
+    "identifier",
+    "meta",
+    "type",
+    "ui",
+    "api",
+    "settings",
+    "openapi",
+    "author",
+    "homepage",
+    "systemRole",
+    "createdAt",
+    "createAt",
+];
+const META_NAMES: [&str; 4] = ["title", "description", "avatar", "tags"];
+const UI_NAMES: [&str; 4] = ["url", "height", "width", "mode"];
+const API_NAMES: [&str; 4] = ["name", "description", "url", "parameters"];
 
 /// What a plugin is, as far as its manifest can be used.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,6 +190,7 @@ impl Reader<'_> {
     }
 
     fn manifest(&mut self, fields: &Map<String, Value>) -> Option<Manifest> {
+        self.names("", fields, &NAMES);
         let identifier = self.identifier(fields.get("identifier"));
         let kind = self.kind(fields.get("type"));
         let ui = fields.get("ui").filter(|ui| !ui.is_null()).and_then(|ui| self.ui(ui));
@@ -198,6 +218,30 @@ impl Reader<'_> {
         let meta = self.meta(fields);
         let identifier = identifier?;
         (!nothing).then_some(Manifest { identifier, meta, kind, ui, apis, settings, openapi })
+    }
+
+    /// Names that are probably misspelt. Others are somebody else's, and none of ours.
+    fn names(&mut self, path: &str, fields: &Map<String, Value>, known: &[&'static str]) {
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            // What is there twice, rightly and wrongly, is meant so.
+            let meant = nearest(name, known.iter().copied()).filter(|meant| !fields.contains_key(*meant));
+            if let Some(meant) = meant {
+                let path = format!("{path}/{}", places::escape(name));
+                self.warn(&path, format!("\"{}\" is not read; did you mean \"{meant}\"?", excerpt(name)));
+            }
+        }
+    }
+
+    /// A text that people see.
+    fn text(&mut self, path: &str, fields: Option<&Value>, name: &str) -> Option<String> {
+        match fields?.get(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Null => None,
+            _ => {
+                self.warn(&format!("{path}/{name}"), format!("\"{name}\" must be a text, and is left out"));
+                None
+            }
+        }
     }
 
     fn identifier(&mut self, value: Option<&Value>) -> Option<String> {
@@ -232,6 +276,9 @@ impl Reader<'_> {
     }
 
     fn ui(&mut self, ui: &Value) -> Option<Ui> {
+        if let Some(fields) = ui.as_object() {
+            self.names("/ui", fields, &UI_NAMES);
+        }
         let Some(text) = ui.get("url").and_then(Value::as_str) else {
             self.error("/ui", "\"ui\" needs a \"url\"");
             return None;
@@ -295,6 +342,9 @@ impl Reader<'_> {
     }
 
     fn api(&mut self, path: &str, value: &Value, needs_no_url: bool) -> Option<Api> {
+        if let Some(fields) = value.as_object() {
+            self.names(path, fields, &API_NAMES);
+        }
         let Some(name) = value.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty()) else {
             self.error(path, "a function needs a \"name\"");
             return None;
@@ -318,9 +368,11 @@ impl Reader<'_> {
         let empty = json!({ "type": "object", "properties": {} });
         let parameters = match value.get("parameters") {
             None | Some(Value::Null) => &empty,
-            Some(schema @ Value::Object(_)) => schema,
+            Some(schema @ Value::Object(fields)) if takes_objects(fields.get("type")) => schema,
             Some(_) => {
-                self.error(&format!("{path}/parameters"), "\"parameters\" must be a JSON Schema of type object");
+                let message =
+                    format!("\"{name}\" is left out: its \"parameters\" must be a JSON Schema of type object");
+                self.error(&format!("{path}/parameters"), message);
                 return None;
             }
         };
@@ -359,20 +411,34 @@ impl Reader<'_> {
                 "\"meta\" is missing: { \"title\", \"description\", \"avatar\", \"tags\" } is what people see",
             );
         }
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let inner = |key: &str| text(meta.and_then(|meta| meta.get(key)));
-        let tags = meta.and_then(|meta| meta.get("tags")).and_then(Value::as_array);
+        if let Some(Value::Object(inner)) = meta {
+            self.names("/meta", inner, &META_NAMES);
+        }
+        let tags = meta.and_then(|meta| meta.get("tags")).filter(|tags| !tags.is_null());
+        let texts = |tags: &Value| Some(tags.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        let tags = tags.map(|tags| (texts(tags).unwrap_or_default(), tags));
+        let unread = |(read, tags): &(Vec<String>, &Value)| tags.as_array().is_none_or(|all| all.len() > read.len());
+        if tags.as_ref().is_some_and(unread) {
+            self.warn("/meta/tags", "\"tags\" must be a list of texts; anything else is left out");
+        }
+        let outer = Value::Object(fields.clone());
+        let outer = Some(&outer);
         Meta {
-            title: inner("title"),
-            description: inner("description"),
-            avatar: inner("avatar"),
-            tags: tags.into_iter().flatten().filter_map(|tag| text(Some(tag))).collect(),
-            author: text(fields.get("author")),
-            homepage: text(fields.get("homepage")),
-            system_role: text(fields.get("systemRole")),
-            created_at: text(fields.get("createdAt")).or_else(|| text(fields.get("createAt"))),
+            title: self.text("/meta", meta, "title"),
+            description: self.text("/meta", meta, "description"),
+            avatar: self.text("/meta", meta, "avatar"),
+            tags: tags.map(|(read, _)| read).unwrap_or_default(),
+            author: self.text("", outer, "author"),
+            homepage: self.text("", outer, "homepage"),
+            system_role: self.text("", outer, "systemRole"),
+            created_at: self.text("", outer, "createdAt").or_else(|| self.text("", outer, "createAt")),
         }
     }
+}
+
+/// Whether arguments, which are an object, can fit a schema of this type.
+fn takes_objects(kind: Option<&Value>) -> bool {
+    kind.is_none_or(|kind| kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|k| k == "object")))
 }
 
 pub(crate) fn is_identifier(text: &str) -> bool {
@@ -456,6 +522,35 @@ mod tests {
             (12, Warning, "secret"),
         ];
         check(whole, true, &said);
+    }
+
+    #[test]
+    fn misspelt_names_and_wrong_types_are_found() {
+        let wrong = r#"{
+            "identifier": "weather", "meta": {
+                "title": 5,
+                "tags": ["a", 7], "x-own": true },
+            "setings": {},
+            "createAt": "2024-01-01",
+            "api": [
+                {"name": "now", "description": "d", "url": "/now",
+                 "paramaters": {}, "returns": {}},
+                {"name": "later", "description": "d", "url": "/later",
+                 "parameters": {"type": "string"}}
+            ],
+            "ui": {"url": "/ui", "hieght": 3}
+        }"#;
+        let said = [
+            (3, Warning, "\"title\" must be a text"),
+            (4, Warning, "\"tags\""),
+            (5, Warning, "did you mean \"settings\"?"),
+            (9, Warning, "did you mean \"parameters\"?"),
+            (11, Error, "\"later\" is left out"),
+            (13, Warning, "did you mean \"height\"?"),
+        ];
+        check(wrong, true, &said);
+        let count = read(wrong, Some(&"https://a.example/".parse().unwrap())).problems.len();
+        assert_eq!(count, said.len(), "names that are nobody's misspelling are left in peace");
     }
 
     #[test]

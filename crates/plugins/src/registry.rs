@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::difference::Change;
-use crate::manifest::{self, MAX_MANIFEST, Manifest};
+use crate::manifest::{self, MAX_MANIFEST, Manifest, Problem};
 use crate::record::{BUCKET, HeldBack, Record, Texts};
 use crate::source::{FetchError, Fetched, Validators};
 use crate::{KIND, MAX_PLUGINS, Plugins, index, openapi};
@@ -47,8 +47,18 @@ pub struct Added {
     pub plugins: Vec<View>,
     /// Those of an index that could not be added, with the reason.
     pub failed: Vec<(String, String)>,
+    /// What is wrong with those that were added, by their identifiers: an error names what was left out.
+    pub problems: Vec<(String, Problem)>,
     /// The index, if it was one.
     pub index: Option<String>,
+}
+
+impl Added {
+    fn take(&mut self, (view, problems): (View, Vec<Problem>)) {
+        let identifier = &view.manifest.identifier;
+        self.problems.extend(problems.into_iter().map(|problem| (identifier.clone(), problem)));
+        self.plugins.push(view);
+    }
 }
 
 /// A plugin as people see it.
@@ -180,8 +190,9 @@ impl Plugins {
         if let Some(entries) = index::read(&fetched.text) {
             return self.add_index(entries, source, terms).await;
         }
-        let view = self.add_manifest(fetched, source, terms).await?;
-        Ok(Added { plugins: vec![view], failed: Vec::new(), index: None })
+        let mut added = Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index: None };
+        added.take(self.add_manifest(fetched, source, terms).await?);
+        Ok(added)
     }
 
     async fn add_index(&self, entries: Vec<Value>, source: Option<Url>, terms: &Terms) -> Result<Added, ChangeError> {
@@ -197,7 +208,8 @@ impl Plugins {
             }
         });
         let mut fetched = fetched.buffered(AT_ONCE);
-        let mut added = Added { plugins: Vec::new(), failed: Vec::new(), index: source.as_ref().map(Url::to_string) };
+        let index = source.as_ref().map(Url::to_string);
+        let mut added = Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index };
         while let Some((identifier, result)) = fetched.next().await {
             let result = match result {
                 Ok((url, Ok(Some(fetched)))) => {
@@ -208,7 +220,7 @@ impl Plugins {
                 Err(why) => Err(why),
             };
             match result {
-                Ok(view) => added.plugins.push(view),
+                Ok(new) => added.take(new),
                 Err(why) => added.failed.push((identifier, why)),
             }
         }
@@ -224,10 +236,21 @@ impl Plugins {
         Ok(added)
     }
 
-    async fn add_manifest(&self, fetched: Fetched, source: Option<Url>, terms: &Terms) -> Result<View, ChangeError> {
+    /// What was added, and what is wrong with it.
+    async fn add_manifest(
+        &self,
+        fetched: Fetched,
+        source: Option<Url>,
+        terms: &Terms,
+    ) -> Result<(View, Vec<Problem>), ChangeError> {
         let now = clock::now_ms();
         let validators = fetched.validators.clone();
         let (texts, is_document) = self.collect(fetched, source.as_ref(), &terms.allowed()?).await?;
+        let mut problems = Vec::new();
+        // That of a document alone was written here.
+        if !is_document {
+            problems = manifest::read_beside(&texts.manifest, source.as_ref(), texts.openapi.is_some()).problems;
+        }
         let mut record = Record {
             source: source.map(|url| url.to_string()),
             is_document,
@@ -255,7 +278,7 @@ impl Plugins {
         }
         self.keep(&identifier, &record).await?;
         self.enter(record, plugin);
-        self.show(&identifier)
+        Ok((self.show(&identifier)?, problems))
     }
 
     /// A manifest with the OpenAPI document that it names, or such a document alone, which is told by the `true`.

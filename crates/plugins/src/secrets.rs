@@ -29,6 +29,49 @@ pub(crate) fn secrets(settings: &Settings, schema: Option<&Value>) -> Vec<String
     found
 }
 
+/// Puts back the secrets that were stored and that nothing is said of now. Only those that the schema calls so: what it does
+/// not describe would stay for ever.
+pub(crate) fn keep(settings: &mut Settings, former: &Settings, schema: &Value) {
+    keep_in(settings, former, &holding(schema));
+}
+
+fn keep_in(settings: &mut Settings, former: &Settings, schemas: &[&Value]) {
+    for (name, value) in former {
+        let schemas = below(schemas, name);
+        match (settings.get_mut(name), value) {
+            (None, _) if !schemas.is_empty() && is_secret(&schemas) => {
+                drop(settings.insert(name.clone(), value.clone()))
+            }
+            (Some(Value::Object(inner)), Value::Object(value)) => keep_in(inner, value, &schemas),
+            _ => {}
+        }
+    }
+}
+
+/// The first name that the schema does not have, with the names that it has. Only where it lists them: one that says
+/// something about further names, or refers to another place, may mean any.
+pub(crate) fn undescribed(settings: &Settings, schema: &Value) -> Option<(String, Vec<String>)> {
+    undescribed_in(settings, &holding(schema), "")
+}
+
+fn undescribed_in(settings: &Settings, schemas: &[&Value], path: &str) -> Option<(String, Vec<String>)> {
+    let open = ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"];
+    let names = |schema: &&Value| schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let known: Vec<String> = schemas.iter().flat_map(names).map(|(name, _)| name).collect();
+    let closed = !schemas.iter().any(|schema| refers(schema) || open.iter().any(|key| schema.get(key).is_some()));
+    for (name, value) in settings {
+        if closed && !known.is_empty() && !known.contains(name) {
+            return Some((format!("{path}{name}"), known));
+        }
+        let Value::Object(inner) = value else { continue };
+        let found = undescribed_in(inner, &below(schemas, name), &format!("{path}{name}/"));
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
 /// The schema and those that it is composed of: what one of several calls a password may be one.
 fn holding(schema: &Value) -> Schemas<'_> {
     let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
@@ -156,6 +199,38 @@ mod tests {
     fn without_a_schema_everything_is_secret() {
         let settings = json!({ "a": "canary-1", "b": ["canary-2", 123_456], "c": "abc", "d": 7, "e": true });
         assert_eq!(secrets(&object(settings), None), ["canary-1", "canary-2", "123456"]);
+    }
+
+    #[test]
+    fn a_secret_that_is_left_out_stays_and_anything_else_goes() {
+        let schema = json!({ "properties": {
+            "apiKey": { "format": "password" }, "endpoint": {},
+            "more": { "properties": { "pin": { "writeOnly": true }, "depth": {} } }
+        } });
+        let former = object(json!({ "apiKey": "k", "endpoint": "e", "more": { "pin": "p", "depth": 1 }, "else": 1 }));
+        let mut settings = object(json!({ "more": {} }));
+        keep(&mut settings, &former, &schema);
+        assert_eq!(Value::Object(settings), json!({ "apiKey": "k", "more": { "pin": "p" } }));
+        let mut settings = object(json!({ "apiKey": "new" }));
+        keep(&mut settings, &former, &schema);
+        assert_eq!(Value::Object(settings), json!({ "apiKey": "new" }));
+    }
+
+    #[test]
+    fn a_name_is_unknown_only_where_the_schema_lists_the_names() {
+        let unknown = |settings: Value, schema: &Value| undescribed(&object(settings), schema).map(|(name, _)| name);
+        let listed =
+            json!({ "properties": { "a": { "properties": { "b": {} } } }, "allOf": [{ "properties": { "c": {} } }] });
+        assert_eq!(unknown(json!({ "a": { "b": 1 }, "c": 1 }), &listed), None);
+        assert_eq!(unknown(json!({ "d": 1 }), &listed).as_deref(), Some("d"));
+        assert_eq!(unknown(json!({ "a": { "e": 1 } }), &listed).as_deref(), Some("a/e"));
+        for open in [
+            json!({}),
+            json!({ "properties": { "a": {} }, "additionalProperties": true }),
+            json!({ "$ref": "#/x", "properties": { "a": {} } }),
+        ] {
+            assert_eq!(unknown(json!({ "d": 1 }), &open), None, "{open}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::warn;
 
+use crate::nearest::nearest;
 use crate::secrets;
 use crate::vault::{Vault, VaultError};
 
@@ -21,6 +22,8 @@ const BUCKET: &str = "plugin-settings";
 pub const MASK: &str = "***";
 /// They travel in headers, more than once, and common servers take 16 KB of headers.
 pub const MAX_SETTINGS: usize = 6 * 1024;
+/// The longest name of a setting that is repeated when it is wrong.
+const MAX_NAME: usize = 64;
 /// Stands for everyone who has stored nothing of their own.
 pub const SHARED: &str = "*";
 
@@ -59,6 +62,19 @@ impl SettingsSchema {
     /// Whether a plugin can be called with these. What is said names the field, never its value.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), CallError> {
         self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))
+    }
+
+    /// Refuses a name that the schema does not have: it is a misspelling, and what was meant would be missing.
+    fn check_names(&self, settings: &Settings) -> Result<(), SettingsError> {
+        let Some((name, known)) = secrets::undescribed(settings, &self.value) else { return Ok(()) };
+        let last = name.rsplit('/').next().unwrap_or(&name);
+        let meant = match nearest(last, known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("there is: {}", known.join(", ")),
+        };
+        // Whoever forgets the name and writes the value has written a secret.
+        let shown: String = if name.chars().count() > MAX_NAME { "…".into() } else { name };
+        Err(SettingsError::Invalid(format!("the plugin has no setting \"{shown}\"; {meant}")))
     }
 
     /// For people, without secrets.
@@ -167,7 +183,8 @@ impl SettingsStore {
         Ok(Some(Stored { settings, origins: sealed.origins, owner: owner.into() }))
     }
 
-    /// Stores settings for these origins. The mask in place of a value stands for the value that was stored for them.
+    /// Stores settings for these origins, in place of those that were stored. The mask in place of a value stands for the
+    /// value that was stored for them, and so does a secret that is left out.
     pub(crate) async fn put(
         &self,
         plugin: &str,
@@ -178,8 +195,13 @@ impl SettingsStore {
     ) -> Result<Settings, SettingsError> {
         let former = self.get(plugin, owner).unwrap_or_default().filter(|former| former.origins == *origins);
         let mut settings = Value::Object(settings);
-        restore(&mut settings, former.map(|former| Value::Object(former.settings)).as_ref(), "")?;
-        let Value::Object(settings) = settings else { return Err(SettingsError::Invalid("no object".into())) };
+        let former = former.map(|former| former.settings);
+        restore(&mut settings, former.clone().map(Value::Object).as_ref(), "")?;
+        let Value::Object(mut settings) = settings else { return Err(SettingsError::Invalid("no object".into())) };
+        if let Some(schema) = schema {
+            schema.check_names(&settings)?;
+            secrets::keep(&mut settings, former.as_ref().unwrap_or(&Settings::new()), schema.value());
+        }
         if header(&settings).len() > MAX_SETTINGS {
             return Err(SettingsError::Invalid(format!("the settings have more than {MAX_SETTINGS} bytes")));
         }

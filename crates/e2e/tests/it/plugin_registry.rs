@@ -91,11 +91,16 @@ async fn mistakes_are_named_with_their_lines() {
     let file = at.dir.path().join("m.json");
     let path = file.to_str().unwrap();
     std::fs::write(&file, "{\n  \"identifier\": \"w\",\n  \"meta\": {},\n  \"api\": [\n    { \"name\": \"a\" },\n    { \"name\": \"b\", \"description\": \"d\", \"url\": \"http://10.0.0.1/\" }\n  ]\n}").unwrap();
-    let said = cli(&at, &["plugin", "check", path], 0).await;
+    let said = cli(&at, &["plugin", "check", path], 6).await;
     assert!(said.contains("m.json:5: error: \"a\" needs the \"url\""), "{said}");
     assert!(
         said.contains("m.json:6: warning: \"b\" cannot be called from here") && said.contains("it can be added"),
         "{said}"
+    );
+    let added = cli(&at, &["plugin", "add", path], 0).await;
+    assert!(
+        added.contains("added w: w__b") && added.contains("m.json:5: error: w: \"a\" needs the \"url\""),
+        "{added}"
     );
     std::fs::write(&file, "{\n  \"api\": [\n}").unwrap();
     assert!(cli(&at, &["plugin", "check", path], 6).await.contains("m.json:3: error: this is not JSON"));

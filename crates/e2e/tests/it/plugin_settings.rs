@@ -77,6 +77,42 @@ async fn each_user_has_their_own() {
 }
 
 #[tokio::test]
+async fn a_misspelling_is_refused_and_a_secret_that_is_left_out_stays() {
+    let server = PluginServer::echo().await;
+    let at = Setup::new().config(&server.allowed()).start().await;
+    let operator = at.operator();
+    add(&operator, &server.manifest("w", json!({ "settings": schema() }))).await;
+    let path = "/v1/plugins/w/settings";
+    store(&operator, path, json!({ "apiKey": "the first key", "endpoint": "https://a.example" })).await;
+    let misspelt = store(&operator, path, json!({ "api_key": CANARY })).await;
+    misspelt.assert_problem(422, "invalid_args");
+    assert!(misspelt.detail().contains("\"api_key\"; did you mean \"apiKey\"?"), "{}", misspelt.text);
+    assert!(!misspelt.text.contains(CANARY), "{}", misspelt.text);
+    // All is replaced but the secret.
+    let stored = store(&operator, path, json!({})).await;
+    assert_eq!((stored.status, &stored.body["settings"]), (200, &json!({ "apiKey": "***" })), "{}", stored.text);
+    gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
+    assert_eq!(key_seen(&server), "the first key");
+}
+
+#[tokio::test]
+async fn the_command_says_what_can_be_set() {
+    let server = PluginServer::echo().await;
+    let at = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
+    add(&at.operator(), &server.manifest("w", json!({ "settings": schema() }))).await;
+    add(&at.operator(), &server.manifest("plain", json!({}))).await;
+    let said = async |args: &[&str]| at.cli(args).run().await.stdout;
+    let empty = said(&["plugin", "settings", "w"]).await;
+    for words in ["nothing is stored", "apiKey", "(required)", "endpoint", "plugin settings w --from FILE"] {
+        assert!(empty.contains(words), "{words}: {empty}");
+    }
+    assert!(said(&["plugin", "settings", "plain"]).await.contains("has no settings"));
+    let shown = said(&["plugin", "show", "w"]).await;
+    assert!(shown.contains("apiKey, endpoint") && shown.contains("switchboard plugin settings w"), "{shown}");
+    assert!(!said(&["plugin", "show", "plain"]).await.contains("settings"));
+}
+
+#[tokio::test]
 async fn the_operator_has_the_same_ones_in_the_console() {
     let server = PluginServer::echo().await;
     let at = Setup::new().config(&server.allowed()).start().await;

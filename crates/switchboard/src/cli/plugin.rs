@@ -10,7 +10,8 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line};
-use super::table::{cut, facts, table, whole};
+use super::table::{cut, facts, filled, spared, table, whole, wrapped};
+use super::tool;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PluginCommand {
@@ -35,7 +36,7 @@ pub(crate) enum PluginCommand {
     Enable { id: String },
     /// Keep a plugin, and offer nothing of it.
     Disable { id: String },
-    /// What is wrong with a manifest, line by line.
+    /// What is wrong with a manifest, line by line. What an error names would be left out, and the exit code is 6.
     Check {
         /// The URL or the file of a manifest.
         source: String,
@@ -56,7 +57,8 @@ pub(crate) enum PluginCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SettingsArgs {
     id: String,
-    /// Store the JSON object in this file; - is stdin. (Not on the command line, which others on the machine can read.)
+    /// Store the JSON object in this file in place of all that is stored; - is stdin. A secret that is left out, or "***",
+    /// stays as it is. (Not on the command line, which others on the machine can read.)
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
     /// Delete them.
@@ -131,6 +133,7 @@ async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Re
         let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
         line(&format!("added {}: {}", text(&plugin["identifier"]), crate::redact::printable(&tools)))?;
     }
+    problems(source, &added["problems"])?;
     for failed in added["failed"].as_array().into_iter().flatten() {
         line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
     }
@@ -153,14 +156,14 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     let columns = [
         whole("ID"),
         cut("TITLE"),
-        whole("TYPE"),
+        spared("TYPE"),
         whole("STATE"),
-        whole("TOOLS"),
+        spared("TOOLS"),
         cut("PRIVATE"),
         cut("SOURCE"),
         cut("LAST ERROR"),
     ];
-    table(&columns, &rows)
+    filled(&columns, &rows)
 }
 
 fn row(plugin: &Value) -> Vec<String> {
@@ -216,8 +219,19 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
         ("servers", servers.join("\n")),
         ("private", reach),
         ("functions", functions.collect::<Vec<_>>().join("\n")),
+        ("settings", settings_of(&plugin, id)),
     ])?;
     changes(&raw, id)
+}
+
+/// The names of what can be set, and the command that says more.
+fn settings_of(plugin: &Value, id: &str) -> String {
+    let names: Vec<String> = tool::members(&plugin["settings"]).into_iter().map(|row| row[0].clone()).collect();
+    match (names.is_empty(), plugin["settings"].is_object()) {
+        (false, _) => format!("{}   (see: switchboard plugin settings {id})", names.join(", ")),
+        (_, true) => format!("see: switchboard plugin settings {id}"),
+        _ => String::new(),
+    }
 }
 
 /// What is held back, as a difference.
@@ -254,15 +268,27 @@ async fn check(global: &Global, client: &Client, source: &str, allow_private: &[
     if global.json {
         output::json(&raw)?;
     } else {
-        for problem in checked["problems"].as_array().into_iter().flatten() {
-            let message = crate::redact::printable(text(&problem["message"]));
-            line(&format!("{source}:{}: {}: {message}", problem["line"], text(&problem["severity"])))?;
-        }
+        problems(source, &checked["problems"])?;
     }
-    if checked["usable"] == json!(true) {
-        return if global.json { Ok(()) } else { line("it can be added") };
+    let wrong = checked["problems"].as_array().into_iter().flatten().filter(|problem| problem["severity"] == "error");
+    match (checked["usable"] == json!(true), wrong.count()) {
+        (true, 0) if global.json => Ok(()),
+        (true, 0) => line("it can be added"),
+        (true, 1) => Err(Failure::new(6, "it can be added, without the part that is wrong")),
+        (true, wrong) => Err(Failure::new(6, format!("it can be added, without the {wrong} parts that are wrong"))),
+        (false, _) => Err(Failure::new(6, "the manifest cannot be used")),
     }
-    Err(Failure::new(6, "the manifest cannot be used"))
+}
+
+/// What is wrong with a manifest, a line each. What an error names is left out.
+fn problems(source: &str, problems: &Value) -> Result<(), Failure> {
+    for problem in problems.as_array().into_iter().flatten() {
+        let message = crate::redact::printable(text(&problem["message"]));
+        // Of an index, several were read.
+        let plugin = problem["identifier"].as_str().map(|id| format!("{id}: ")).unwrap_or_default();
+        line(&format!("{source}:{}: {}: {plugin}{message}", problem["line"], text(&problem["severity"])))?;
+    }
+    Ok(())
 }
 
 async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Result<(), Failure> {
@@ -282,13 +308,33 @@ async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Resul
     }
     let shown: Value = serde_json::from_str(&raw).unwrap_or_default();
     match &shown["settings"] {
-        Value::Null => line("nothing is stored")?,
+        Value::Null => {
+            line("nothing is stored")?;
+            can_be_set(&shown["schema"], &args)?;
+        }
         settings => line(&output::pretty(settings))?,
     }
     match shown["problem"].as_str() {
         Some(problem) => line(&format!("a call would be refused: {}", crate::redact::printable(problem))),
         None => Ok(()),
     }
+}
+
+/// What a plugin's schema has, for somebody who has set nothing yet.
+fn can_be_set(schema: &Value, args: &SettingsArgs) -> Result<(), Failure> {
+    let rows = tool::members(schema);
+    if rows.is_empty() {
+        let none =
+            if schema.is_object() { "the plugin does not say what can be set" } else { "the plugin has no settings" };
+        return line(none);
+    }
+    line("")?;
+    table(&[whole("SETTING"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")], &rows)?;
+    let shared = if args.shared { " --shared" } else { "" };
+    line(&format!(
+        "\nSet them: switchboard plugin settings {}{shared} --from FILE   (a JSON object; - is stdin)",
+        args.id
+    ))
 }
 
 fn read(from: &str) -> Result<Value, Failure> {

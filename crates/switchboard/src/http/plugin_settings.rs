@@ -18,7 +18,7 @@ use crate::tokens::Identity;
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsBody {
-    /// All of them; `"***"` stands for a value that is stored.
+    /// All of them; `"***"` stands for a value that is stored, and a secret that is left out stays.
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
 }

@@ -113,8 +113,20 @@ pub(crate) struct AddedDoc {
     plugins: Vec<PluginDoc>,
     /// Of an index, those that could not be added.
     failed: Vec<FailedDoc>,
+    /// What is wrong with those that were added; an error names what was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<AddedProblem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct AddedProblem {
+    identifier: String,
+    /// `severity`, `line`, `path` and `message`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    problem: Mistake,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -275,7 +287,8 @@ pub(crate) async fn add(
     let failed = added.failed.into_iter();
     let failed = failed.map(|(identifier, error)| FailedDoc { identifier, error: printable(&error).into_owned() });
     let plugins = added.plugins.into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
-    let doc = AddedDoc { plugins, failed: failed.collect(), index: added.index };
+    let problems = added.problems.into_iter().map(|(identifier, problem)| AddedProblem { identifier, problem });
+    let doc = AddedDoc { plugins, failed: failed.collect(), problems: problems.collect(), index: added.index };
     Ok((StatusCode::CREATED, Json(doc)).into_response())
 }
 
