@@ -1,7 +1,8 @@
 //! Every command in the docs works: blocks marked `sh test` are run, one after another, against a gateway with a demo node;
-//! those marked `sh node` go on while the rest of their page is run; and the README's node is a program that compiles and answers.
+//! those marked `sh node` go on while the rest of their page is run, and so does a server of one's own (`sh server`); and the README's node is a program that compiles and answers.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use sa_testkit::{Gateway, Setup, soon};
 use tokio::process::Command;
@@ -12,32 +13,42 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
-/// The fenced blocks of a page that are opened with exactly this word.
-fn blocks(page: &str, fence: &str) -> Vec<String> {
+/// The fenced blocks of a page that are opened with exactly one of these words, with the word, in their order.
+fn fenced(page: &str, fences: &[&'static str]) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
-    let mut open: Option<String> = None;
+    let mut open: Option<(&'static str, String)> = None;
     for line in page.lines() {
         match &mut open {
-            Some(block) if line == "```" => {
-                found.push(std::mem::take(block));
-                open = None;
-            }
-            Some(block) => {
+            Some(_) if line == "```" => found.extend(open.take()),
+            Some((_, block)) => {
                 block.push_str(line);
                 block.push('\n');
             }
-            None if line == format!("```{fence}") => open = Some(String::new()),
-            None => {}
+            None => {
+                let fence = fences.iter().find(|fence| line.strip_prefix("```") == Some(**fence));
+                open = fence.map(|fence| (*fence, String::new()));
+            }
         }
     }
     found
 }
+
+fn blocks(page: &str, fence: &'static str) -> Vec<String> {
+    fenced(page, &[fence]).into_iter().map(|(_, block)| block).collect()
+}
+
+/// Where a server of the docs listens, in place of the port that they name.
+static PORT: LazyLock<String> = LazyLock::new(|| {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port().to_string()
+});
 
 /// A block as a person would run it, with the gateway of this test in place of the one on their machine.
 fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
     let data = gateway.data_dir();
     let script = block
         .replace("http://127.0.0.1:3210", &gateway.url)
+        .replace("3400", &PORT)
         .replace("~/.local/share/switchboard", &data.display().to_string())
         .replace("~/project", &bin.display().to_string());
     let mut command = Command::new("bash");
@@ -86,9 +97,18 @@ async fn commands_do_what_the_docs_say() {
             })
             .await;
         }
-        for block in blocks(&page, "sh test") {
-            run(&gateway, bin.path(), &block).await;
-            ran += 1;
+        let mut servers = Vec::new();
+        for (fence, block) in fenced(&page, &["sh test", "sh server"]) {
+            if fence == "sh test" {
+                run(&gateway, bin.path(), &block).await;
+                ran += 1;
+                continue;
+            }
+            servers.push(command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap());
+            sa_testkit::eventually("the server in the docs", || async {
+                tokio::net::TcpStream::connect(format!("127.0.0.1:{}", *PORT)).await.ok()
+            })
+            .await;
         }
     }
     assert!(ran >= 4, "only {ran} blocks were found");
