@@ -40,7 +40,7 @@ fn keep_in(settings: &mut Settings, former: &Settings, schemas: &[&Value]) {
         let schemas = below(schemas, name);
         match (settings.get_mut(name), value) {
             (None, _) if !schemas.is_empty() && is_secret(&schemas) => {
-                drop(settings.insert(name.clone(), value.clone()))
+                settings.insert(name.clone(), value.clone());
             }
             (Some(Value::Object(inner)), Value::Object(value)) => keep_in(inner, value, &schemas),
             _ => {}

@@ -200,7 +200,8 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
 }
 
 /// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
-const COMMANDS: [(&str, &str); 7] = [
+const COMMANDS: [(&str, &str); 8] = [
+    ("the plugin's \"settings\" in GET /v1/plugins say what it takes", "switchboard plugin show ID says what it takes"),
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/sessions/{id}/events", "switchboard call session_events"),
     ("GET /v1/channels", "switchboard channel ls"),
