@@ -108,10 +108,7 @@ impl Running {
             loop {
                 tokio::select! {
                     asked = next(questions) => match asking {
-                        Asking::Instead => {
-                            let more = std::iter::from_fn(|| questions.try_recv().ok());
-                            return std::iter::once(asked).chain(more).collect();
-                        }
+                        Asking::Instead => return all(asked, questions),
                         Asking::Meanwhile => answers.push(questions::put(peer, asked)),
                     },
                     Some(()) = answers.next() => {}
@@ -135,7 +132,7 @@ impl Running {
     pub(crate) async fn alone(&mut self) -> Turn {
         tokio::select! {
             finished = &mut self.outcome => Turn::Ended(finished),
-            asked = next(&mut self.questions) => Turn::Asks(vec![asked]),
+            asked = next(&mut self.questions) => Turn::Asks(all(asked, &mut self.questions)),
         }
     }
 
@@ -160,6 +157,11 @@ async fn next(questions: &mut mpsc::Receiver<Asked>) -> Asked {
         // Nobody is left who could ask.
         None => pending().await,
     }
+}
+
+/// A question, and those that were put together with it.
+fn all(first: Asked, questions: &mut mpsc::Receiver<Asked>) -> Vec<Asked> {
+    std::iter::once(first).chain(std::iter::from_fn(|| questions.try_recv().ok())).collect()
 }
 
 /// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.

@@ -59,6 +59,7 @@ mod mcp_peers;
 mod mcp_questions;
 mod mcp_search;
 mod mcp_sessions;
+mod mcp_short;
 mod mcp_stdio;
 mod mcp_support;
 mod mcp_tasks;
