@@ -108,12 +108,14 @@ impl Mcp {
     fn session_of(&self, request: &Request<Bytes>) -> Result<bool, (StatusCode, String)> {
         let is_new_era = request.headers().get("mcp-protocol-version").is_some_and(|version| version >= "2026-07-28");
         let named = request.headers().get("mcp-session-id");
-        if request.method() == Method::POST && opens_session(request.body()) {
+        let opens = request.method() == Method::POST && opens_session(request.body());
+        if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
             let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
             return room.map(|()| true).map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()));
         }
-        let Some(id) = named.filter(|_| !is_new_era) else {
+        // Whatever version its headers name, rmcp takes a handshake to the session that it names.
+        let Some(id) = named.filter(|_| opens || !is_new_era) else {
             // Only a session has a stream that could be opened, or an end.
             return Ok(request.method() != Method::POST);
         };
