@@ -63,7 +63,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     make_private_dir(&config.data_dir)?;
 
     // Stores: one file behind two seams.
-    let store = Store::open(sa_store::OpenOptions::new(config.data_dir.join("switchboard.db")))?;
+    let store = Store::open(sa_store::OpenOptions::new(config.store_file()))?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
     let tokens = Tokens::load(Arc::clone(&records)).await?;

@@ -228,8 +228,8 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize) -> String {
         .end()
 }
 
-/// Arguments or a result: as JSON while it is small, else its size alone.
-fn payload(object: Object, json: &RawJson, limit: usize) -> Object {
+/// Arguments or a result, secrets masked: as JSON while it is small, else its size alone.
+pub(crate) fn payload(object: Object, json: &RawJson, limit: usize) -> Object {
     let object = object.plain("bytes", json.len());
     if json.len() > limit || !is_readable(json.as_str()) {
         return object;
