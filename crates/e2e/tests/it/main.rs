@@ -56,6 +56,7 @@ mod machine_files;
 mod machine_shell;
 mod mcp;
 mod mcp_conformance;
+mod mcp_ends;
 mod mcp_news;
 mod mcp_peers;
 mod mcp_questions;

@@ -3,10 +3,10 @@
 use futures_util::StreamExt as _;
 use reqwest::header::{HeaderName, HeaderValue};
 use sa_core::{CallError, CallErrorKind, Output, Question, RawJson, Scope, Tool};
-use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, eventually, soon};
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, soon};
 use serde_json::{Value, json};
 
-use crate::mcp_support::{Era, attach, connect, request, value};
+use crate::mcp_support::attach;
 use crate::upstream::{stdio, until};
 
 /// A harmless key that a plain call has not.
@@ -14,21 +14,21 @@ const UNUSUAL: &str = r#""example.com/unusual":1,"#;
 
 /// One request, in two versions.
 #[derive(Clone)]
-struct Ask {
-    token: String,
+pub(crate) struct Ask {
+    pub(crate) token: String,
     query: &'static str,
     headers: Vec<(&'static str, Vec<u8>)>,
     id: &'static str,
     /// What comes after the name.
     arguments: String,
-    name: String,
+    pub(crate) name: String,
     capabilities: &'static str,
     client: &'static str,
     more: String,
 }
 
 impl Ask {
-    fn new(gateway: &Gateway, name: &str, arguments: &str) -> Self {
+    pub(crate) fn new(gateway: &Gateway, name: &str, arguments: &str) -> Self {
         Self {
             token: gateway.operator.clone(),
             query: "",
@@ -48,7 +48,7 @@ impl Ask {
         self
     }
 
-    fn body(&self, unusual: bool) -> String {
+    pub(crate) fn body(&self, unusual: bool) -> String {
         let Self { id, name, arguments, capabilities, client, more, .. } = self;
         let name = json!(name);
         let unusual = if unusual { UNUSUAL } else { "" };
@@ -58,7 +58,7 @@ impl Ask {
         )
     }
 
-    async fn send(&self, gateway: &Gateway, unusual: bool) -> (u16, String, String) {
+    pub(crate) async fn send(&self, gateway: &Gateway, unusual: bool) -> (u16, String, String) {
         let mut request = reqwest::Client::new()
             .post(format!("{}/mcp{}", gateway.url, self.query))
             .bearer_auth(&self.token)
@@ -128,7 +128,7 @@ async fn serve(mut node: FakeNode) {
             "t.text" => node.answer(id, json!("plain \u{1F600}")).await,
             "t.null" => node.answer(id, Value::Null).await,
             "t.blocks" => {
-                node.answer(id, json!({ "content": [image], "structuredContent": { "b": 1, "a": 2.50 } })).await
+                node.answer(id, json!({ "content": [image], "structuredContent": { "b": 1, "a": 2.50 } })).await;
             }
             "t.picture" => {
                 let picture =
@@ -377,85 +377,4 @@ async fn whoever_was_asked_comes_back_with_answers_whatever_the_arguments_look_l
             assert_eq!(*given, *arguments, "{last}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_cancels_its_call() {
-    let gateway = Setup::new().start().await;
-    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
-    for unusual in [false, true] {
-        let ask = Ask::new(&gateway, "slow_work", "{}");
-        let open = raw(gateway.address(), &ask, unusual).await;
-        let request = node.request().await;
-        drop(open);
-        node.cancelled(&request).await;
-        eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
-    }
-}
-
-/// A request that can be left.
-async fn raw(address: &str, ask: &Ask, unusual: bool) -> tokio::net::TcpStream {
-    use tokio::io::AsyncWriteExt as _;
-    let body = ask.body(unusual);
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\n\
-         mcp-name: {}\r\ncontent-length: {}\r\n\r\n{body}",
-        ask.token,
-        ask.name,
-        body.len(),
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream
-}
-
-#[tokio::test]
-async fn a_gateway_that_stops_lets_the_call_end() {
-    for unusual in [false, true] {
-        let gateway = Setup::new().start().await;
-        let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
-        let ask = Ask::new(&gateway, "slow_work", "{}");
-        let ((status, _, body), ()) =
-            tokio::join!(ask.send(&gateway, unusual), answer_while_it_stops(&gateway, &mut node));
-        assert_eq!(status, 200, "{unusual}: {body}");
-        assert!(body.contains("drained"), "{unusual}: {body}");
-        gateway.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn a_gateway_that_stops_lets_the_call_of_a_session_end_too() {
-    let gateway = Setup::new().start().await;
-    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
-    let client = connect(&gateway, &gateway.operator, "", Era::Sessions, ()).await.unwrap();
-    let call = client.call_tool(request("slow_work", json!({})));
-    let (answer, ()) = tokio::join!(call, answer_while_it_stops(&gateway, &mut node));
-    assert_eq!(value(&answer.unwrap())["content"][0]["text"], "drained");
-    gateway.stop().await;
-}
-
-async fn answer_while_it_stops(gateway: &Gateway, node: &mut FakeNode) {
-    let request = node.request().await;
-    gateway.begin_stop();
-    node.answer(&request.id, json!("drained")).await;
-}
-
-#[tokio::test]
-async fn a_gateway_that_stops_cancels_what_takes_too_long() {
-    let mut bodies = Vec::new();
-    for unusual in [false, true] {
-        let gateway = Setup::new().config("[server]\ndrain_ms = 100").start().await;
-        let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
-        let ask = Ask::new(&gateway, "slow_work", "{}");
-        let stopped = async {
-            let request = node.request().await;
-            gateway.begin_stop();
-            assert_eq!(node.cancelled(&request).await, "shutdown");
-        };
-        let (answer, ()) = tokio::join!(ask.send(&gateway, unusual), stopped);
-        bodies.push(answer);
-        gateway.stop().await;
-    }
-    assert_eq!(bodies[0], bodies[1]);
 }
