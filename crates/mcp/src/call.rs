@@ -108,7 +108,7 @@ impl Running {
             loop {
                 tokio::select! {
                     asked = next(questions) => match asking {
-                        Asking::Instead => return all(asked, questions),
+                        Asking::Instead => return with_all_others(asked, questions),
                         Asking::Meanwhile => answers.push(questions::put(peer, asked)),
                     },
                     Some(()) = answers.next() => {}
@@ -132,7 +132,7 @@ impl Running {
     pub(crate) async fn alone(&mut self) -> Turn {
         tokio::select! {
             finished = &mut self.outcome => Turn::Ended(finished),
-            asked = next(&mut self.questions) => Turn::Asks(all(asked, &mut self.questions)),
+            asked = next(&mut self.questions) => Turn::Asks(with_all_others(asked, &mut self.questions)),
         }
     }
 
@@ -151,17 +151,17 @@ impl Running {
     }
 }
 
+/// What was asked at the same time belongs together.
+fn with_all_others(asked: Asked, questions: &mut mpsc::Receiver<Asked>) -> Vec<Asked> {
+    std::iter::once(asked).chain(std::iter::from_fn(|| questions.try_recv().ok())).collect()
+}
+
 async fn next(questions: &mut mpsc::Receiver<Asked>) -> Asked {
     match questions.recv().await {
         Some(asked) => asked,
         // Nobody is left who could ask.
         None => pending().await,
     }
-}
-
-/// A question, and those that were put together with it.
-fn all(first: Asked, questions: &mut mpsc::Receiver<Asked>) -> Vec<Asked> {
-    std::iter::once(first).chain(std::iter::from_fn(|| questions.try_recv().ok())).collect()
 }
 
 /// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.
