@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, CallError, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_core::{Attach, CallError, CallErrorKind, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -12,12 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::KIND;
+use crate::account::Account;
 use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::Connection;
+use crate::keep::Keep;
 use crate::lists::Lists;
 use crate::provider::Upstream;
-use crate::seats::Seats;
+use crate::seats::{NotOpened, Seats};
 use crate::spec::Spec;
 use crate::trouble;
 
@@ -50,6 +53,8 @@ pub enum State {
     Offline,
     /// It failed too often in a row; `restart` tries again.
     Failed,
+    /// It wants somebody to log in, and is left alone until then.
+    LoginNeeded,
 }
 
 /// What an operator is told of a server.
@@ -68,6 +73,8 @@ pub(crate) enum Phase {
     Ready(Arc<Connection>),
     /// Since then, however often it was tried again.
     Away(Instant),
+    /// Until somebody logs in.
+    Locked,
 }
 
 pub(crate) struct Server {
@@ -92,6 +99,14 @@ enum End {
     /// The server is gone, or has forgotten the connection.
     Gone,
     Lost(String),
+    /// Nothing helps until somebody logs in.
+    LoginNeeded(String),
+}
+
+impl From<NotOpened> for End {
+    fn from(failure: NotOpened) -> Self {
+        if failure.login_needed { Self::LoginNeeded(failure.why) } else { Self::Lost(failure.why) }
+    }
 }
 
 impl Server {
@@ -101,13 +116,19 @@ impl Server {
         spec: Spec,
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
+        vault: Arc<Vault>,
         stop: CancellationToken,
     ) -> Arc<Self> {
         let name: Arc<str> = name.into();
+        let mut account = None;
+        if spec.takes_login() {
+            let keep = Keep::load(&name, &spec.url, Arc::clone(&records), vault).await;
+            account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), keep));
+        }
         let state = if spec.enabled { State::Starting } else { State::Disabled };
         let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0 };
         let server = Arc::new(Self {
-            seats: Seats::new(Arc::clone(&name), &spec),
+            seats: Seats::new(Arc::clone(&name), &spec, account),
             name,
             spec,
             directory,
@@ -128,7 +149,8 @@ impl Server {
                 server.attach();
                 server.enter(State::Idle, None);
             }
-            tokio::spawn(Arc::clone(&server).supervise(known));
+            let idle = known && !server.account().is_some_and(|account| account.lacks_login());
+            tokio::spawn(Arc::clone(&server).supervise(idle));
         }
         server
     }
@@ -159,6 +181,16 @@ impl Server {
             registration.withdraw();
         }
         Lists::forget(&*self.records, &self.name).await;
+        if let Some(account) = self.account()
+            && let Err(error) = account.forget().await
+        {
+            warn!(upstream = %self.name, %error, "its login cannot be deleted from the store");
+        }
+    }
+
+    /// What the gateway is at this server, if somebody can log in to it.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.seats.account.as_ref()
     }
 
     /// The server's own connection, once it is ready. Starts it when it is idle.
@@ -169,6 +201,7 @@ impl Server {
             match &*phase.borrow_and_update() {
                 Phase::Ready(connection) => return Ok(Arc::clone(connection)),
                 Phase::Away(since) => return Err(self.absence(*since)),
+                Phase::Locked => return Err(self.lock()),
                 Phase::Waiting => {}
             }
             if phase.changed().await.is_err() {
@@ -181,7 +214,7 @@ impl Server {
     pub(crate) async fn back(&self) {
         let mut phase = self.phase.subscribe();
         tokio::select! {
-            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_))) => {}
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_) | Phase::Locked)) => {}
             () = self.stop.cancelled() => {}
         }
     }
@@ -191,7 +224,7 @@ impl Server {
         let mut phase = self.phase.subscribe();
         let left = match &*phase.borrow() {
             Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
-            Phase::Waiting | Phase::Ready(_) => ABSENCE,
+            Phase::Waiting | Phase::Ready(_) | Phase::Locked => ABSENCE,
         };
         let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
         tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
@@ -204,8 +237,16 @@ impl Server {
         CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
     }
 
-    async fn supervise(self: Arc<Self>, known: bool) {
-        if known {
+    /// What a call is told while nobody is logged in. It would wait in vain.
+    fn lock(&self) -> CallError {
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
+        CallError::new(CallErrorKind::Failed, format!("the upstream \"{}\" needs a login: {why}", self.name))
+            .hint(format!("an operator logs in with: switchboard upstream login {}", self.name))
+            .retryable(false)
+    }
+
+    async fn supervise(self: Arc<Self>, idle: bool) {
+        if idle {
             tokio::select! {
                 () = self.wanted.notified() => {}
                 () = self.restart.notified() => {}
@@ -225,7 +266,12 @@ impl Server {
                 }
                 Err(end) => end,
             };
-            let end = if matches!(end, End::Gone) && up < LASTING { End::Lost(trouble::GONE.into()) } else { end };
+            let locked_out = self.account().filter(|account| account.is_locked_out());
+            let end = match (end, locked_out) {
+                (End::Gone | End::Lost(_), Some(account)) => End::LoginNeeded(account.login_needed().await),
+                (End::Gone, None) if up < LASTING => End::Lost(trouble::GONE.into()),
+                (end, _) => end,
+            };
             match end {
                 End::Gone => self.leave(State::Offline, trouble::GONE),
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
@@ -233,6 +279,15 @@ impl Server {
                     failures = 0;
                     self.leave(State::Offline, "it is being restarted");
                     continue;
+                }
+                End::LoginNeeded(why) => {
+                    failures = 0;
+                    warn!(upstream = %self.name, "{why}");
+                    self.lock_up(&why);
+                    tokio::select! {
+                        () = self.restart.notified() => {}
+                        () = self.stop.cancelled() => return,
+                    }
                 }
                 End::Lost(why) => {
                     failures = if up > STEADY { 1 } else { failures + 1 };
@@ -255,15 +310,18 @@ impl Server {
 
     /// Connects and learns what there is.
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, End> {
+        if let Some(account) = self.account() {
+            account.lock_out(false);
+        }
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.into()));
-            let connection = Arc::new(opened.map_err(End::Lost)?);
+            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.to_owned().into()));
+            let connection = Arc::new(opened.map_err(End::from)?);
             let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
                 connection.close();
                 End::Lost(why)
             })?;
-            Ok((connection, lists))
+            Ok::<_, End>((connection, lists))
         };
         let (connection, lists) = tokio::select! {
             opened = open => opened?,
@@ -380,6 +438,16 @@ impl Server {
         self.seats.clear();
     }
 
+    /// Nobody is logged in. Its tools stay listed, and whoever calls one is told at once what to do.
+    fn lock_up(self: &Arc<Self>, why: &str) {
+        self.enter(State::LoginNeeded, Some(why));
+        self.phase.send_replace(Phase::Locked);
+        self.seats.clear();
+        if self.lists().tools() > 0 {
+            self.attach();
+        }
+    }
+
     /// The server has come or gone, and its documents with it.
     fn tell_of_documents(&self) {
         if self.lists().has_documents() {
@@ -390,7 +458,7 @@ impl Server {
     fn enter(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is tried again and again, and all that while it is away.
-        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed);
+        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded);
         if !(is_away(health.state) && is_away(state)) && health.state != state {
             health.since_ms = clock::now_ms();
         }
