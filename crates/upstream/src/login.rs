@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::trouble;
 
 /// How long somebody may take to log in.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// How many logins may be under way at once.
 const MAX_PENDING: usize = 64;
 /// No code or word of an authority is longer.

@@ -139,12 +139,16 @@ fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
 /// Begins a login, and waits until somebody has come back from it.
 async fn login(global: &Global, client: &Client, name: &str) -> Result<(), Failure> {
     let path = format!("/v1/upstream/{}/login", segment(name));
-    let begun = client.send(client.request(Method::POST, &path)).await?;
-    let begun: Value = begun.json().await.map_err(|error| client.unreachable(&error))?;
-    let minutes = begun["expires_in_ms"].as_u64().unwrap_or_default() / 60_000;
-    // What is to be read by a person is beside what a script gets.
-    eprintln!("Open this address in a browser, and log in there. It can be used for {minutes} minutes.");
-    line(text(&begun["url"]))?;
+    let raw = client.send(client.request(Method::POST, &path)).await?.text().await.unwrap_or_default();
+    let begun: Value = serde_json::from_str(&raw)
+        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+    if global.json {
+        output::json(&raw)?;
+    } else {
+        let minutes = begun["expires_in_ms"].as_u64().unwrap_or_default() / 60_000;
+        line(&format!("Open this address in a browser and log in there, within {minutes} minutes:"))?;
+        line(text(&begun["url"]))?;
+    }
     let path = format!("{path}/{}", segment(text(&begun["login"])));
     loop {
         let (progress, raw): (Value, _) = client.get(&path).await?;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::{Extension, Json};
+use sa_core::{AuditEvent, Journal as _};
 use sa_upstream::{Callback, Progress};
 use serde::Serialize;
 
@@ -58,6 +60,8 @@ pub(crate) async fn begin(
     operator_only(&identity)?;
     let redirect = format!("{}{CALLBACK}", public_url(&app, ends, &headers));
     let begun = app.upstreams.begin_login(&name, &redirect).await?;
+    let who = format!("{} {}", identity.principal.role, identity.principal.name);
+    record(&app, "upstream.login_begun", who, &name);
     let expires_in_ms = u64::try_from(begun.expires_in.as_millis()).unwrap_or(u64::MAX);
     Ok(Json(LoginDoc { login: begun.id, url: begun.url, expires_in_ms }))
 }
@@ -69,9 +73,10 @@ pub(crate) async fn begin(
 pub(crate) async fn progress(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Path((name, login)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Json<LoginProgress>, Problem> {
     operator_only(&identity)?;
+    let Path((name, login)) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
     let progress = app.upstreams.login_progress(&name, &login, PATIENCE).await;
     let progress = progress.ok_or_else(|| {
         Problem::new(404, "not_found", "there is no such login, or another one has taken its place")
@@ -106,16 +111,24 @@ pub(crate) async fn log_out(
     responses((status = 200, description = "A page that says so"), (status = 400, description = "A page that says why not")))]
 pub(crate) async fn callback(
     State(app): State<App>,
-    query: Result<Query<Callback>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<Callback>, QueryRejection>,
 ) -> Response {
     let ended = match query {
         Ok(Query(callback)) => app.upstreams.finish_login(&callback).await,
         Err(_) => Err("the address that you came back to cannot be read; begin again".into()),
     };
     match ended {
-        Ok(name) => page(StatusCode::OK, "Logged in", &format!("The gateway is logged in to {name}. You can close this page.")),
+        Ok(name) => {
+            record(&app, "upstream.logged_in", "browser".into(), &name);
+            let text = format!("The gateway is logged in to {name}. You can close this page.");
+            page(StatusCode::OK, "Logged in", &text)
+        }
         Err(why) => page(StatusCode::BAD_REQUEST, "Not logged in", &why),
     }
+}
+
+fn record(app: &App, what: &'static str, who: String, name: &str) {
+    app.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
 }
 
 fn page(status: StatusCode, title: &str, text: &str) -> Response {
