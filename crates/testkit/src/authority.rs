@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
@@ -39,6 +39,8 @@ pub struct Manner {
     pub refuses: Option<String>,
     /// What it calls the authority of the resource.
     pub authority: Option<String>,
+    /// Where it says that clients register.
+    pub registration: Option<String>,
     /// What a token must be for.
     pub scope: String,
 }
@@ -72,13 +74,20 @@ pub struct Counts {
     pub renewed: usize,
     /// Renewals with what was good once.
     pub reused: usize,
-    /// Requests of the resource that had no good token.
+    /// Messages to the resource that had no good token.
     pub turned_away: usize,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { lifetime_s: 3_600, issuer: None, refuses: None, authority: None, scope: "tools".into() }
+        Self {
+            lifetime_s: 3_600,
+            issuer: None,
+            refuses: None,
+            authority: None,
+            registration: None,
+            scope: "tools".into(),
+        }
     }
 }
 
@@ -182,12 +191,13 @@ async fn guard(State(state): Shared, request: Request, next: Next) -> Response {
         let scope = book.manner.scope.clone();
         match allows {
             None => {
-                book.counts.turned_away += 1;
+                book.counts.turned_away += usize::from(request.method() == Method::POST);
                 Some((StatusCode::UNAUTHORIZED, format!("Bearer {metadata}, scope=\"{scope}\"")))
             }
-            Some(allowed) if !allowed.split(' ').any(|word| word == scope) => {
-                Some((StatusCode::FORBIDDEN, format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\", {metadata}")))
-            }
+            Some(allowed) if !allowed.split(' ').any(|word| word == scope) => Some((
+                StatusCode::FORBIDDEN,
+                format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\", {metadata}"),
+            )),
             Some(_) => None,
         }
     };
@@ -204,10 +214,11 @@ async fn of_resource(State(state): Shared) -> Json<Value> {
 }
 
 async fn of_authority(State(state): Shared) -> Json<Value> {
-    let url = book(&state).url.clone();
+    let (url, manner) = (book(&state).url.clone(), book(&state).manner.clone());
+    let registration = manner.registration.unwrap_or_else(|| format!("{url}/register"));
     Json(json!({
         "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
-        "registration_endpoint": format!("{url}/register"), "response_types_supported": ["code"],
+        "registration_endpoint": registration, "response_types_supported": ["code"],
         "grant_types_supported": ["authorization_code", "refresh_token"],
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],

@@ -160,7 +160,7 @@ impl Account {
         }
         manager.set_credential_store(self.keep.newcomer(client));
         let session = AuthorizationSession::new(manager, request).await.map_err(|(_, error)| told(error))?;
-        self.check_address(&session.auth_url).map_err(told)?;
+        check_address(&self.url, &session.auth_url).map_err(told)?;
         Ok(session)
     }
 
@@ -184,7 +184,7 @@ impl Account {
         let metadata = manager.resolve_metadata().await?.metadata;
         let endpoints = [Some(&metadata.token_endpoint), metadata.registration_endpoint.as_ref()];
         for endpoint in endpoints.into_iter().flatten() {
-            self.check_address(endpoint)?;
+            check_address(&self.url, endpoint)?;
         }
         let takes_documents = metadata.additional_fields.get("client_id_metadata_document_supported");
         let takes_documents = takes_documents.is_some_and(|value| *value == true);
@@ -192,19 +192,20 @@ impl Account {
         Ok((manager, takes_documents))
     }
 
-    /// Whether secrets may go to this address, or somebody be sent there: what is reached with TLS has an authority that is.
-    fn check_address(&self, address: &str) -> Result<(), AuthError> {
-        let plain = self.url.starts_with("http://");
-        let allowed = |url: &Url| url.scheme() == "https" || (plain && url.scheme() == "http");
-        if Url::parse(address).is_ok_and(|url| allowed(&url)) {
-            return Ok(());
-        }
-        Err(AuthError::MetadataError(format!("\"{}\" is no https address", trouble::place(address))))
-    }
-
     fn missing(&self) -> Vec<String> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Whether secrets may go to this address, or somebody be sent there: the authority of a server that is reached with TLS is
+/// reached with TLS, too.
+fn check_address(server: &str, address: &str) -> Result<(), AuthError> {
+    let plain = server.starts_with("http://");
+    let allowed = |url: &Url| url.scheme() == "https" || (plain && url.scheme() == "http");
+    if Url::parse(address).is_ok_and(|url| allowed(&url)) {
+        return Ok(());
+    }
+    Err(AuthError::MetadataError(format!("\"{}\" is no https address", trouble::place(address))))
 }
 
 fn merged(mut scopes: Vec<String>, more: Vec<String>) -> Vec<String> {
@@ -214,4 +215,26 @@ fn merged(mut scopes: Vec<String>, more: Vec<String>) -> Vec<String> {
         }
     }
     scopes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reached_with_tls_has_an_authority_that_is() {
+        let (secure, plain) = ("https://mcp.example.com/mcp", "http://127.0.0.1:3000/mcp");
+        assert!(check_address(secure, "https://auth.example.com/token").is_ok());
+        assert!(check_address(plain, "http://127.0.0.1:3001/token").is_ok());
+        for address in ["http://auth.example.com/token", "javascript:alert(1)", "file:///etc/passwd", "nonsense", ""] {
+            assert!(check_address(secure, address).is_err(), "{address}");
+        }
+        assert!(check_address(plain, "javascript:alert(1)").is_err());
+    }
+
+    #[test]
+    fn what_a_login_allowed_before_is_asked_for_with_what_was_missing() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(merged(words("a b"), words("b c")), words("a b c"));
+    }
 }

@@ -37,9 +37,9 @@ use tracing::warn;
 
 use self::account::Account;
 use self::login::Logins;
+pub use self::login::{Begun, Callback, Progress};
 use self::server::Server;
 pub use self::server::{Health, State};
-pub use self::login::{Begun, Callback, Progress};
 pub use self::spec::{Grant, OAuth, Spec};
 
 /// The kind of these providers.
@@ -106,14 +106,8 @@ impl Upstreams {
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
         let added = records.list(BUCKET).await?;
-        let upstreams = Arc::new(Self {
-            directory,
-            records,
-            vault,
-            closing,
-            logins: Logins::default(),
-            servers: Mutex::default(),
-        });
+        let upstreams =
+            Arc::new(Self { directory, records, vault, closing, logins: Logins::default(), servers: Mutex::default() });
         for (name, spec) in configured {
             upstreams.enter(name, spec.clone(), true).await;
         }

@@ -1,10 +1,12 @@
 //! One upstream server: started when it is wanted, watched, started again when it ends.
 
+mod presence;
+
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, CallError, CallErrorKind, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_core::{Attach, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -28,8 +30,6 @@ use crate::trouble;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to list what it has.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long after it went away a reader still waits for it.
-const ABSENCE: Duration = Duration::from_secs(5);
 /// A connection that lasted for this long is made again without a wait, when the server does not know it any more.
 const LASTING: Duration = Duration::from_secs(1);
 /// Changes that come together are looked at together.
@@ -191,58 +191,6 @@ impl Server {
     /// What the gateway is at this server, if somebody can log in to it.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.seats.account.as_ref()
-    }
-
-    /// The server's own connection, once it is ready. Starts it when it is idle.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
-        self.wanted.notify_one();
-        let mut phase = self.phase.subscribe();
-        loop {
-            match &*phase.borrow_and_update() {
-                Phase::Ready(connection) => return Ok(Arc::clone(connection)),
-                Phase::Away(since) => return Err(self.absence(*since)),
-                Phase::Locked => return Err(self.lock()),
-                Phase::Waiting => {}
-            }
-            if phase.changed().await.is_err() {
-                return Err(self.absence(Instant::now()));
-            }
-        }
-    }
-
-    /// Resolves when it is not known to be away, or over for good.
-    pub(crate) async fn back(&self) {
-        let mut phase = self.phase.subscribe();
-        tokio::select! {
-            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_) | Phase::Locked)) => {}
-            () = self.stop.cancelled() => {}
-        }
-    }
-
-    /// Whether one that has only just gone is back after a moment: most absences are restarts.
-    pub(crate) async fn is_back_soon(&self) -> bool {
-        let mut phase = self.phase.subscribe();
-        let left = match &*phase.borrow() {
-            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
-            Phase::Waiting | Phase::Ready(_) | Phase::Locked => ABSENCE,
-        };
-        let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
-        tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
-    }
-
-    fn absence(&self, since: Instant) -> CallError {
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        let seconds = since.elapsed().as_secs();
-        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
-    }
-
-    /// What a call is told while nobody is logged in. It would wait in vain.
-    fn lock(&self) -> CallError {
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
-        CallError::new(CallErrorKind::Failed, format!("the upstream \"{}\" needs a login: {why}", self.name))
-            .hint(format!("an operator logs in with: switchboard upstream login {}", self.name))
-            .retryable(false)
     }
 
     async fn supervise(self: Arc<Self>, idle: bool) {
@@ -458,7 +406,8 @@ impl Server {
     fn enter(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is tried again and again, and all that while it is away.
-        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded);
+        let is_away =
+            |state: State| matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded);
         if !(is_away(health.state) && is_away(state)) && health.state != state {
             health.since_ms = clock::now_ms();
         }

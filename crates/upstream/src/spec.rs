@@ -223,9 +223,11 @@ impl OAuth {
     fn check(&self) -> Result<(), String> {
         let secret = "client_secret must say where the secret is: env:NAME or file:PATH";
         match self.grant {
-            Grant::ClientCredentials if self.client_id.is_empty() || !is_reference(&self.client_secret) => Err(format!(
-                "oauth needs a client_id, and its {secret}; or grant = \"authorization_code\", if somebody is to log in"
-            )),
+            Grant::ClientCredentials if self.client_id.is_empty() || !is_reference(&self.client_secret) => {
+                Err(format!(
+                    "oauth needs a client_id, and its {secret}; or grant = \"authorization_code\", if somebody is to log in"
+                ))
+            }
             Grant::ClientCredentials if !self.client_metadata_url.is_empty() => {
                 Err("oauth.client_metadata_url is for grant = \"authorization_code\"".into())
             }

@@ -123,6 +123,13 @@ async fn a_server_cannot_send_the_gateway_to_where_it_may_not_go() {
             reply.text
         );
     }
+    authority.change(|manner| manner.authority = None);
+    for place in ["http://169.254.169.254/latest", "http://10.0.0.1/", "http://[fd00::1]/", "file:///etc/passwd"] {
+        authority.change(|manner| manner.registration = Some(place.into()));
+        let reply = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
+        let said = reply.assert_problem(502, "failed").detail().to_owned();
+        assert!(said.contains("not allowed") || said.contains("no https address"), "{place}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -109,10 +109,7 @@ pub(crate) async fn log_out(
     params(("code" = Option<String>, Query), ("state" = Option<String>, Query), ("iss" = Option<String>, Query),
         ("error" = Option<String>, Query), ("error_description" = Option<String>, Query)),
     responses((status = 200, description = "A page that says so"), (status = 400, description = "A page that says why not")))]
-pub(crate) async fn callback(
-    State(app): State<App>,
-    query: Result<Query<Callback>, QueryRejection>,
-) -> Response {
+pub(crate) async fn callback(State(app): State<App>, query: Result<Query<Callback>, QueryRejection>) -> Response {
     let ended = match query {
         Ok(Query(callback)) => app.upstreams.finish_login(&callback).await,
         Err(_) => Err("the address that you came back to cannot be read; begin again".into()),
