@@ -214,8 +214,9 @@ async fn of_resource(State(state): Shared) -> Json<Value> {
 }
 
 async fn of_authority(State(state): Shared) -> Json<Value> {
-    let (url, manner) = (book(&state).url.clone(), book(&state).manner.clone());
-    let registration = manner.registration.unwrap_or_else(|| format!("{url}/register"));
+    let book = book(&state);
+    let url = &book.url;
+    let registration = book.manner.registration.clone().unwrap_or_else(|| format!("{url}/register"));
     Json(json!({
         "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
         "registration_endpoint": registration, "response_types_supported": ["code"],
