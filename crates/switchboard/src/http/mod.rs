@@ -87,7 +87,7 @@ fn routes(gateway: App) -> Router {
         .route("/v1/upstream/{name}", delete(upstream::remove))
         .route("/v1/upstream/{name}/restart", post(upstream::restart))
         .route("/v1/upstream/{name}/login", post(upstream_login::begin))
-        .route("/v1/upstream/{name}/login/{login}", get(upstream_login::progress))
+        .route("/v1/upstream/{name}/login/{id}", get(upstream_login::progress))
         .route("/v1/upstream/{name}/logout", post(upstream_login::log_out))
         .route(upstream_login::CALLBACK, get(upstream_login::callback))
         .route("/v1/plugins", get(plugins::list).post(plugins::add))

@@ -67,8 +67,8 @@ pub(crate) async fn begin(
 }
 
 /// What has become of a login. Waits up to 20 seconds for its end.
-#[utoipa::path(get, path = "/v1/upstream/{name}/login/{login}", tag = "upstream",
-    params(("name" = String, Path, description = "The server's name"), ("login" = String, Path, description = "The login")),
+#[utoipa::path(get, path = "/v1/upstream/{name}/login/{id}", tag = "upstream",
+    params(("name" = String, Path, description = "The server's name"), ("id" = String, Path, description = "The login's id")),
     responses((status = 200, body = LoginProgress), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn progress(
     State(app): State<App>,
