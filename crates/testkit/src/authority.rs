@@ -138,6 +138,12 @@ impl Authority {
         self.end_tokens();
     }
 
+    /// It knows none of those who have registered, and their tokens are over.
+    pub fn forget_clients(&self) {
+        book(&self.state).clients.clear();
+        self.end_tokens();
+    }
+
     /// Opens an address as a browser whose owner agrees to everything: where it is sent to then.
     pub async fn agree(&self, address: &str) -> String {
         assert!(address.starts_with(&self.url), "{address}");
@@ -230,7 +236,7 @@ async fn of_authority(State(state): Shared) -> Json<Value> {
 async fn register(State(state): Shared, Json(asked): Json<Value>) -> Response {
     let mut book = book(&state);
     book.counts.registered += 1;
-    let (id, secret) = (format!("client-{}", book.clients.len()), book.word("secret"));
+    let (id, secret) = (format!("client-{}", book.counts.registered), book.word("secret"));
     let uris = asked["redirect_uris"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let redirect_uris = uris.map(str::to_owned).collect();
     book.clients.insert(id.clone(), Client { secret: secret.clone(), redirect_uris });

@@ -240,10 +240,7 @@ impl Connection {
         guard.id = None;
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
-            ServiceError::TransportSend(error) if is_unsent(&*error.error) => {
-                if let Some(account) = self.account.as_ref().filter(|_| trouble::is_login_wanted(&*error.error)) {
-                    account.lock_out(true);
-                }
+            ServiceError::TransportSend(error) if self.is_locked_out(&*error.error) || is_unsent(&*error.error) => {
                 self.suspect.cancel();
                 Failure::Unsent
             }
@@ -255,6 +252,12 @@ impl Connection {
 }
 
 impl Connection {
+    /// Whether nothing can be asked until somebody logs in. The account then knows it, too.
+    fn is_locked_out(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+        let account = self.account.as_ref().filter(|_| trouble::is_login_wanted(error));
+        account.inspect(|account| account.lock_out(true)).is_some()
+    }
+
     /// Why a request was not taken. What a login would have had to allow is asked for at the next one.
     fn refusal(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
         let failed = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();

@@ -58,11 +58,14 @@ pub(crate) fn wants_login(error: &ClientInitializeError) -> bool {
 
 /// The same of any request.
 pub(crate) fn is_login_wanted(error: &(dyn Error + Send + Sync + 'static)) -> bool {
-    let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
-    matches!(
-        error,
-        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired))
-    )
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired)) => true,
+        // The authority does not know the gateway any more, to which a login introduces it anew. rmcp has no name for this.
+        Some(StreamableHttpError::Auth(AuthError::TokenRefreshFailed(said))) => {
+            said.contains("invalid_client") || said.contains("unauthorized_client")
+        }
+        _ => false,
+    }
 }
 
 /// Why a request could not be delivered.

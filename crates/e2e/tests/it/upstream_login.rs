@@ -190,6 +190,8 @@ async fn a_login_is_renewed_by_one_for_all() {
 #[tokio::test]
 async fn the_login_of_one_server_is_not_sent_to_another() {
     let (first, second) = (authority().await, authority().await);
+    // One that says that what the first one's authority grants is for it.
+    second.change(|manner| manner.authority = Some(first.url.clone()));
     let at = Setup::new().config(&config(&first)).start().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &first).await;

@@ -96,6 +96,18 @@ async fn a_login_that_has_ended_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn an_authority_that_has_forgotten_the_gateway_gets_to_know_it_again() {
+    let (authority, at) = waiting().await;
+    log_in(&at, &authority).await;
+    authority.forget_clients();
+    let reply = hello(&at).await;
+    assert!(reply.assert_problem(502, "failed").detail().contains("switchboard upstream login hosted"), "{}", reply.text);
+    log_in(&at, &authority).await;
+    assert_said(&hello(&at).await);
+    assert_eq!(authority.counts().registered, 2);
+}
+
+#[tokio::test]
 async fn a_login_that_allows_too_little_can_be_widened() {
     let (authority, at) = waiting().await;
     log_in(&at, &authority).await;
