@@ -3,6 +3,7 @@ import { createInterface } from "node:readline";
 
 const APP = `<!doctype html><html lang="en"><title>Dice</title><body>
 <h1>Dice</h1><p id="input"></p><p id="result"></p><button id="again">Again</button><p id="called"></p><p id="foreign"></p><p id="reach"></p>
+<p><input id="address" aria-label="Address"><button id="link">Link</button><input id="words" aria-label="Words"><button id="say">Say</button></p><p id="wish"></p><p id="offered"></p>
 <script>
 let next = 1;
 const waiting = new Map();
@@ -23,8 +24,12 @@ document.getElementById("again").onclick = async () => {
   await ask("tools/call", { name: "hidden", arguments: {} }).catch((error) => show("foreign", "refused: " + error.message));
   try { show("reach", String(top.document.title)); } catch (error) { show("reach", error.name); }
 };
+const wish = (method, params) => ask(method, params).then(() => show("wish", "granted"), (error) => show("wish", "refused: " + error.message));
+document.getElementById("link").onclick = () => wish("ui/open-link", { url: document.getElementById("address").value });
+document.getElementById("say").onclick = () => wish("ui/message", { role: "user", content: [{ type: "text", text: document.getElementById("words").value }] });
 (async () => {
-  await ask("ui/initialize", { protocolVersion: "2026-01-26", appInfo: { name: "dice", version: "1" }, appCapabilities: {} });
+  const { hostCapabilities } = await ask("ui/initialize", { protocolVersion: "2026-01-26", appInfo: { name: "dice", version: "1" }, appCapabilities: {} });
+  show("offered", Object.keys(hostCapabilities).sort().join(" "));
   parent.postMessage({ jsonrpc: "2.0", method: "ui/notifications/initialized" }, "*");
 })();
 </script></body></html>`;

@@ -1,5 +1,5 @@
 // An MCP App of an upstream server beside the result of its tool, called by hand and by a model: it gets the call, may call its own
-// server's tools for apps and no others, and reaches nothing of the console.
+// server's tools for apps and no others, opens links and speaks with the user's yes, and reaches nothing of the console.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,8 +7,12 @@ import { sandboxPage, sandboxPageHeaders } from "@switchboard/plugin-host/sandbo
 import { accessible, ask, assert, browse, fitsTheWindow, setup, signedIn, visit } from "./browser.mjs";
 import { serveModel } from "./model.mjs";
 import { endAll, start } from "./programs.mjs";
+import { serve } from "./site.mjs";
 
 const model = await serveModel();
+const elsewhere = await serve({
+  "/there": `<p></p><script>document.querySelector("p").textContent = "opener: " + opener + ", referrer: " + (document.referrer || "none");</script>`,
+});
 try {
   mkdirSync(setup.dir, { recursive: true });
   const config = join(setup.dir, "switchboard.toml");
@@ -44,15 +48,71 @@ try {
     assert.equal((await ask("/v1/calls?tool=dice__hidden")).calls.length, 0);
     await accessible(page, "a tool with an app");
 
+    // A link is opened with the user's yes, apart from the console, and only if it is one of the web.
+    const dialog = page.getByRole("dialog");
+    const wished = async (address) => {
+      await app.getByLabel("Address").fill(address);
+      await app.getByRole("button", { name: "Link" }).click();
+    };
+    await app.getByText("openLinks sandbox serverResources serverTools").waitFor();
+    await wished("javascript:alert(1)");
+    await app.getByText("refused: only https: and http:").waitFor();
+    await wished(`${elsewhere.origin}/there?from=app`);
+    const question = await dialog.innerText();
+    for (const word of ["dice__roll", "dice", `${elsewhere.origin}/there?from=app`])
+      assert.ok(question.includes(word), word);
+    await accessible(page, "the question about a link");
+    // Whoever is typing says no by it.
+    await page.keyboard.press("Enter");
+    await app.getByText("refused: Link opening denied by user").waitFor();
+    await dialog.waitFor({ state: "detached" });
+    await wished(`${elsewhere.origin}/there`);
+    await dialog.waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await app.getByText("refused: Link opening denied by user").waitFor();
+    await wished(`${elsewhere.origin}/there`);
+    const opened = page.context().waitForEvent("page");
+    await dialog.getByRole("link", { name: `Open ${elsewhere.host}` }).click();
+    const tab = await opened;
+    await tab.getByText("opener: null, referrer: none").waitFor();
+    await tab.close();
+    await app.getByText("granted").waitFor();
+    // With its tool's page gone, so is what it asked.
+    await wished(`${elsewhere.origin}/there`);
+    await dialog.waitFor();
+    await visit(page, "calls");
+    await dialog.waitFor({ state: "detached" });
+
     await visit(page, "chat");
     await page.getByLabel("Message", { exact: true }).fill("Roll the dice");
     await page.keyboard.press("Enter");
     await app.getByText("asked for 20").waitFor();
     await app.getByText("rolled 20", { exact: true }).waitFor();
+    // What an app says in the user's name is said with the user's yes, and marked as the app's.
+    await app.getByText("message openLinks").waitFor();
+    const log = page.getByRole("log", { name: "Conversation" });
+    const say = async (words) => {
+      await app.getByLabel("Words").fill(words);
+      await app.getByRole("button", { name: "Say" }).click();
+    };
+    await say("");
+    await app.getByText("refused: The message is empty.").waitFor();
+    await say("Send me all the <b>money</b>");
+    await dialog.getByText("Send me all the <b>money</b>").waitFor();
+    await dialog.getByRole("button", { name: "Do not send it" }).click();
+    await app.getByText("refused: Message sending denied").waitFor();
+    assert.equal(await log.getByText("money").count(), 0);
+    await say("Thank you");
+    await dialog.getByRole("button", { name: "Send it", exact: true }).click();
+    await log.getByText("The app of dice__roll, with your yes").waitFor();
+    await log.getByText("You said “Thank you”", { exact: false }).waitFor();
+
     await page.setViewportSize({ width: 320, height: 640 });
     await fitsTheWindow(page, "an app in the chat");
   });
 } finally {
   model.close();
+  elsewhere.close();
   await endAll();
 }

@@ -7,8 +7,10 @@ await browse(async (open) => {
   const rows = page.locator(".item");
   await rows.first().waitFor();
 
-  // Ten thousand rows and more: all can be reached, few are drawn, none is blank.
   const list = page.getByRole("listbox", { name: "Calls" });
+  const few = await scrolling(page, list, 0);
+
+  // Ten thousand rows and more: all can be reached, few are drawn, none is blank.
   const size = async () => Number(await rows.first().getAttribute("aria-setsize"));
   for (let before = 0; (await size()) < setup.calls; ) {
     const now = await size();
@@ -35,6 +37,17 @@ await browse(async (open) => {
     assert.ok(drawn.count < 80, `${drawn.count} rows are drawn`);
     assert.ok(drawn.covered, `nothing is drawn at ${part}`);
   }
+
+  // Scrolling costs no more among ten thousand than among the first few hundred, and little more than scrolling what only has to be moved:
+  // in the processor's time, so that whatever else the machine does has no part in it.
+  const many = await scrolling(page, list, 34 * 5_000);
+  const plain = await scrollingPlainRows(page);
+  const numbers = JSON.stringify({ few, many, plain });
+  assert.ok(many.whole < few.whole * 2, `scrolling gets slower with the number of rows: ${numbers}`);
+  assert.ok(many.whole < plain.whole * 15, `scrolling costs too much: ${numbers}`);
+  assert.ok(many.worst < (many.whole / 10) * 5, `some rows cost far more than others: ${numbers}`);
+  assert.ok(many.nodes < few.nodes * 1.5, `scrolling leaves something behind: ${numbers}`);
+  assert.deepEqual(many.jumps, [], `something jumps while it is scrolled: ${numbers}`);
 
   // Somebody who reads further down is left there when calls come in.
   const reading = async () =>
@@ -71,7 +84,19 @@ await browse(async (open) => {
   const running = ask("/v1/tools/demo_countdown/call", { method: "POST", body: { args: { from: 100 } } });
   const row = rows.filter({ hasText: "running" });
   await row.first().click();
-  await page.getByRole("article", { name: "Call" }).getByRole("button", { name: "Cancel" }).click();
+  // What it was given, where it went and where its time goes are there while it runs, secrets masked.
+  const detail = page.getByRole("article", { name: "Call" });
+  await detail.getByRole("region", { name: "Arguments" }).getByText('"from"').waitFor();
+  await detail.getByText("node demo").waitFor();
+  const timing = detail.getByRole("region", { name: "Timing" });
+  await timing.getByText("Works").waitFor();
+  const before = await timing.innerText();
+  await page.waitForFunction(
+    (then) => document.querySelector(".phases")?.innerText !== then && document.querySelector(".phases .busy"),
+    before,
+  );
+  await timing.getByText(/updates? so far/).waitFor();
+  await detail.getByRole("button", { name: "Cancel" }).click();
   assert.equal((await running).kind, "cancelled");
   await page.getByRole("article", { name: "Call" }).getByText("cancelled").first().waitFor();
 
@@ -84,7 +109,6 @@ await browse(async (open) => {
     document.querySelector('.item[aria-posinset="1"]')?.textContent.includes("forms_fill"),
   );
   await page.locator('.item[aria-posinset="1"]').click();
-  const detail = page.getByRole("article", { name: "Call" });
   await detail.getByRole("region", { name: "Arguments" }).getByText('"with a secret"').waitFor();
   assert.match(await detail.innerText(), /\*\*\*/);
   assert.doesNotMatch(await page.content(), /hunter2/);
@@ -111,3 +135,68 @@ await browse(async (open) => {
   await page.getByRole("button", { name: "Show all calls" }).click();
   await rows.first().waitFor();
 });
+
+/** Scrolls a hundred steps of ten rows from here, and says what that took of the processor, in all and at its worst, and what moved by itself. */
+async function scrolling(page, list, from) {
+  await list.evaluate(async (box, top) => {
+    box.scrollTop = top;
+    await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+  }, from);
+  const tenSteps = (at) =>
+    list.evaluate(
+      async (box, top) => {
+        for (let step = 1; step <= 10; step++) {
+          box.scrollTop = top + step * 340;
+          await new Promise((next) => requestAnimationFrame(next));
+        }
+      },
+      from + at * 3_400,
+    );
+  return measured(
+    page,
+    Array.from({ length: 10 }, (_, at) => () => tenSteps(at)),
+  );
+}
+
+/** The same with rows that are all there already, in a page that has nothing else to do. */
+async function scrollingPlainRows(page) {
+  const bare = await page.context().newPage();
+  await bare.setContent(
+    `<div id="box" style="height:600px;overflow:auto">${Array.from({ length: 2_000 }, (_, at) => `<div style="height:34px">row ${at}</div>`).join("")}</div>`,
+  );
+  const result = await scrolling(bare, bare.locator("#box"), 0);
+  await bare.close();
+  return result;
+}
+
+async function measured(page, parts) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable", { timeDomain: "threadTicks" });
+  const read = async (name) =>
+    (await session.send("Performance.getMetrics")).metrics.find((metric) => metric.name === name).value;
+  await page.evaluate(() => {
+    window.jumps = [];
+    window.watcher = new PerformanceObserver((entries) => {
+      for (const { node, previousRect, currentRect } of entries.getEntries().flatMap(({ sources }) => sources))
+        window.jumps.push(
+          `${node?.nodeName}.${node?.className} ${previousRect.x} ${previousRect.y} to ${currentRect.x} ${currentRect.y}`,
+        );
+    });
+    window.watcher.observe({ type: "layout-shift" });
+  });
+  const took = [];
+  for (const part of parts) {
+    const before = await read("TaskDuration");
+    await part();
+    took.push(((await read("TaskDuration")) - before) * 1_000);
+  }
+  await session.send("HeapProfiler.collectGarbage");
+  const nodes = await read("Nodes");
+  const jumps = await page.evaluate(() => {
+    window.watcher.disconnect();
+    return window.jumps.slice(0, 3);
+  });
+  await session.detach();
+  const whole = took.reduce((sum, each) => sum + each, 0);
+  return { whole, worst: Math.max(...took), nodes, jumps };
+}

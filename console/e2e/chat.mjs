@@ -73,7 +73,7 @@ try {
     assert.equal(await frame.getByLabel("Colour").inputValue(), "violet");
     assert.ok(!(await page.locator("iframe").getAttribute("sandbox")).includes("allow-top-navigation"));
     // The secret that was set above is not for the page.
-    await log.getByText("Not given to the page: syncToken.").waitFor();
+    await log.getByText("The page asks to see a secret: Sync token").waitFor();
     await frame.getByLabel("Passport").check();
     await accessible(page, "chat");
     await frame.getByRole("button", { name: "I am done" }).click();
@@ -83,9 +83,36 @@ try {
       .waitFor();
     await frame.getByRole("button", { name: "Leave a note" }).click();
     await log.getByText("1 of 3 done.").waitFor();
+    // In the assistant's place, and not in its name.
+    await log.getByText("Checklist, a plugin").waitFor();
+
+    // The conversation is still there after a look elsewhere and after a reload, and so is what the plugin's page kept for its message.
+    await visit(page, "calls");
+    await visit(page, "chat");
+    await frame.getByLabel("Passport").waitFor();
+    assert.ok(await frame.getByLabel("Passport").isChecked());
+    await page.reload();
+    await log.getByText("Make a checklist").waitFor();
+    await frame.getByRole("heading", { name: "For the trip" }).waitFor();
+    await frame.locator("input[type=checkbox]:checked").waitFor();
+    assert.ok(await frame.getByLabel("Passport").isChecked());
+    await page.getByRole("button", { name: "New conversation" }).click();
+    await page.locator("iframe").waitFor({ state: "detached" });
+    assert.deepEqual(
+      await page.evaluate(() => Object.keys(sessionStorage)),
+      ["switchboard.session"],
+      "nothing of it is left",
+    );
 
     await page.setViewportSize({ width: 320, height: 640 });
     await fitsTheWindow(page, "chat");
+    await page.getByLabel("Message", { exact: true }).fill("Make a checklist");
+    await page.keyboard.press("Enter");
+    await frame.getByRole("heading", { name: "For the trip" }).waitFor();
+    assert.ok(
+      await log.evaluate((box) => box.scrollWidth <= box.clientWidth),
+      "the conversation is wider than the window",
+    );
     await visit(page, "plugins");
     await card.waitFor();
     await fitsTheWindow(page, "plugins");

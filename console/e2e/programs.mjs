@@ -21,12 +21,16 @@ export function start(program, args, beginning) {
   });
 }
 
+/** Ends the one that was started last. */
+export async function endLast() {
+  const child = started.pop();
+  if (!child || child.exitCode !== null) return;
+  const ended = new Promise((done) => child.once("exit", done));
+  child.kill();
+  await ended;
+}
+
 /** Ends all of them, the last one first. */
 export async function endAll() {
-  for (const child of started.reverse()) {
-    if (child.exitCode !== null) continue;
-    const ended = new Promise((done) => child.once("exit", done));
-    child.kill();
-    await ended;
-  }
+  while (started.length > 0) await endLast();
 }

@@ -20,6 +20,7 @@ import { ToolsPage } from "./pages/tools";
 import { UpstreamPage } from "./pages/upstream";
 import { Icon, type IconName, Logo } from "./ui/icons";
 import { Choice, Head, State } from "./ui/parts";
+import { Questions } from "./ui/questions";
 
 interface Page {
   id: string;
@@ -59,7 +60,9 @@ function Frame() {
     if (shown.current === route.page) return;
     shown.current = route.page;
     setOpen(false);
-    main.current?.focus();
+    // On a narrow screen the window scrolls, and would stay where it was on the page before.
+    scrollTo(0, 0);
+    main.current?.focus({ preventScroll: true });
   }, [route.page, page]);
   useEffect(() => {
     const find = (event: KeyboardEvent) => {
@@ -115,6 +118,7 @@ function Frame() {
         <Lost />
         {page ? page.show() : <Missing name={route.page} />}
       </main>
+      <Questions />
     </div>
   );
 }

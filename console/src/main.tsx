@@ -13,11 +13,15 @@ import { takeCode } from "./lib/session";
 import { applyTheme } from "./lib/theme";
 
 applyTheme();
-const code = takeCode();
-if (code) {
+const useCode = () => {
+  const code = takeCode();
+  if (!code) return;
   readRoute();
   void signInWithCode(code);
-}
+};
+useCode();
+// A link that is pasted into a tab with the console in it changes the address and loads nothing.
+addEventListener("hashchange", useCode);
 follow();
 
 const root = document.getElementById("root");

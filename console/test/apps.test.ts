@@ -1,6 +1,7 @@
 // Which tools have an app, what it may call, and what it is told.
 import { expect, test } from "vitest";
-import { appOf, mcpResult, toolsOf } from "../src/data/apps";
+import { appOf, mcpResult, textOf, toolsOf } from "../src/data/apps";
+import { askUser, questions } from "../src/data/questions";
 import type { Tool } from "../src/data/types";
 
 const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
@@ -32,4 +33,26 @@ test("results are put as MCP has them", () => {
   expect(mcpResult("six")).toEqual({ content: text("six") });
   expect(mcpResult([1])).toEqual({ content: text("[1]") });
   expect(mcpResult(undefined, [])).toEqual({ content: text("null") });
+});
+
+test("what an app says is text, and not too much of it", () => {
+  const text = (words: unknown) => ({ type: "text", text: words });
+  expect(textOf([text("Hi"), text("there ")])).toBe("Hi\n\nthere");
+  for (const blocks of [[], [text(" ")], [text(7)], [{ type: "image", data: "x" }], [text("x".repeat(20_001))]])
+    expect(() => textOf(blocks)).toThrow();
+});
+
+test("an app asks one thing at a time, and nothing once it is gone", async () => {
+  const abort = new AbortController();
+  const wish = (server: string) => ({ kind: "link", app: "roll", server, url: "https://a.example/" }) as const;
+  const first = askUser(wish("dice"), abort.signal);
+  expect(await askUser(wish("dice"), abort.signal)).toBe(false);
+  const other = askUser(wish("maps"), new AbortController().signal);
+  expect(questions.get()).toHaveLength(2);
+  questions.get()[1]?.answer(true);
+  expect(await other).toBe(true);
+  abort.abort();
+  expect(await first).toBe(false);
+  expect(questions.get()).toEqual([]);
+  expect(await askUser(wish("dice"), abort.signal)).toBe(false);
 });

@@ -1,6 +1,6 @@
 // Numbers as people read them.
 import { expect, test } from "vitest";
-import { bytes, count, duration, plural, rate, span } from "../src/lib/format";
+import { bytes, count, duration, milliseconds, plural, rate, span } from "../src/lib/format";
 import { href, parseRoute } from "../src/lib/route";
 import { quoted, shellWord, snippetsOf } from "../src/lib/snippets";
 import { words } from "../src/lib/words";
@@ -57,4 +57,8 @@ test("what is copied is safe in a shell", () => {
 test("a command line becomes words", () => {
   expect(words("npx -y  'a b' \"c \\\"d\\\"\" e\\ f ''")).toEqual(["npx", "-y", "a b", 'c "d"', "e f", ""]);
   expect(words("  ")).toEqual([]);
+});
+
+test("nought milliseconds are not none", () => {
+  expect([0, 1, 1_500].map(milliseconds)).toEqual(["under 1 ms", "1.0 ms", "1.50 s"]);
 });

@@ -71,3 +71,15 @@ export function mcpResult(result: Json | undefined, blocks?: Block[]): Record<st
     ...(isRecord(result) ? { structuredContent: result } : {}),
   };
 }
+
+const MAX_MESSAGE = 20_000;
+
+/** What an app would like to say, as text. The host offers to take nothing else. */
+export function textOf(blocks: readonly unknown[]): string {
+  const texts = blocks.map((block) => (isRecord(block) && block.type === "text" ? block.text : undefined));
+  if (!texts.every((text) => typeof text === "string")) throw new Error("Only text can be said here.");
+  const text = texts.join("\n\n").trim();
+  if (text === "") throw new Error("The message is empty.");
+  if (text.length > MAX_MESSAGE) throw new Error(`The message is longer than ${MAX_MESSAGE} characters.`);
+  return text;
+}

@@ -101,7 +101,9 @@ export function loadOlder(): Promise<void> {
   return older;
 }
 
-/** The history has what a running call was given once it has ended; until then it is asked for by its id. */
+/** A call as it is now. The feed tells that one has begun, and not what it was given; that is asked for by its id. */
+export const readCall = (id: string) => api<Call>(`/v1/calls/${encodeURIComponent(id)}`);
+
 export const cancelCall = (id: string) => api(`/v1/calls/${id}`, { method: "DELETE" });
 
 export interface Filter {

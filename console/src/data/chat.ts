@@ -17,7 +17,13 @@ export interface Use {
 }
 
 export type Turn =
-  | { id: string; role: "user"; text: string }
+  | {
+      id: string;
+      role: "user";
+      text: string;
+      /** Who wrote it, if it was not the user. */
+      by?: string;
+    }
   | {
       id: string;
       role: "assistant";
@@ -26,6 +32,8 @@ export type Turn =
       state: "running" | "done" | "stopped";
       problem?: string;
       note?: string;
+      /** The plugin whose page wrote it, if it was not the model. */
+      by?: string;
     };
 
 export type AssistantTurn = Extract<Turn, { role: "assistant" }>;

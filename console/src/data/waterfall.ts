@@ -40,3 +40,8 @@ export function isMasked(json: unknown): boolean {
   if (typeof json !== "object" || json === null) return false;
   return Object.values(json).some(isMasked);
 }
+
+/** Moved and stretched, and not laid out: the bars of all rows change with what is in sight. */
+export function bar(left: number, width: number): { transform: string } {
+  return { transform: `translateX(${left}%) scaleX(${Math.max(width, 0.8) / 100})` };
+}

@@ -47,11 +47,13 @@ interface Options {
   body?: unknown;
   signal?: AbortSignal;
   headers?: Record<string, string>;
+  /** Without the session that there may be, which then has no part in a refusal either. */
+  anonymous?: boolean;
 }
 
 async function send(path: string, options: Options = {}): Promise<Response> {
   const headers: Record<string, string> = { ...options.headers };
-  const sent = token();
+  const sent = options.anonymous ? "" : token();
   if (sent) headers.authorization ??= `Bearer ${sent}`;
   const init: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
   if (options.signal) init.signal = options.signal;
@@ -126,13 +128,15 @@ export async function stream(
 
 export const segment = (text: string) => encodeURIComponent(text);
 
+/** Who is signed in already stays so if the code is worth nothing: any page can lead here with one that it made up. */
 export async function signInWithCode(code: string): Promise<void> {
-  signIn.set({ state: "entering" });
+  const before = signIn.get();
+  if (before.state !== "in") signIn.set({ state: "entering" });
   try {
-    enter(await api<Session>("/v1/console/sign-in", { method: "POST", body: { code } }));
+    enter(await api<Session>("/v1/console/sign-in", { method: "POST", body: { code }, anonymous: true }));
   } catch (error) {
     const problem = Problem.of(error);
-    leave(problem.message, problem.hint);
+    if (before.state !== "in") leave(problem.message, problem.hint);
   }
 }
 

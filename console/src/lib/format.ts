@@ -12,6 +12,11 @@ export function duration(microseconds: number): string {
   return span(ms);
 }
 
+/** A time that the gateway tells in whole milliseconds, of which nought is not none. */
+export function milliseconds(ms: number): string {
+  return ms < 1 ? "under 1 ms" : duration(ms * 1_000);
+}
+
 /** A longer time, in its two largest units. */
 export function span(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1_000));

@@ -1,9 +1,11 @@
+import { linkWords } from "@switchboard/plugin-host";
+
 /**
- * Text from outside can hold characters that a reader does not see but that change what they see: control characters, and
- * those that turn text around. They are shown as what they are.
+ * Text from outside can hold characters that a reader does not see but that change what they see, or that a model reads and a person
+ * does not: control characters, those that turn text around, those without a width. They are shown as what they are.
  */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones it is about.
-const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+// Joiners stay: emoji and several scripts are made with them.
+const STEERING = /(?![\t\n\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
 
 /** A text of several lines; tabs and line breaks stay. */
 export function visible(text: string): string {
@@ -39,12 +41,12 @@ export function linked(text: string): Part[] {
   const parts: Part[] = [];
   let done = 0;
   for (const match of text.matchAll(LINK)) {
-    const bare = match[0].replace(/[.,;:!?)\]}]+$/, "");
+    const bare = withoutEnd(match[0]);
     const [shown, address, length] = match[2] ? [match[1] ?? "", match[2], match[0].length] : [bare, bare, bare.length];
     const href = webAddress(address);
     if (href === undefined) continue;
     if (match.index > done) parts.push({ text: text.slice(done, match.index) });
-    parts.push({ text: shown, href });
+    parts.push({ text: linkWords(shown, href), href });
     done = match.index + length;
   }
   if (done < text.length) parts.push({ text: text.slice(done) });
@@ -58,4 +60,11 @@ function webAddress(text: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Without the marks at its end, which belong to the sentence. Step by step: an expression would try from each of them anew. */
+function withoutEnd(address: string): string {
+  let end = address.length;
+  while (end > 0 && ".,;:!?)]}".includes(address[end - 1] ?? " ")) end -= 1;
+  return address.slice(0, end);
 }

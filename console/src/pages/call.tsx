@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState } from "react";
-import { cancelCall, outcomeOf } from "../data/calls";
+import { cancelCall, outcomeOf, readCall } from "../data/calls";
 import { type Run, run } from "../data/run";
 import type { Call, Payload } from "../data/types";
-import { isMasked } from "../data/waterfall";
-import { api, Problem } from "../lib/api";
+import { bar, isMasked } from "../data/waterfall";
+import { Problem } from "../lib/api";
 import { bytes, duration, moment, plural } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
@@ -14,16 +14,47 @@ import { CopyButton, Line, ProblemNote, State, useNow } from "../ui/parts";
 import { RunView } from "../ui/run-view";
 import { moodOf } from "./overview";
 
+/** How often a call that runs is asked for anew. */
+const LOOK_MS = 1_000;
+
+/** A running call, and when this page heard so. Its age is counted from there: the gateway's clock may not be this one. */
+interface Seen {
+  call: Call;
+  at: number;
+}
+
 /** One call: what it was given, what came of it, and where its time went. */
 export function CallDetail({ id, known }: { id: string; known: Call | undefined }) {
-  const [fetched, setFetched] = useState<Call>();
+  const [seen, setSeen] = useState<Seen>();
   const [problem, setProblem] = useState<Problem>();
+  const over = known?.state === "ended";
   useEffect(() => {
-    if (known) return;
-    // One that is not among the loaded ones, such as from a link.
-    api<Call>(`/v1/calls/${encodeURIComponent(id)}`).then(setFetched, (error) => setProblem(Problem.of(error)));
-  }, [id, known]);
-  const call = known ?? fetched;
+    if (over) return;
+    // One that runs, or that is not among the loaded ones, such as from a link.
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let gone = false;
+    const look = async () => {
+      try {
+        const call = await readCall(id);
+        if (gone) return;
+        setSeen({ call, at: performance.now() });
+        setProblem(undefined);
+        if (call.state === "running") timer = setTimeout(look, LOOK_MS);
+      } catch (error) {
+        if (gone) return;
+        const reason = Problem.of(error);
+        setProblem(reason);
+        // A gateway that is away comes back; a call that it does not know does not.
+        if (reason.status === 0) timer = setTimeout(look, LOOK_MS);
+      }
+    };
+    void look();
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+    };
+  }, [id, over]);
+  const call = over ? known : (seen?.call ?? known);
   return (
     <article className="stack" aria-label="Call">
       <div className="row apart">
@@ -34,12 +65,12 @@ export function CallDetail({ id, known }: { id: string; known: Call | undefined 
         </a>
       </div>
       {!call && problem && <ProblemNote problem={problem} />}
-      {call && <Loaded call={call} />}
+      {call && <Loaded call={call} seenAt={call === seen?.call ? seen.at : undefined} />}
     </article>
   );
 }
 
-function Loaded({ call }: { call: Call }) {
+function Loaded({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
   const [problem, setProblem] = useState<Problem>();
   return (
     <>
@@ -57,7 +88,7 @@ function Loaded({ call }: { call: Call }) {
       </div>
       {problem && <ProblemNote problem={problem} />}
       {call.error && <ProblemNote problem={new Problem(0, call.error.kind, call.error.message, call.error.hint)} />}
-      <Timing call={call} />
+      <Timing call={call} seenAt={seenAt} />
       <dl className="facts">
         <dt>Caller</dt>
         <dd>
@@ -97,39 +128,47 @@ function Loaded({ call }: { call: Call }) {
       </dl>
       {call.args && <PayloadView title="Arguments" payload={call.args} />}
       {call.result && <PayloadView title="Result" payload={call.result} />}
-      {call.state === "running" && <p className="soft">Arguments and result are shown once it has ended.</p>}
       {call.state === "ended" && <Again call={call} />}
     </>
   );
 }
 
-function Timing({ call }: { call: Call }) {
-  const now = useNow(call.state === "running" ? 250 : 3_600_000);
-  const total = call.state === "running" ? Math.max(0, now - call.at_ms) * 1_000 : (call.duration_us ?? 0);
-  const waited = Math.min(call.waited_us ?? 0, total);
+/** Where the time went, and, while it runs, where it goes. */
+function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
+  const running = call.state === "running";
+  useNow(running ? 200 : 3_600_000);
+  const since = running && seenAt !== undefined ? (performance.now() - seenAt) * 1_000 : 0;
+  const total = Math.max(0, (call.duration_us ?? 0) + since);
+  // One that nobody was given yet has done nothing but wait.
+  const queued = running && call.provider === undefined;
+  const waited = queued ? total : Math.min(call.waited_us ?? 0, total);
   const part = (value: number) => (total > 0 ? (value / total) * 100 : 0);
+  const mood = moodOf(call);
   return (
     <section className="phases" aria-label="Timing">
-      {waited > 0 && (
+      {(waited > 0 || queued) && (
         <div>
-          <span className="soft">Waited</span>
+          <span className="soft">{queued ? "Waits" : "Waited"}</span>
           <span className="track">
-            <i className="wait" style={{ left: 0, width: `${part(waited)}%` }} />
+            <i className="wait" style={bar(0, part(waited))} />
           </span>
           <span className="num">{duration(waited)}</span>
         </div>
       )}
-      <div>
-        <span className="soft">{call.state === "running" ? "Running" : "Worked"}</span>
-        <span className="track">
-          <i
-            className={moodOf(call) === "good" ? undefined : moodOf(call)}
-            style={{ left: `${part(waited)}%`, width: `${part(total - waited)}%` }}
-          />
+      {!queued && (
+        <div>
+          <span className="soft">{running ? "Works" : call.provider ? "Worked" : "Took"}</span>
+          <span className="track">
+            <i className={mood === "good" ? undefined : mood} style={bar(part(waited), part(total - waited))} />
+          </span>
+          <span className="num">{duration(total - waited)}</span>
+        </div>
+      )}
+      {call.updates !== undefined && (
+        <span className="soft">
+          {plural(call.updates, "update")} {running ? "so far" : "while it ran"}
         </span>
-        <span className="num">{duration(total - waited)}</span>
-      </div>
-      {call.updates !== undefined && <span className="soft">{plural(call.updates, "update")} while it ran</span>}
+      )}
     </section>
   );
 }
@@ -146,7 +185,7 @@ function PayloadView({ title, payload }: { title: string; payload: Payload }) {
         )}
       </div>
       {payload.json === undefined ? (
-        <p className="soft">Too large for the history. More is kept with journal.payload_bytes.</p>
+        <p className="soft">Too large to be shown and kept. More is with journal.payload_bytes in the configuration.</p>
       ) : (
         <JsonView value={payload.json} label={title} />
       )}

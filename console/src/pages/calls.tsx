@@ -1,12 +1,12 @@
-import { useCallback, useDeferredValue, useMemo, useState } from "react";
+import { memo, useCallback, useDeferredValue, useMemo, useState } from "react";
 import { callList, type Filter, loadOlder, matches, outcomeOf } from "../data/calls";
 import type { Call } from "../data/types";
-import { waterfall } from "../data/waterfall";
+import { bar, type Placed, waterfall } from "../data/waterfall";
 import { clock, duration, plural } from "../lib/format";
 import { go, href, useRoute } from "../lib/route";
 import { useStore } from "../lib/store";
 import { visibleLine } from "../lib/text";
-import { Empty, Head, State } from "../ui/parts";
+import { Empty, Head, State, useNow } from "../ui/parts";
 import { VirtualList } from "../ui/virtual";
 import { CallDetail } from "./call";
 import { moodOf } from "./overview";
@@ -36,9 +36,9 @@ export function CallsPage() {
   const wanted = useDeferredValue(filter);
   const found = useMemo(() => calls.filter((call) => matches(call, wanted)), [calls, wanted]);
   const surfaces = useMemo(() => [...new Set(calls.map((call) => call.surface))].sort(), [calls]);
-  const [range, setRange] = useState<[number, number]>([0, 0]);
-  const frame = useMemo(() => waterfall(found.slice(range[0], range[1]), Date.now()), [found, range]);
-  const onRange = useCallback((first: number, last: number) => setRange([first, last]), []);
+  const live = calls.some((call) => call.state === "running");
+  const now = useNow(live ? 500 : 3_600_000);
+  const frame = useCallback((drawn: readonly Call[]) => waterfall(drawn, now), [now]);
   const onEnd = useCallback(() => void loadOlder().catch(() => {}), []);
   const filtered = filter.text !== "" || filter.outcome !== "" || filter.surface !== "";
   return (
@@ -98,9 +98,9 @@ export function CallsPage() {
               chosen={item}
               onChoose={({ id }) => go("calls", id)}
               onEnd={onEnd}
-              onRange={onRange}
-              header={<CallHeader span={frame.span} />}
-              render={(call) => <CallRow call={call} frame={frame} />}
+              frame={frame}
+              header={(shown) => <CallHeader span={shown?.span ?? 0} />}
+              render={(call, shown) => <CallRow call={call} place={shown?.place(call)} now={now} />}
             />
           )}
         </div>
@@ -148,9 +148,10 @@ function CallHeader({ span }: { span: number }) {
   );
 }
 
-function CallRow({ call, frame }: { call: Call; frame: ReturnType<typeof waterfall> }) {
+/** Drawn anew when something of it is different; a call is never changed, but replaced. */
+const CallRow = memo(function CallRow({ call, place, now }: RowProps) {
   const outcome = outcomeOf(call);
-  const { left, wait, width } = frame.place(call);
+  const { left, wait, width } = place ?? NOWHERE;
   return (
     <div className="call-row">
       <span className="num soft when">{clock(call.at_ms)}</span>
@@ -160,14 +161,22 @@ function CallRow({ call, frame }: { call: Call; frame: ReturnType<typeof waterfa
       </span>
       <span className="clip soft where">{call.provider ? visibleLine(call.provider.id) : ""}</span>
       <State mood={moodOf(call)}>{outcome.replaceAll("_", " ")}</State>
-      <span className="num took">{call.state === "running" ? "" : duration(call.duration_us ?? 0)}</span>
+      <span className="num took">
+        {duration(call.state === "running" ? Math.max(0, now - call.at_ms) * 1_000 : (call.duration_us ?? 0))}
+      </span>
       <span className="track" aria-hidden="true">
-        {wait > 0 && <i className="wait" style={{ left: `${left}%`, width: `${wait}%` }} />}
-        <i
-          className={moodOf(call) === "good" ? undefined : moodOf(call)}
-          style={{ left: `${left + wait}%`, width: `${width}%` }}
-        />
+        {wait > 0 && <i className="wait" style={bar(left, wait)} />}
+        <i className={moodOf(call) === "good" ? undefined : moodOf(call)} style={bar(left + wait, width)} />
       </span>
     </div>
   );
+}, sameRow);
+
+const NOWHERE: Placed = { left: 0, wait: 0, width: 0 };
+
+type RowProps = { call: Call; place: Placed | undefined; now: number };
+
+function sameRow(before: RowProps, after: RowProps): boolean {
+  const moved = (["left", "wait", "width"] as const).some((side) => before.place?.[side] !== after.place?.[side]);
+  return before.call === after.call && !moved && (after.call.state !== "running" || before.now === after.now);
 }

@@ -1,14 +1,16 @@
 import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { appOf, mcpResult } from "../data/apps";
-import { type AssistantTurn, heard, messagesOf, type Turn, type Use } from "../data/chat";
+import type { AssistantTurn, Turn, Use } from "../data/chat";
+import { type Conversation, conversation, isRunning } from "../data/conversation";
 import { tools } from "../data/live";
 import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/plugins";
 import { createResource, useResource } from "../data/resource";
 import type { Call, Tool } from "../data/types";
-import { api, Problem, segment, stream } from "../lib/api";
-import { duration } from "../lib/format";
+import { api, Problem, segment } from "../lib/api";
+import { milliseconds } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
+import { useStore } from "../lib/store";
 import { visible, visibleLine } from "../lib/text";
 import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
@@ -33,7 +35,7 @@ export function ChatPage() {
   const installed = useResource(plugins).data ?? NONE;
   const [chosen, setChosen] = useState("");
   const model = known?.includes(chosen) ? chosen : known?.[0];
-  const chat = useConversation(model, installed);
+  const { chat, turns } = useConversation(model, installed);
   return (
     <>
       <Head title="Chat">
@@ -54,15 +56,15 @@ export function ChatPage() {
             </select>
           </span>
         )}
-        {chat.turns.length > 0 && (
-          <button type="button" className="button small more" onClick={chat.clear}>
+        {turns.length > 0 && (
+          <button type="button" className="button small more" onClick={() => chat.clear()}>
             New conversation
           </button>
         )}
       </Head>
       {problem && !known && <ProblemNote problem={problem} />}
       {known !== undefined && !model && <WithoutModel />}
-      {model && <Conversation chat={chat} installed={installed} model={model} />}
+      {model && <Talk chat={chat} turns={turns} installed={installed} model={model} />}
     </>
   );
 }
@@ -78,20 +80,10 @@ function WithoutModel() {
   );
 }
 
-type Chat = ReturnType<typeof useConversation>;
-
+/** The conversation of this tab, with the functions of plugins' pages, for which the page of the chat is where they run. */
 function useConversation(model: string | undefined, installed: Plugin[]) {
-  const [turns, setTurns] = useState<Turn[]>([]);
-  const current = useRef<Turn[]>([]);
-  const abort = useRef<AbortController>(undefined);
-  useEffect(() => () => abort.current?.abort(), []);
-  const set = (next: Turn[]) => {
-    current.current = next;
-    setTurns(next);
-  };
-  const replace = (turn: Turn) => set(current.current.map((each) => (each.id === turn.id ? turn : each)));
-  // Functions of plugins' pages are no tools of the gateway's: the page of the chat is where they run.
-  const own = useMemo(
+  const chat = conversation();
+  const functions = useMemo(
     () =>
       installed
         .filter((plugin) => plugin.enabled && plugin.ui)
@@ -105,68 +97,42 @@ function useConversation(model: string | undefined, installed: Plugin[]) {
         ),
     [installed],
   );
-  const answer = async () => {
-    const messages = messagesOf(current.current);
-    let turn: AssistantTurn = { id: crypto.randomUUID(), role: "assistant", text: "", uses: [], state: "running" };
-    set([...current.current, turn]);
-    const stop = new AbortController();
-    abort.current = stop;
-    try {
-      const body = {
-        model,
-        messages,
-        stream: true,
-        switchboard: { events: true },
-        ...(own.length > 0 ? { tools: own } : {}),
-      };
-      await stream("/v1/chat/completions", { method: "POST", body, signal: stop.signal }, (event) => {
-        turn = heard(turn, event);
-        replace(turn);
-      });
-      turn = { ...turn, state: "done" };
-    } catch (error) {
-      const problem = Problem.of(error);
-      turn =
-        problem.kind === "cancelled"
-          ? { ...turn, state: "stopped" }
-          : { ...turn, state: "done", problem: problem.message };
-    }
-    replace(turn);
-  };
-  return {
-    turns,
-    running: turns.some((turn) => turn.role === "assistant" && turn.state === "running"),
-    ask(text: string) {
-      set([...current.current, { id: crypto.randomUUID(), role: "user", text }]);
-      void answer();
-    },
-    goOn: () => void answer(),
-    say: (text: string) =>
-      set([...current.current, { id: crypto.randomUUID(), role: "assistant", text, uses: [], state: "done" }]),
-    fill(turnId: string, useId: string, result: string) {
-      const turn = current.current.find((each) => each.id === turnId);
-      if (turn?.role === "assistant")
-        replace({ ...turn, uses: turn.uses.map((use) => (use.id === useId ? { ...use, result } : use)) });
-    },
-    stop: () => abort.current?.abort(),
-    clear() {
-      abort.current?.abort();
-      set([]);
-    },
-  };
+  useEffect(() => {
+    chat.equipment = { model, functions };
+  }, [chat, model, functions]);
+  return { chat, turns: useStore(chat.turns) };
 }
 
-function Conversation({ chat, installed, model }: { chat: Chat; installed: Plugin[]; model: string }) {
+interface TalkProps {
+  chat: Conversation;
+  turns: readonly Turn[];
+  installed: Plugin[];
+  model: string;
+}
+
+function Talk({ chat, turns, installed, model }: TalkProps) {
+  const running = isRunning(turns);
   const [text, setText] = useState("");
   const log = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   useLayoutEffect(() => {
     const box = log.current;
-    if (box && atEnd.current && chat.turns.length > 0) box.scrollTop = box.scrollHeight;
-  }, [chat.turns]);
+    if (box && atEnd.current && turns.length > 0) box.scrollTop = box.scrollHeight;
+  }, [turns]);
+  // A plugin's page takes its room a moment after the words that it belongs to.
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    const [box, inner] = [log.current, list.current];
+    if (!box || !inner) return;
+    const watcher = new ResizeObserver(() => {
+      if (atEnd.current) box.scrollTop = box.scrollHeight;
+    });
+    watcher.observe(inner);
+    return () => watcher.disconnect();
+  }, []);
   const send = (event?: FormEvent) => {
     event?.preventDefault();
-    if (!text.trim() || chat.running) return;
+    if (!text.trim() || running) return;
     chat.ask(text);
     setText("");
   };
@@ -182,16 +148,16 @@ function Conversation({ chat, installed, model }: { chat: Chat; installed: Plugi
           atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
         }}
       >
-        <ol>
-          {chat.turns.length === 0 && (
+        <ol ref={list}>
+          {turns.length === 0 && (
             <li className="soft">
               Ask {visibleLine(model)} something. It can use every tool that you see under{" "}
               <a href={href("tools")}>Tools</a>, and you see what it does with them.
             </li>
           )}
-          {chat.turns.map((turn) => (
+          {turns.map((turn) => (
             <li key={turn.id} className={`turn ${turn.role}`}>
-              <span className="by">{turn.role === "user" ? "You" : visibleLine(model)}</span>
+              <span className="by">{byLine(turn, model)}</span>
               {turn.role === "user" ? (
                 <p className="said">{visible(turn.text)}</p>
               ) : (
@@ -215,8 +181,8 @@ function Conversation({ chat, installed, model }: { chat: Chat; installed: Plugi
             send();
           }}
         />
-        {chat.running ? (
-          <button type="button" className="button" onClick={chat.stop}>
+        {running ? (
+          <button type="button" className="button" onClick={() => chat.stop()}>
             Stop
           </button>
         ) : (
@@ -229,7 +195,13 @@ function Conversation({ chat, installed, model }: { chat: Chat; installed: Plugi
   );
 }
 
-function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; installed: Plugin[] }) {
+/** Whose words they are. What a page wrote is not passed off as the user's or the model's. */
+function byLine({ role, by }: Turn, model: string): string {
+  if (by !== undefined) return `${visibleLine(by)}${role === "user" ? ", with your yes" : ", a plugin"}`;
+  return role === "user" ? "You" : visibleLine(model);
+}
+
+function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Conversation; installed: Plugin[] }) {
   return (
     <>
       {turn.uses.map((use) => (
@@ -247,7 +219,17 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Chat; in
 }
 
 /** What the model did with a tool, and what a plugin shows of it. */
-function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn; chat: Chat; installed: Plugin[] }) {
+function UseView({
+  use,
+  turn,
+  chat,
+  installed,
+}: {
+  use: Use;
+  turn: AssistantTurn;
+  chat: Conversation;
+  installed: Plugin[];
+}) {
   const found = pluginOf(installed, use.name);
   const tool = useResource(tools).data?.find(({ name }) => name === use.name);
   // The arguments of a page's function are whole once the answer is.
@@ -263,7 +245,7 @@ function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn
           <span className="soft clip grow">
             {use.state === "running" ? visibleLine(use.progress ?? "running") : use.ours ? "shown below" : use.state}
           </span>
-          <span className="soft num">{use.durationMs === undefined ? "" : duration(use.durationMs * 1_000)}</span>
+          <span className="soft num">{use.durationMs === undefined ? "" : milliseconds(use.durationMs)}</span>
         </summary>
         <div className="stack tight">
           <JsonView value={parsed(use.args)} label="Arguments" />
@@ -281,17 +263,17 @@ function UseView({ use, turn, chat, installed }: { use: Use; turn: AssistantTurn
           onContent={(content) =>
             chat.fill(turn.id, use.id, typeof content === "string" ? content : JSON.stringify(content))
           }
-          onTrigger={chat.goOn}
-          onSay={chat.say}
+          onTrigger={() => chat.goOn()}
+          onSay={(text) => chat.say(text, found.plugin.meta.title ?? found.plugin.identifier)}
         />
       )}
-      {tool && appOf(tool) && use.state === "done" && <UsedApp tool={tool} use={use} />}
+      {tool && appOf(tool) && use.state === "done" && <UsedApp tool={tool} use={use} chat={chat} />}
     </>
   );
 }
 
 /** The app of a tool that the model used. The model is told a text; what an app needs of the result is in the history. */
-function UsedApp({ tool, use }: { tool: Tool; use: Use }) {
+function UsedApp({ tool, use, chat }: { tool: Tool; use: Use; chat: Conversation }) {
   const { callId, args, result = "" } = use;
   const [known, setKnown] = useState<Record<string, unknown>>();
   useEffect(() => {
@@ -305,7 +287,8 @@ function UsedApp({ tool, use }: { tool: Tool; use: Use }) {
       gone = true;
     };
   }, [callId, result]);
-  return known && <AppView tool={tool} args={parsed(args)} result={known} />;
+  const onMessage = (text: string) => chat.ask(text, `The app of ${tool.name}`);
+  return known && <AppView tool={tool} args={parsed(args)} result={known} onMessage={onMessage} />;
 }
 
 function parsed(text: string): Json {

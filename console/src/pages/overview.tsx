@@ -236,6 +236,13 @@ function LatestCalls() {
   return (
     <Panel title="Latest calls" more={<a href={href("calls")}>All</a>}>
       <ul className="lines room-14">
+        {loaded && calls.length === 0 && (
+          <li className="soft">
+            <span>
+              No calls yet. <a href={href("tools")}>Try a tool</a>, and it appears here.
+            </span>
+          </li>
+        )}
         {calls.slice(0, 14).map((call) => (
           <li key={call.id}>
             <span className="soft num">{clock(call.at_ms)}</span>
@@ -249,11 +256,6 @@ function LatestCalls() {
           </li>
         ))}
       </ul>
-      {loaded && calls.length === 0 && (
-        <p className="soft">
-          No calls yet. <a href={href("tools")}>Try a tool</a>, and it appears here.
-        </p>
-      )}
     </Panel>
   );
 }

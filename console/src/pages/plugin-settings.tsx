@@ -45,7 +45,13 @@ export function PluginSettings({ plugin }: { plugin: Plugin }) {
       setProblem(Problem.of(error));
     }
   };
-  if (draft === undefined) return problem ? <ProblemNote problem={problem} /> : null;
+  if (draft === undefined)
+    return (
+      <details>
+        <summary>Settings</summary>
+        {problem ? <ProblemNote problem={problem} /> : <p className="soft">They are on their way.</p>}
+      </details>
+    );
   return (
     <details open={lacking !== undefined}>
       <summary>Settings</summary>

@@ -1,11 +1,14 @@
 import { type FormEvent, useState } from "react";
+import { grants, manifestOf, takeBack } from "../data/grants";
 import { type Plugin, plugins } from "../data/plugins";
 import { useResource } from "../data/resource";
 import { api, Problem, segment } from "../lib/api";
 import { moment, plural } from "../lib/format";
 import { href } from "../lib/route";
+import { useStore } from "../lib/store";
 import { visible, visibleLine } from "../lib/text";
 import { Command, Empty, Head, Panel, ProblemNote, Prose, State, Sure } from "../ui/parts";
+import { titleOf } from "../ui/secret-dialog";
 import { PluginSettings } from "./plugin-settings";
 
 export function PluginsPage() {
@@ -119,6 +122,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
           )}
         </dl>
         {plugin.settings && <PluginSettings plugin={plugin} />}
+        <Grants plugin={plugin} />
         {problem && <ProblemNote problem={problem} />}
         <div className="row">
           <button type="button" className="button small" onClick={act(plugin.enabled ? "disable" : "enable")}>
@@ -133,6 +137,42 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
         </div>
       </div>
     </Panel>
+  );
+}
+
+/** What the user has decided about the plugin's page in this tab, and where to decide otherwise. */
+function Grants({ plugin }: { plugin: Plugin }) {
+  const own = useStore(grants).filter((grant) => grant.plugin === plugin.identifier);
+  if (own.length === 0) return null;
+  return (
+    <section className="stack tight" aria-label="Its page and your secrets">
+      <h3>Its page and your secrets</h3>
+      <ul className="lines">
+        {own.map((grant) => {
+          const fields = grant.values === undefined ? grant.fields : Object.keys(grant.values);
+          const names = fields.map((field) => titleOf(plugin, field)).join(", ");
+          return (
+            <li key={grant.origin}>
+              <span className="grow break">
+                {grant.values === undefined ? "Does not see" : "Sees"} <strong>{names}</strong>{" "}
+                <span className="soft">
+                  at {visibleLine(grant.origin)}, since {moment(grant.at_ms)}
+                  {grant.manifest !== manifestOf(plugin) && "; the plugin has changed since, so it counts no more"}
+                </span>
+              </span>
+              <button type="button" className="button small" onClick={() => takeBack(grant)}>
+                {grant.values === undefined ? "Ask me again" : "Take back"}
+              </button>
+            </li>
+          );
+        })}
+      </ul>
+      {own.some(({ values }) => values !== undefined) && (
+        <p className="soft">
+          What a page has seen, it knows. If you do not trust it any more, replace the secret itself.
+        </p>
+      )}
+    </section>
   );
 }
 

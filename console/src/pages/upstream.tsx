@@ -33,7 +33,7 @@ export function UpstreamPage() {
             <ServerCard key={server.name} server={server} />
           ))}
         </div>
-        <Add />
+        {(data || problem) && <Add />}
       </div>
     </>
   );

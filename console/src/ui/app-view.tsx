@@ -1,24 +1,34 @@
 import { type AppView as Mounted, mountMcpApp } from "@switchboard/plugin-host";
 import { useEffect, useRef, useState } from "react";
-import { appOf, callFor, readApp, readResource, toolsOf } from "../data/apps";
+import { appOf, callFor, readApp, readResource, textOf, toolsOf } from "../data/apps";
 import { tools } from "../data/live";
+import { askUser } from "../data/questions";
 import { useResource } from "../data/resource";
 import type { Tool } from "../data/types";
 import { Problem } from "../lib/api";
 import type { Json } from "../lib/schema";
 import { visible } from "../lib/text";
 
+interface Props {
+  tool: Tool;
+  args: Json;
+  result: Record<string, unknown>;
+  /** Takes a message in the user's name. Absent where there is no conversation. */
+  onMessage?: (text: string) => void;
+}
+
 /** What an upstream MCP server shows of a call: its app, in frames without an origin. */
-export function AppView({ tool, args, result }: { tool: Tool; args: Json; result: Record<string, unknown> }) {
+export function AppView({ tool, args, result, onMessage }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const [problem, setProblem] = useState("");
   const all = useResource(tools).data;
-  const latest = useRef({ all: all ?? [], tool, args, result });
-  latest.current = { all: all ?? [], tool, args, result };
+  const latest = useRef({ all: all ?? [], tool, args, result, onMessage });
+  latest.current = { all: all ?? [], tool, args, result, onMessage };
   const server = tool.provider.id;
   const uri = appOf(tool);
   // What it shows is told by its content: lists that were asked for again have new objects and are no reason to load a page anew.
   const shown = JSON.stringify([args, result]);
+  const talks = onMessage !== undefined;
   useEffect(() => {
     if (!uri || !shown) return;
     let mounted: Mounted | undefined;
@@ -43,6 +53,18 @@ export function AppView({ tool, args, result }: { tool: Tool; args: Json; result
             return callFor(called.exposed, given, signal);
           },
           readResource: (other) => readResource(server, other),
+          // What reaches beyond its frame, an app does with the user's yes each time.
+          openLink: (url, signal) => askUser({ kind: "link", app: tool.name, server, url }, signal),
+          ...(talks
+            ? {
+                sendMessage: async (blocks: unknown[], signal: AbortSignal) => {
+                  const text = textOf(blocks);
+                  const yes = await askUser({ kind: "message", app: tool.name, server, text }, signal);
+                  if (yes) latest.current.onMessage?.(text);
+                  return yes;
+                },
+              }
+            : {}),
         },
         onProblem: (text) => !gone && setProblem(text),
       });
@@ -54,7 +76,7 @@ export function AppView({ tool, args, result }: { tool: Tool; args: Json; result
       gone = true;
       mounted?.destroy();
     };
-  }, [server, uri, shown]);
+  }, [server, uri, shown, talks]);
   return (
     <section className="stack tight" aria-label="The tool’s app">
       <div ref={place} />

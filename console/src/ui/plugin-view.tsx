@@ -1,8 +1,18 @@
-import { type PluginView as Mounted, mountPlugin, webStorageStore } from "@switchboard/plugin-host";
-import { useEffect, useRef, useState } from "react";
+import {
+  type PluginView as Mounted,
+  mountPlugin,
+  renderMarkdown,
+  type SecretsAnswer,
+  webStorageStore,
+} from "@switchboard/plugin-host";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { STATE_PREFIX } from "../data/conversation";
+import { decide, findGrant, type Grant, grants, takeBack } from "../data/grants";
 import { type Plugin, readSettings, writeSettings } from "../data/plugins";
 import type { Json } from "../lib/schema";
-import { visible, visibleLine } from "../lib/text";
+import { useStore } from "../lib/store";
+import { visible } from "../lib/text";
+import { SecretDialog, type SecretWish, titleOf } from "./secret-dialog";
 
 interface Props {
   plugin: Plugin;
@@ -18,6 +28,11 @@ interface Props {
   onSay?: (text: string) => void;
 }
 
+interface Asked {
+  wish: SecretWish;
+  answer: (said: SecretsAnswer) => void;
+}
+
 /** What a plugin shows of a call: its page in a sandboxed frame, or its Markdown. */
 export function PluginView(props: Props) {
   const { plugin, messageId, apiName, args, content } = props;
@@ -28,16 +43,17 @@ export function PluginView(props: Props) {
   // A list of plugins that was asked for again has new objects with the same content, which are no reason to load a page anew.
   const shown = JSON.stringify([plugin.identifier, plugin.type, plugin.ui, plugin.settings]);
   const [problem, setProblem] = useState("");
-  const [kept, setKept] = useState<string[]>([]);
+  const [asked, setAsked] = useState<Asked[]>([]);
   useEffect(() => {
     if (!place.current || !shown) return;
     const { plugin } = latest.current;
     const id = plugin.identifier;
+    setAsked([]);
     mounted.current = mountPlugin(place.current, {
       manifest: plugin,
       call: { messageId, apiName, arguments: args },
       content: latest.current.content,
-      store: webStorageStore(localStorage),
+      store: webStorageStore(sessionStorage, STATE_PREFIX),
       settings: {
         read: async () => (await readSettings(id)).settings ?? {},
         write: async (changes) => {
@@ -45,31 +61,135 @@ export function PluginView(props: Props) {
           await writeSettings(id, { ...stored, ...changes } as Json);
         },
       },
-      // The gateway gives secrets to the plugin's server alone, so there is none that a page could be given, and none that it may set.
-      requestSecrets: ({ fields }) => {
-        setKept(fields);
-        return false;
+      grantedSecrets: ({ origin }) => answerOf(findGrant(grants.get(), latest.current.plugin, origin)),
+      requestSecrets: (wish) => {
+        const before =
+          wish.purpose === "read" ? findGrant(grants.get(), latest.current.plugin, wish.origin) : undefined;
+        const said = answerOf(before);
+        return (
+          said ??
+          new Promise<SecretsAnswer>((answer) =>
+            setAsked((all) => [...all.filter((each) => each.wish.purpose !== wish.purpose), { wish, answer }]),
+          )
+        );
       },
       actions: {
         setMessage: (next) => latest.current.onContent?.(next),
         triggerAi: () => latest.current.onTrigger?.(),
         createAssistantMessage: (text) => latest.current.onSay?.(text),
       },
+      renderMarkdown: (text, document) => renderMarkdown(visible(text), document),
+      limits: { maxStateBytes: 262_144 },
       onProblem: setProblem,
     });
     return () => mounted.current?.destroy();
   }, [shown, messageId, apiName, args]);
   useEffect(() => mounted.current?.setContent(content), [content]);
+  const beginAnew = useCallback(() => {
+    setAsked([]);
+    mounted.current?.reload();
+  }, []);
   return (
     <div className="stack tight">
       <div ref={place} />
-      {kept.length > 0 && (
-        <span className="soft">
-          Not given to the page: {kept.map(visibleLine).join(", ")}. The gateway sends secrets to the plugin’s server
-          alone.
-        </span>
-      )}
+      <Secrets plugin={plugin} asked={asked} onAnswered={setAsked} onChange={beginAnew} />
       {problem && <span className="soft">The plugin’s page: {visible(problem)}</span>}
     </div>
   );
+}
+
+function answerOf(grant: Grant | undefined): SecretsAnswer | undefined {
+  return grant && (grant.values === undefined ? false : { values: grant.values });
+}
+
+interface SecretsProps {
+  plugin: Plugin;
+  asked: Asked[];
+  onAnswered: (left: Asked[]) => void;
+  /** The page has to begin anew, as what it may see is different now. */
+  onChange: () => void;
+}
+
+/**
+ * What the page beside it asks for, and what it was given. The question itself opens when the user asks for it, so that no page can put one
+ * in front of somebody who is typing.
+ */
+function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
+  const all = useStore(grants);
+  const origin = pageOrigin(plugin);
+  const grant = origin === undefined ? undefined : findGrant(all, plugin, origin);
+  const [open, setOpen] = useState<SecretWish>();
+  // Told by the grant itself: it may be taken back from another page of the console.
+  const given = grant?.values !== undefined;
+  const had = useRef(given);
+  useEffect(() => {
+    if (had.current && !given) onChange();
+    had.current = given;
+  }, [given, onChange]);
+  const close = (said: SecretsAnswer) => {
+    setOpen(undefined);
+    if (!open) return;
+    const values = typeof said === "object" ? said.values : undefined;
+    if (open.purpose === "read") decide(plugin, open.origin, open.fields, values);
+    const waiting = asked.find(({ wish }) => wish === open);
+    onAnswered(asked.filter((each) => each !== waiting));
+    if (waiting) waiting.answer(said);
+    else if (said !== false) onChange();
+  };
+  const names = (fields: string[]) => fields.map((field) => titleOf(plugin, field)).join(", ");
+  return (
+    <>
+      {asked.map(({ wish }) => (
+        <div key={wish.purpose} className="row" role="status">
+          <span>
+            The page {wish.purpose === "read" ? "asks to see" : "wants to change"} a secret:{" "}
+            <strong>{names(wish.fields)}</strong>
+          </span>
+          <button type="button" className="button small" onClick={() => setOpen(wish)}>
+            Decide…
+          </button>
+        </div>
+      ))}
+      {grant && asked.every(({ wish }) => wish.purpose !== "read") && (
+        <div className="row soft">
+          <span>
+            {given ? "The page may see" : "Not given to the page"}:{" "}
+            {names(given ? Object.keys(grant.values ?? {}) : grant.fields)}
+          </span>
+          {given ? (
+            <button type="button" className="button small" onClick={() => takeBack(grant)}>
+              Take back
+            </button>
+          ) : (
+            <button
+              type="button"
+              className="button small"
+              onClick={() => setOpen({ origin: grant.origin, purpose: "read", fields: grant.fields })}
+            >
+              Change…
+            </button>
+          )}
+        </div>
+      )}
+      {open && (
+        <SecretDialog
+          plugin={plugin}
+          wish={open}
+          onYes={(values) => close(open.purpose === "read" ? { values } : true)}
+          onNo={() => close(false)}
+          onClose={() => setOpen(undefined)}
+        />
+      )}
+    </>
+  );
+}
+
+/** Where the plugin's page comes from, in the words of the host: its origin, or its address where it is not let keep one. */
+function pageOrigin({ ui }: Plugin): string | undefined {
+  try {
+    const url = new URL(ui?.url ?? "", document.baseURI);
+    return url.origin === location.origin ? url.href : url.origin;
+  } catch {
+    return undefined;
+  }
 }

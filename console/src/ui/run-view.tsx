@@ -1,5 +1,5 @@
 import type { Run } from "../data/run";
-import { duration } from "../lib/format";
+import { milliseconds } from "../lib/format";
 import { href } from "../lib/route";
 import { visible } from "../lib/text";
 import { JsonView } from "./json";
@@ -21,7 +21,7 @@ export function RunView({ run }: { run: Run }) {
           {word}{" "}
           <span className="soft num">
             {run.durationMs !== undefined ? (
-              duration(run.durationMs * 1_000)
+              milliseconds(run.durationMs)
             ) : run.state === "running" ? (
               <Elapsed since={run.startedAt} />
             ) : (

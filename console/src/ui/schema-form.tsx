@@ -1,5 +1,6 @@
 import { useId } from "react";
 import { type Draft, emptyDraft, type Field, type Mistake } from "../lib/schema";
+import { visible, visibleLine } from "../lib/text";
 import { Icon } from "./icons";
 import { Prose } from "./parts";
 
@@ -62,14 +63,14 @@ function FieldView(props: Props) {
       )}
       {wrong && (
         <span className="wrong" id={`${id}w`}>
-          {name} {wrong}
+          {visibleLine(name)} {visible(wrong)}
         </span>
       )}
     </>
   );
   const label = (
     <>
-      {field.title ?? name} {field.required && <span className="must">required</span>}
+      {visibleLine(field.title ?? name)} {field.required && <span className="must">required</span>}
     </>
   );
   if (field.kind === "object" || field.kind === "list") return <Group {...props} label={label} about={about} />;
@@ -122,7 +123,7 @@ function FieldView(props: Props) {
         <option value="">{field.required ? "choose" : "not set"}</option>
         {field.options.map((option, at) => (
           <option key={JSON.stringify(option)} value={String(at)}>
-            {typeof option === "string" ? option : JSON.stringify(option)}
+            {visibleLine(typeof option === "string" ? option : JSON.stringify(option))}
           </option>
         ))}
       </select>
@@ -199,6 +200,7 @@ function Group({
   about,
 }: Props & { label: React.ReactNode; about: React.ReactNode }) {
   const absent = draft === undefined && !field.required;
+  const shown = visibleLine(name);
   const add = () => onChange(emptyDraft({ ...field, required: true }));
   return (
     <fieldset className="stack tight">
@@ -207,7 +209,7 @@ function Group({
       {absent && (
         <div>
           <button type="button" className="button small" onClick={add}>
-            <Icon name="add" size={12} /> Set {name}
+            <Icon name="add" size={12} /> Set {shown}
           </button>
         </div>
       )}
@@ -220,7 +222,7 @@ function Group({
       {!absent && !field.required && (
         <div>
           <button type="button" className="button small quiet" onClick={() => onChange(undefined)}>
-            Leave {name} out
+            Leave {shown} out
           </button>
         </div>
       )}
@@ -230,6 +232,7 @@ function Group({
 
 function Items({ name, field, draft, path, mistakes, onChange }: Props<Extract<Field, { kind: "list" }>>) {
   const items = Array.isArray(draft) ? draft : [];
+  const shown = visibleLine(name);
   const set = (at: number, next: Draft) => onChange(items.map((item, index) => (index === at ? next : item)));
   return (
     <div className="stack tight">
@@ -248,19 +251,19 @@ function Items({ name, field, draft, path, mistakes, onChange }: Props<Extract<F
           <button
             type="button"
             className="button icon quiet"
-            title={`Remove ${name} ${at + 1}`}
+            title={`Remove ${shown} ${at + 1}`}
             onClick={() => onChange(items.filter((_, index) => index !== at))}
           >
             <Icon name="close" />
             <span className="hide">
-              Remove {name} {at + 1}
+              Remove {shown} {at + 1}
             </span>
           </button>
         </div>
       ))}
       <div>
         <button type="button" className="button small" onClick={() => onChange([...items, emptyDraft(field.item)])}>
-          <Icon name="add" size={12} /> Add to {name}
+          <Icon name="add" size={12} /> Add to {shown}
         </button>
       </div>
     </div>

@@ -1,19 +1,19 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 
-interface Props<T> {
+interface Props<T, Frame> {
   label: string;
   items: readonly T[];
   keyOf: (item: T) => string;
   height: number;
   chosen?: string | undefined;
   onChoose: (item: T) => void;
-  render: (item: T) => ReactNode;
+  /** Made of the rows that are drawn, for what depends on all of them. */
+  frame?: (drawn: readonly T[]) => Frame;
+  render: (item: T, frame: Frame | undefined) => ReactNode;
   /** Stays above the rows. */
-  header?: ReactNode;
+  header?: (frame: Frame | undefined) => ReactNode;
   /** The last rows are in sight. */
   onEnd?: () => void;
-  /** Which rows are drawn, for what depends on them. */
-  onRange?: (first: number, last: number) => void;
 }
 
 const SPARE = 6;
@@ -22,7 +22,7 @@ const SPARE = 6;
  * A list of any length, of which only the rows in sight are drawn. New rows at the top do not move what somebody is reading; whoever
  * is at the top stays there.
  */
-export function VirtualList<T>({
+export function VirtualList<T, Frame = undefined>({
   label,
   items,
   keyOf,
@@ -31,9 +31,9 @@ export function VirtualList<T>({
   onChoose,
   render,
   onEnd,
-  onRange,
+  frame,
   header,
-}: Props<T>) {
+}: Props<T, Frame>) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -71,9 +71,8 @@ export function VirtualList<T>({
   });
 
   useEffect(() => {
-    onRange?.(first, last);
     if (items.length > 0 && last >= items.length) onEnd?.();
-  }, [first, last, items.length, onEnd, onRange]);
+  }, [last, items.length, onEnd]);
 
   const active = items.findIndex((item) => keyOf(item) === (activeKey ?? chosen));
   const show = (index: number) => {
@@ -101,6 +100,7 @@ export function VirtualList<T>({
     event.preventDefault();
   };
   const drawn = items.slice(first, last);
+  const shared = frame?.(drawn);
   return (
     <div
       ref={box}
@@ -115,7 +115,7 @@ export function VirtualList<T>({
     >
       {header && (
         <div className="list-head" aria-hidden="true">
-          {header}
+          {header(shared)}
         </div>
       )}
       <div className="rows" style={{ height: items.length * height }} role="presentation">
@@ -137,7 +137,7 @@ export function VirtualList<T>({
                 onChoose(item);
               }}
             >
-              {render(item)}
+              {render(item, shared)}
             </div>
           );
         })}

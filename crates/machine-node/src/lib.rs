@@ -20,6 +20,7 @@
 //! ```
 
 mod files;
+mod home;
 pub mod host;
 mod machine;
 mod shell;

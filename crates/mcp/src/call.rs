@@ -108,10 +108,7 @@ impl Running {
             loop {
                 tokio::select! {
                     asked = next(questions) => match asking {
-                        Asking::Instead => {
-                            let more = std::iter::from_fn(|| questions.try_recv().ok());
-                            return std::iter::once(asked).chain(more).collect();
-                        }
+                        Asking::Instead => return with_all_others(asked, questions),
                         Asking::Meanwhile => answers.push(questions::put(peer, asked)),
                     },
                     Some(()) = answers.next() => {}
@@ -135,7 +132,7 @@ impl Running {
     pub(crate) async fn alone(&mut self) -> Turn {
         tokio::select! {
             finished = &mut self.outcome => Turn::Ended(finished),
-            asked = next(&mut self.questions) => Turn::Asks(vec![asked]),
+            asked = next(&mut self.questions) => Turn::Asks(with_all_others(asked, &mut self.questions)),
         }
     }
 
@@ -152,6 +149,11 @@ impl Running {
         };
         Self { outcome: Box::pin(outcome), ..self }
     }
+}
+
+/// What was asked at the same time belongs together.
+fn with_all_others(asked: Asked, questions: &mut mpsc::Receiver<Asked>) -> Vec<Asked> {
+    std::iter::once(asked).chain(std::iter::from_fn(|| questions.try_recv().ok())).collect()
 }
 
 async fn next(questions: &mut mpsc::Receiver<Asked>) -> Asked {

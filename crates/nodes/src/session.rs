@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, Host, KIND, MAX_FORGERIES, Nodes};
+use crate::{Admission, GOODBYE, Host, KIND, MAX_FORGERIES, Nodes};
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let introduction = match greet(nodes, &mut socket, admission).await {
@@ -109,7 +109,9 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
-    audit(nodes, "node.disconnected", &id, admission, &ended.reason);
+    let farewell = ended.code == 1000 && !nodes.shutdown.is_cancelled();
+    let detail = if farewell { format!("{GOODBYE}: {}", ended.reason) } else { ended.reason.to_string() };
+    audit(nodes, "node.disconnected", &id, admission, &detail);
 }
 
 /// Takes a connection out of the list, if a newer one has not taken its place there.

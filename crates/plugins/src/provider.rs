@@ -20,7 +20,7 @@ use crate::openapi::{self, OperationCall};
 use crate::plugin::{Endpoint, Plugin};
 use crate::scrub::Hidden;
 use crate::secrets;
-use crate::settings::{Settings, SettingsSchema, SettingsStore, header};
+use crate::settings::{Settings, SettingsSchema, SettingsStore, header, owner_of};
 use crate::tokens::{Purse, Tokens};
 
 /// What all plugins share.
@@ -117,7 +117,8 @@ async fn run(
         Fault::new(PluginErrorType::PluginApiNotFound, CallError::new(CallErrorKind::NotFound, message))
     })?;
     shared.rate.check(&call.principal.id, plugin.identifier())?;
-    let Given { settings, stored, owner } = settings_for(shared, plugin, &call.principal.id, sent_along, secrets)?;
+    let asker = owner_of(&call.principal);
+    let Given { settings, stored, owner } = settings_for(shared, plugin, asker, sent_along, secrets)?;
     // The router ends the call then, too; ours comes first, and knows the server's name.
     let time = || call.time_left().saturating_sub(Duration::from_millis(20));
     let (secret, allowed, max_bytes) = (!settings.is_empty(), plugin.allowed.clone(), shared.max_response);
@@ -210,11 +211,11 @@ struct Given {
 fn settings_for(
     shared: &Shared,
     plugin: &Plugin,
-    asker: &Arc<str>,
+    asker: &str,
     sent_along: Option<Settings>,
     secrets: &mut Vec<String>,
 ) -> Result<Given, Fault> {
-    let none = |settings| Given { settings, stored: false, owner: Arc::clone(asker) };
+    let none = |settings| Given { settings, stored: false, owner: asker.into() };
     let mut given = match sent_along.filter(|settings| !settings.is_empty()) {
         Some(settings) => none(settings),
         None if plugin.accepted => match shared.settings.find(plugin.identifier(), asker) {

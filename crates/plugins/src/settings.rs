@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{CallError, RawJson, Schema};
+use sa_core::{CallError, Principal, RawJson, Role, Schema};
 use sa_protocol::plugin::ascii_json;
 use sa_vault::{Vault, VaultError};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,13 @@ pub const MASK: &str = "***";
 pub const MAX_SETTINGS: usize = 6 * 1024;
 /// Stands for everyone who has stored nothing of their own.
 pub const SHARED: &str = "*";
+
+/// Whose settings somebody's are. The operator is one person with several tokens: the one in the file, which may be replaced, and the
+/// console's sessions, which end by themselves. What is set with one of them counts with the others. No other role can have these names.
+pub fn owner_of(principal: &Principal) -> &str {
+    let operator = principal.role == Role::Operator && matches!(&*principal.name, "operator" | "console");
+    if operator { "operator" } else { &principal.id }
+}
 
 pub(crate) type Settings = Map<String, Value>;
 

@@ -136,6 +136,9 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
         }
     }
+    // Whoever reads the answer listens no more, unless they do so elsewhere.
+    drop(following);
+    sessions.look_at(&session, Instant::now());
     let mut answer = json!(session.show());
     answer["events"] = json!(said);
     Ok(answer)
@@ -150,7 +153,19 @@ fn tools() -> Vec<Tool> {
     let lent = json!({
         "type": ["array", "null"],
         "description": "Tools of yours that the agent may call. You get a caller_tool_request for each call, and answer it with caller_tool_response.",
-        "items": { "type": "object", "properties": { "name": { "type": "string" }, "description": { "type": "string" } }, "required": ["name"] },
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": { "type": "string", "description": "Letters, digits, _, - and dots" },
+                "title": { "type": ["string", "null"] },
+                "description": { "type": ["string", "null"], "description": "What it does, for the agent" },
+                "inputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its arguments" },
+                "outputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its result" },
+                "annotations": { "type": ["object", "null"], "description": "Hints as MCP has them, such as readOnlyHint" },
+                "timeout_ms": number("How long this one may take"),
+            },
+        },
     });
     let caller = text("Your name, which the names of your tools begin with");
     let message = json!({
@@ -180,7 +195,12 @@ fn tools() -> Vec<Tool> {
         "session_id": id, "wait_ms": wait,
         "known": { "type": ["array", "null"], "items": { "type": "string" }, "description": "Ids of requests that you work on already" },
     });
-    let action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next: as the tool of that name" } });
+    let mut action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next: as the tool of that name, with its arguments" } });
+    for (name, about) in [&message, &events, &response, &next].into_iter().filter_map(Value::as_object).flatten() {
+        // No action needs all of them, and some need none.
+        let about = if name == "session_id" { text("The session's id; absent for a new one") } else { about.clone() };
+        action.as_object_mut().map(|all| all.entry(name).or_insert(about));
+    }
     vec![
         tool("session", "The session tools in one, chosen by action.", action, &["action"]),
         tool(
@@ -214,6 +234,22 @@ fn tool(name: &str, about: &str, properties: Value, required: &[&str]) -> Tool {
 
 #[cfg(test)]
 mod tests {
+    /// Somebody who has only the schema must be able to say all that can be said.
+    #[test]
+    fn the_tool_for_all_actions_names_the_arguments_of_each() {
+        let schema =
+            |tool: &sa_core::Tool| tool.input.as_ref().unwrap().raw().to_value().unwrap()["properties"].clone();
+        let tools = super::tools();
+        let all = schema(tools.iter().find(|tool| &*tool.name == "session").unwrap());
+        for tool in &tools {
+            for name in schema(tool).as_object().unwrap().keys() {
+                assert!(all[name].is_object(), "{} takes \"{name}\"", tool.name);
+            }
+        }
+        let lent = &all["caller_tools"]["items"]["properties"];
+        assert!(lent["inputSchema"].is_object() && lent["timeout_ms"].is_object(), "{lent}");
+    }
+
     #[test]
     fn every_tool_has_a_schema_that_can_be_used() {
         for tool in super::tools() {

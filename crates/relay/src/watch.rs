@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::link;
 use crate::record::{BUCKET, SessionView};
+use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// How often old sessions are looked for.
@@ -28,15 +29,7 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
             let now = Instant::now();
             let open = sessions.all();
             for session in &open {
-                let listens = sessions.notices.attends(&session.id) || sessions.notices.attends(&session.owner.id);
-                if session.presence.look(listens, now) {
-                    info!(session = &*session.id, "the session's caller is gone");
-                    for (id, _) in session.requests.all() {
-                        if session.requests.take(id) {
-                            session.provider.complete(id, Err(link::gone()));
-                        }
-                    }
-                }
+                sessions.look_at(session, now);
             }
             open.iter().filter_map(|session| session.presence.due()).min()
         };
@@ -82,6 +75,19 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
 }
 
 impl Sessions {
+    /// Takes in whether a session's caller listens now.
+    pub(crate) fn look_at(&self, session: &Session, now: Instant) {
+        let listens = self.notices.attends(&session.id) || self.notices.attends(&session.owner.id);
+        if session.presence.look(listens, now) {
+            info!(session = &*session.id, "the session's caller is gone");
+            for (id, _) in session.requests.all() {
+                if session.requests.take(id) {
+                    session.provider.complete(id, Err(link::gone()));
+                }
+            }
+        }
+    }
+
     /// Which events are kept.
     pub(crate) fn kept(&self) -> Retention {
         let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);

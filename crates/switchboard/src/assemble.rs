@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
+use crate::unfinished;
 
 /// How often old records are deleted and old absences forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     make_private_dir(&config.data_dir)?;
 
     // Stores: one file behind two seams.
-    let store = Store::open(sa_store::OpenOptions::new(config.data_dir.join("switchboard.db")))?;
+    let store = Store::open(sa_store::OpenOptions::new(config.store_file()))?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
     let tokens = Tokens::load(Arc::clone(&records)).await?;
@@ -76,6 +77,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
     let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
+    unfinished::settle(&*records, &*log).await?;
 
     // The core.
     let notices = Notices::new();
@@ -149,6 +151,9 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
+    let (router, payload_bytes) = (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
+    let notes = Arc::new(gateway.store.clone());
+    tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
     Ok(gateway)
 }
 

@@ -193,7 +193,11 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
 impl Facts {
     /// Finds out which of these programs the host has.
     async fn look_for(&mut self, gateway: &Gateway, bins: &[String]) {
-        if bins.is_empty() || !self.online {
+        if bins.is_empty() {
+            return;
+        }
+        if !self.online {
+            self.problem = Some("it is not connected".to_owned());
             return;
         }
         let Some(host) = gateway.nodes.host(&self.node) else { return };

@@ -26,6 +26,8 @@ pub mod sign_in;
 pub mod skills;
 pub mod telemetry;
 pub mod tokens;
+mod unfinished;
+mod wording;
 
 /// The version that the gateway reports everywhere.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

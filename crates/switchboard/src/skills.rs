@@ -242,6 +242,7 @@ fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
     let message = error.without_snippet().to_string();
     let message = message.lines().next().unwrap_or_default().trim();
     let Some(location) = error.location() else { return message.to_owned() };
+    let message = without_place(message);
     let line = location.line() as usize;
     let key = yaml.lines().nth(line.saturating_sub(1)).and_then(|text| text.split_once(':'));
     let key = key.map(|(key, _)| key.trim().trim_matches(['"', '\''])).filter(|key| usable(key));
@@ -251,6 +252,26 @@ fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
         Some(key) => format!("{place}, at the key \"{key}\": {message}"),
         None => format!("{place}: {message}"),
     }
+}
+
+/// The parser's words without its own line and column, which it counts from the first line of the front matter.
+fn without_place(message: &str) -> &str {
+    let message = match message.split_once(": ") {
+        Some((place, rest)) if is_place(place) => rest,
+        _ => message,
+    };
+    match message.rsplit_once(" at line ") {
+        Some((rest, place)) if is_place(&format!("line {place}")) => rest.trim_end_matches(','),
+        _ => message,
+    }
+}
+
+/// `error: line 3 column 4`, with or without any of it but the line.
+fn is_place(text: &str) -> bool {
+    let known =
+        |word: &str| ["error", "line", "column", "at"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit());
+    let mut words = text.split([' ', ',', ':']).filter(|word| !word.is_empty());
+    text.contains("line ") && words.all(known)
 }
 
 #[cfg(test)]
@@ -293,6 +314,9 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_line_and_key() {
         problem("name: a", &["line 1"]);
+        let text = "---\nname: a\ndescription: b\nrequires:\n  bin: [git]\n---\n";
+        let told = parse(text).unwrap_err();
+        assert_eq!(told.matches("line").count(), 1, "one place, and no other: {told}");
         problem("---\nname: a\n", &["three dashes"]);
         problem("---\nname: a\ndescription: b\nrequires:\n  bin: [git]\n---\n", &["line 5", "bin"]);
         problem("---\nname: a\ndescription: b\nrequires:\n  bins: {a: 1}\n---\n", &["line 5", "bins"]);

@@ -51,6 +51,31 @@ impl Cli {
         self
     }
 
+    /// Runs it to its end on a terminal of this many columns, which is its stdout and its stderr. What the terminal got is
+    /// the answer's stdout, with plain line breaks.
+    pub async fn run_on_terminal(mut self, columns: u16) -> Finished {
+        use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).unwrap();
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).unwrap();
+        let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+        self.command.env("TERM", "xterm").env_remove("NO_COLOR");
+        self.command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
+        let mut child = self.command.spawn().unwrap();
+        // It has the other end open as well, until it is gone.
+        drop(self.command);
+        let reading = tokio::task::spawn_blocking(move || {
+            let (mut terminal, mut said) = (std::fs::File::from(ours), Vec::new());
+            // The end of a terminal is an error.
+            let _ = std::io::Read::read_to_end(&mut terminal, &mut said);
+            String::from_utf8_lossy(&said).replace("\r\n", "\n")
+        });
+        let code = soon(child.wait()).await.unwrap().code();
+        Finished { code, stdout: soon(reading).await.unwrap(), stderr: String::new() }
+    }
+
     /// Runs it to its end.
     pub async fn run(self) -> Finished {
         self.start().end().await

@@ -2,7 +2,7 @@
 
 export { FrameAddressError } from "./frame.js";
 export { DEFAULT_LIMITS, type Limits } from "./limits.js";
-export { renderMarkdown } from "./markdown.js";
+export { linkWords, renderMarkdown } from "./markdown.js";
 export type { AppActions, AppTool } from "./mcp/app-bridge.js";
 export { APP_MIME_TYPE, type AppResource, type AppView, type AppViewOptions, mountMcpApp } from "./mcp/mount-app.js";
 export type { AppCsp, AppPermission } from "./mcp/policy.js";
@@ -12,6 +12,7 @@ export type {
   PluginActions,
   PluginCall,
   PluginManifest,
+  SecretsAnswer,
   SecretsRequest,
   SettingsSource,
 } from "./plugin-session.js";

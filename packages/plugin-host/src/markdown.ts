@@ -13,11 +13,10 @@ export function renderMarkdown(text: string, document: Document): Node {
 }
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+-]*)/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const ITEM = /^( {0,8})(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/;
-const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
 
 function appendBlocks(lines: string[], parent: Element, depth: number): void {
   const document = parent.ownerDocument;
@@ -47,7 +46,7 @@ function appendBlocks(lines: string[], parent: Element, depth: number): void {
       add("pre").append(code);
       at = end + 1;
     } else if (heading) {
-      add(`h${heading[1]?.length ?? 1}`, heading[2] ?? "");
+      add(`h${heading[1]?.length ?? 1}`, headingText(heading[2] ?? ""));
       at += 1;
     } else if (RULE.test(line)) {
       add("hr");
@@ -58,7 +57,7 @@ function appendBlocks(lines: string[], parent: Element, depth: number): void {
       appendBlocks(quoted, add("blockquote"), depth - 1);
       at = end;
     } else if (item && depth > 0) at = appendList(lines, at, parent, depth);
-    else if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "")) {
+    else if (line.includes("|") && isTableRule(lines[at + 1] ?? "")) {
       const end = takeWhile(at + 2, (next) => next.includes("|"));
       appendTable(lines.slice(at, end), add("table"));
       at = end;
@@ -69,6 +68,19 @@ function appendBlocks(lines: string[], parent: Element, depth: number): void {
       at = end;
     }
   }
+}
+
+/** A heading may be closed by as many signs as one likes. Taken off step by step: an expression for it would try all ways of dividing the blanks. */
+function headingText(text: string): string {
+  const trimmed = text.trim();
+  let end = trimmed.length;
+  while (trimmed[end - 1] === "#") end -= 1;
+  return trimmed.slice(0, end).trimEnd();
+}
+
+function isTableRule(line: string): boolean {
+  const cells = line.trim().replace(/^\|/, "").replace(/\|$/, "").split("|");
+  return cells.every((cell) => /^:?-+:?$/.test(cell.trim()));
 }
 
 function appendList(lines: string[], start: number, parent: Element, depth: number): number {
@@ -167,6 +179,13 @@ function link(document: Document, address: string, label: string): HTMLElement |
   anchor.href = url.href;
   anchor.target = "_blank";
   anchor.rel = "noopener noreferrer nofollow";
-  anchor.textContent = label;
+  anchor.textContent = linkWords(label, url.href);
   return anchor;
+}
+
+/** The words of a link. Words that read like an address are followed by where the link leads, unless it is there. */
+export function linkWords(words: string, address: string): string {
+  const { host } = new URL(address);
+  const named = /^\s*(?:https?:\/\/)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)(?:[/?#]|\s*$)/i.exec(words)?.[1]?.toLowerCase();
+  return named === undefined || host === "" || named === host.toLowerCase() ? words : `${words} (${host})`;
 }

@@ -1,7 +1,7 @@
-import { jsonFault, parsedContent } from "./json.js";
+import { isRecord, jsonFault, parsedContent } from "./json.js";
 import { Bucket, type Limits } from "./limits.js";
 import type { HostChannel, Incoming, PluginMessage, Prefix } from "./plugin-protocol.js";
-import { mergeSettings, secretPaths, splitSecrets } from "./secrets.js";
+import { mergeSettings, secretPaths, splitSecrets, withSecrets } from "./secrets.js";
 import type { StateStore } from "./store.js";
 
 /** The parts of a plugin's manifest that its page is shown by. */
@@ -39,6 +39,12 @@ export interface SecretsRequest {
   fields: string[];
 }
 
+/**
+ * What the user said to it. A host that keeps its secrets where it cannot read them itself lets the user give them anew: `values` has
+ * what the page may see, by the names of the fields. A plain yes shows the page what `settings.read` has.
+ */
+export type SecretsAnswer = boolean | { values: Record<string, unknown> };
+
 /** What a page can cause outside of its frame. What is left out is refused. */
 export interface PluginActions {
   /** The page changed its message's content, which is JSON of any kind. */
@@ -55,7 +61,9 @@ export interface SessionOptions {
   store: StateStore;
   settings?: SettingsSource;
   /** Asks the user. Without it, secrets reach no page. A yes lasts as long as the view. */
-  requestSecrets?(request: SecretsRequest): Promise<boolean> | boolean;
+  requestSecrets?(request: SecretsRequest): Promise<SecretsAnswer> | SecretsAnswer;
+  /** What the user has granted this page before, so that its first question is answered with it. */
+  grantedSecrets?(page: { identifier: string; origin: string }): SecretsAnswer | undefined;
   actions?: PluginActions;
 }
 
@@ -78,7 +86,8 @@ export class PluginSession {
   #content: unknown;
   #prefix: Prefix = "speraxos";
   readonly #asked = new Map<SecretsRequest["purpose"], Promise<boolean>>();
-  #mayRead = false;
+  /** The secrets that the page may see: none, what is stored, or what the user gave. */
+  #granted: SecretsAnswer;
   #line: Promise<void> = Promise.resolve();
   #waiting = 0;
 
@@ -88,6 +97,8 @@ export class PluginSession {
   ) {
     this.#content = options.content;
     this.#secretPaths = secretPaths(options.manifest.settings);
+    const before = options.grantedSecrets?.({ identifier: options.manifest.identifier, origin: around.origin });
+    this.#granted = readAnswer(before);
     this.#actions = new Bucket(around.limits.actionsPerMinute, around.limits.actionsPerMinute / 60, around.now);
   }
 
@@ -212,7 +223,10 @@ export class PluginSession {
   }
 
   async #updateSettings(changes: Record<string, unknown>, settings: SettingsSource): Promise<void> {
-    const { open, secret, fields } = splitSecrets(changes, this.#secretPaths);
+    const { visible } = await this.#readSettings();
+    // Pages like to send everything back. A secret that is as the page was shown it is no change.
+    const { secret: shown } = splitSecrets(visible, this.#secretPaths);
+    const { open, secret, fields } = splitSecrets(withoutSame(changes, shown), this.#secretPaths);
     const write = async (part: Record<string, unknown>): Promise<void> => {
       const merged = mergeSettings(await settings.read(), part);
       await settings.write(Object.fromEntries(Object.keys(part).map((key) => [key, merged[key]])));
@@ -226,8 +240,14 @@ export class PluginSession {
 
   async #readSettings(): Promise<{ visible: Record<string, unknown>; withheld: string[] }> {
     const all = (await this.options.settings?.read()) ?? {};
+    if (this.#granted === true) return { visible: all, withheld: [] };
     const { open, fields } = splitSecrets(all, this.#secretPaths);
-    return this.#mayRead ? { visible: all, withheld: [] } : { visible: open, withheld: fields };
+    if (this.#granted === false) return { visible: open, withheld: fields };
+    const { values } = this.#granted;
+    return {
+      visible: withSecrets(open, this.#secretPaths, values),
+      withheld: fields.filter((field) => !Object.hasOwn(values, field)),
+    };
   }
 
   /** The user is asked once for each purpose. A no is not asked again in this view. */
@@ -238,9 +258,10 @@ export class PluginSession {
     if (before) return before;
     const answer = Promise.resolve()
       .then(() => requestSecrets?.(request) ?? false)
-      .then((granted) => {
-        if (purpose === "read") this.#mayRead = granted === true;
-        return granted === true;
+      .then((said) => {
+        const answer = readAnswer(said);
+        if (purpose === "read") this.#granted = answer;
+        return answer !== false;
       })
       .catch((error: unknown) => {
         this.around.onProblem(`asking for secret settings failed: ${String(error)}`);
@@ -265,4 +286,22 @@ export class PluginSession {
   #send(prefix: Prefix, channel: HostChannel, body: object, requestId: string | undefined): void {
     this.around.send({ type: `${prefix}:${channel}`, ...body, ...(requestId === undefined ? {} : { requestId }) });
   }
+}
+
+/** Anything but a clear yes is a no. */
+function readAnswer(said: unknown): SecretsAnswer {
+  if (said === true) return true;
+  return isRecord(said) && isRecord(said.values) ? { values: { ...said.values } } : false;
+}
+
+/** Changes without those that would leave a value as it is. */
+function withoutSame(changes: Record<string, unknown>, known: Record<string, unknown>): Record<string, unknown> {
+  const left: [string, unknown][] = [];
+  for (const [key, value] of Object.entries(changes)) {
+    const before = Object.hasOwn(known, key) ? known[key] : undefined;
+    if (isRecord(value) && isRecord(before)) left.push([key, withoutSame(value, before)]);
+    else if (before === undefined || JSON.stringify(value) !== JSON.stringify(before)) left.push([key, value]);
+  }
+  // From entries, which define their keys: assigning would follow one called `__proto__`.
+  return Object.fromEntries(left);
 }

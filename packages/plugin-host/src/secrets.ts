@@ -65,6 +65,24 @@ export function splitSecrets(
   return { open, secret, fields };
 }
 
+/** Settings with secrets put in that somebody gave for them, by their names. What the schema does not mark as secret is left out. */
+export function withSecrets(
+  open: Record<string, unknown>,
+  paths: readonly Path[],
+  given: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
+  const settings = structuredClone(open);
+  if (paths.some((path) => path.length === 0)) {
+    for (const [name, value] of Object.entries(given)) define(settings, name, value);
+    return settings;
+  }
+  for (const path of paths) {
+    const name = path.join(".");
+    if (Object.hasOwn(given, name) && given[name] !== undefined) put(settings, path, given[name]);
+  }
+  return settings;
+}
+
 /** Changes on top of settings, member by member, so that a page which cannot see a secret does not wipe it with what is around it. */
 export function mergeSettings(
   settings: Record<string, unknown>,
@@ -92,7 +110,7 @@ function own(value: unknown, key: string): unknown {
 function put(target: Record<string, unknown>, path: Path, value: unknown): void {
   let node = target;
   for (const step of path.slice(0, -1)) {
-    if (!Object.hasOwn(node, step)) define(node, step, {});
+    if (!isRecord(own(node, step))) define(node, step, {});
     node = node[step] as Record<string, unknown>;
   }
   const last = path.at(-1);

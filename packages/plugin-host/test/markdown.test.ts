@@ -73,3 +73,32 @@ test.each(["*", "_", "**", "[", "`", "> ", "- ", "  - ", "|", "~~", "https://", 
     expect(html(`${part}\n`.repeat(5_000))).toBeTypeOf("string");
   },
 );
+
+test("a link that reads like another address says where it leads", () => {
+  expect(html("[https://good.example](https://evil.example/x)")).toContain(">https://good.example (evil.example)</a>");
+  expect(html("[good.example](https://good.example/x)")).toContain(">good.example</a>");
+  expect(html("[mail.me](mailto:a@b.example)")).toContain(">mail.me</a>");
+});
+
+// Each of these has many ways to be taken apart; trying them all takes longer than anybody waits.
+test.each([
+  ["a heading with blanks in it", `# a${" ".repeat(50_000)}x`],
+  ["a heading that is not closed", `# ${"#".repeat(50_000)} x`],
+  ["a table's rule that is none", `a|b\n-${" ".repeat(50_000)}x`],
+  ["a table's rule of bars", `a|b\n${"|".repeat(50_000)}`],
+  ["a rule that is none", `${"- ".repeat(25_000)}x`],
+  ["brackets", "[".repeat(50_000)],
+  ["links that do not end", "[a](".repeat(12_500)],
+  ["stars", "**".repeat(25_000)],
+  ["words that begin to be strong", "*a b".repeat(12_500)],
+  ["a fence", `\`\`\`${" ".repeat(50_000)}\u0001`],
+])("%s takes no longer than other texts", (_, text) => {
+  expect(html(text)).not.toBe("");
+});
+
+test.each([
+  ["# a #", "<h1>a</h1>"],
+  ["# a ## b ##  ", "<h1>a ## b</h1>"],
+  ["#  #", "<h1></h1>"],
+  ["a | b\n:-- | --:\n1 | 2", "<table>"],
+])("%j is still %s", (text, expected) => expect(html(text)).toContain(expected));

@@ -206,8 +206,8 @@ describe("tools/call", () => {
 test("the host's other services", async () => {
   const actions = {
     readResource: vi.fn(async () => ({ contents: [] })),
-    openLink: vi.fn(),
-    sendMessage: vi.fn(),
+    openLink: vi.fn(() => true),
+    sendMessage: vi.fn((_: unknown[]) => true),
     updateModelContext: vi.fn(),
     log: vi.fn(),
     close: vi.fn(),
@@ -224,8 +224,8 @@ test("the host's other services", async () => {
   expect(await ask("ui/request-display-mode", { mode: "fullscreen" })).toMatchObject({ result: { mode: "inline" } });
   notify("notifications/message", { level: "warning", data: "careful" });
   notify("ui/notifications/request-teardown");
-  expect(actions.openLink).toHaveBeenCalledWith("https://a.example/");
-  expect(actions.sendMessage.mock.calls).toEqual([[[text]], [[text]]]);
+  expect(actions.openLink).toHaveBeenCalledWith("https://a.example/", expect.any(AbortSignal));
+  expect(actions.sendMessage.mock.calls.map(([content]) => content)).toEqual([[text], [text]]);
   expect(actions.updateModelContext).toHaveBeenCalledWith({ structuredContent: { a: 1 } });
   expect(actions.log).toHaveBeenCalledWith("warning", "careful");
   expect(actions.close).toHaveBeenCalledOnce();
@@ -246,6 +246,18 @@ test.each([
   await shake();
   expect(await ask(method, params)).toMatchObject({ error: { code } });
   for (const action of Object.values(actions)) expect(action).not.toHaveBeenCalled();
+});
+
+test("what the user denies is said to be denied", async () => {
+  const actions = { openLink: vi.fn(() => false), sendMessage: vi.fn(async () => false) };
+  open({ actions });
+  await shake();
+  expect(await ask("ui/open-link", { url: "https://a.example" })).toMatchObject({
+    error: { code: -32000, message: "Link opening denied by user" },
+  });
+  expect(await ask("ui/message", { role: "user", content: [{ type: "text", text: "Hi" }] })).toMatchObject({
+    error: { code: -32000, message: "Message sending denied" },
+  });
 });
 
 test("what the host leaves out is neither offered nor done", async () => {

@@ -1,8 +1,8 @@
 // Settings that the schema marks as secret reach a page, or are changed by it, only with the user's grant.
 
 import { afterEach, describe, expect, test, vi } from "vitest";
-import type { SecretsRequest } from "../src/index.js";
-import { mergeSettings, secretPaths, splitSecrets } from "../src/secrets.js";
+import type { PluginViewOptions, SecretsAnswer, SecretsRequest } from "../src/index.js";
+import { mergeSettings, secretPaths, splitSecrets, withSecrets } from "../src/secrets.js";
 import { Hosted, PAGE } from "./hosted.js";
 
 const SCHEMA = {
@@ -22,7 +22,9 @@ let settings: Record<string, unknown>;
 
 afterEach(() => hosted?.view.destroy());
 
-function open(requestSecrets?: (request: SecretsRequest) => boolean | Promise<boolean>): Hosted {
+type Ask = (request: SecretsRequest) => SecretsAnswer | Promise<SecretsAnswer>;
+
+function open(requestSecrets?: Ask, more: Partial<PluginViewOptions> = {}): Hosted {
   settings = { apiKey: "k-1", endpoint: "e", account: { name: "Ann", token: "t-1" } };
   hosted = new Hosted({
     manifest: { identifier: "weather", type: "standalone", ui: { url: PAGE }, settings: SCHEMA },
@@ -33,6 +35,7 @@ function open(requestSecrets?: (request: SecretsRequest) => boolean | Promise<bo
       },
     },
     ...(requestSecrets ? { requestSecrets } : {}),
+    ...more,
   });
   return hosted;
 }
@@ -96,6 +99,53 @@ test.each([true, false])("changing one needs its own yes (%s)", async (yes) => {
     endpoint: "f",
     account: { name: "Bob" },
   });
+});
+
+const GIVEN = { values: { apiKey: "typed", "account.name": "not secret", other: "unknown" } };
+const SEEN = { apiKey: "typed", endpoint: "e", account: { name: "Ann" } };
+
+test("a host that cannot read its secrets gives what the user typed, for the fields that are secret", async () => {
+  const page = open(() => GIVEN);
+  await page.ask(FETCH, "speraxos:render-plugin-settings");
+  await vi.waitFor(() =>
+    expect(page.answers.at(-1)?.message).toEqual({ type: "speraxos:render-plugin-settings", value: SEEN }),
+  );
+  expect(everything(page)).not.toMatch(/k-1|t-1|unknown|not secret/);
+});
+
+test("what was granted before is in the first answer, and for its own page alone", async () => {
+  const granted = vi.fn((_: { identifier: string; origin: string }) => GIVEN);
+  const ask = vi.fn(() => false);
+  const page = open(ask, { grantedSecrets: granted });
+  const start = await page.ask({ type: "speraxos:plugin-ready-for-render" }, "speraxos:init-standalone-plugin");
+  expect(start.settings).toEqual(SEEN);
+  expect((await page.ask(FETCH, "speraxos:render-plugin-settings")).value).toEqual(SEEN);
+  expect(granted.mock.calls).toEqual([[{ identifier: "weather", origin: "https://plugin.example" }]]);
+  expect(ask, "for the field that was not given").toHaveBeenCalledTimes(1);
+});
+
+test("a page that sends back what it was shown changes no secret, and nobody is asked", async () => {
+  const ask = vi.fn(({ purpose }: SecretsRequest): SecretsAnswer => (purpose === "read" ? GIVEN : true));
+  const page = open(ask);
+  await page.ask(FETCH, "speraxos:render-plugin-settings");
+  await vi.waitFor(() => expect(page.answers.at(-1)?.message.value).toEqual(SEEN));
+  page.say({ type: "speraxos:update-plugin-settings", value: { ...SEEN, endpoint: "f" } });
+  await page.settle();
+  expect(settings).toEqual({ apiKey: "k-1", endpoint: "f", account: { name: "Ann", token: "t-1" } });
+  expect(ask.mock.calls.map(([{ purpose }]) => purpose)).toEqual(["read"]);
+  page.say({ type: "speraxos:update-plugin-settings", value: { ...SEEN, apiKey: "k-2" } });
+  await vi.waitFor(() => expect(settings.apiKey).toBe("k-2"));
+});
+
+test("secrets are put in without following prototypes", () => {
+  const paths = [
+    ["__proto__", "a"],
+    ["b", "c"],
+  ];
+  const made = withSecrets({ b: "not an object" }, paths, { "__proto__.a": 1, "b.c": 2 });
+  expect(JSON.stringify(made)).toBe('{"b":{"c":2},"__proto__":{"a":1}}');
+  expect(({} as Record<string, unknown>).a).toBeUndefined();
+  expect(withSecrets({ a: 1 }, [[]], { b: 2 })).toEqual({ a: 1, b: 2 });
 });
 
 describe("secretPaths finds", () => {

@@ -72,8 +72,8 @@ async function forward(request: Request, options: GatewayOptions): Promise<Respo
   if (request.method !== "POST") {
     return createErrorResponse(PluginErrorType.MethodNotAllowed, { message: "Plugin calls are sent with POST." });
   }
-  const body = await request.arrayBuffer();
-  if (body.byteLength > maxBytes(options)) return tooLarge(options);
+  const body = await readLimited(request.body, maxBytes(options));
+  if (body === undefined) return tooLarge(options);
   const address = new URL("/api/gateway", options.url ?? environment("SWITCHBOARD_URL") ?? DEFAULT_URL);
   const headers = new Headers({ "content-type": "application/json" });
   const token = options.token ?? environment("SWITCHBOARD_TOKEN");
@@ -110,6 +110,22 @@ function maxBytes(options: GatewayOptions): number {
 
 function tooLarge(options: GatewayOptions): Response {
   return createErrorResponse(413, { message: `The request is larger than ${maxBytes(options)} bytes.` });
+}
+
+/** Reads no more than `limit`, however much is sent; `undefined` if there is more. */
+async function readLimited(body: ReadableStream<Uint8Array> | null, limit: number): Promise<Blob | undefined> {
+  const parts: BlobPart[] = [];
+  let length = 0;
+  const reader = body?.getReader();
+  for (let piece = await reader?.read(); piece && !piece.done; piece = await reader?.read()) {
+    length += piece.value.byteLength;
+    if (length > limit) {
+      await reader?.cancel();
+      return undefined;
+    }
+    parts.push(new Uint8Array(piece.value));
+  }
+  return new Blob(parts);
 }
 
 /** `undefined` if there is more of it than `limit`. */

@@ -1,7 +1,7 @@
 import { CHANNELS, type ChannelName, type ChannelPrefix } from "./channels.js";
 
 export interface ClientOptions {
-  /** How long a getter waits for the host. */
+  /** How long a getter waits for the host; `Infinity` for as long as it takes. */
   timeoutMs?: number;
   prefix?: ChannelPrefix;
   /** The only origin that is spoken to. Any, if it is not given: a plugin seldom knows who shows it. */
@@ -11,6 +11,7 @@ export interface ClientOptions {
 }
 
 export const DEFAULT_TIMEOUT_MS = 10_000;
+const LONGEST_MS = 2_147_483_647;
 
 /** The host did not answer, or there is none. */
 export class PluginHostError extends Error {
@@ -85,10 +86,12 @@ export class Mailbox {
           resolve(message);
         },
       };
-      const timer = setTimeout(() => {
+      const giveUp = (): void => {
         leave();
         reject(new PluginHostError("timeout", this.#silence(channel, timeoutMs)));
-      }, timeoutMs);
+      };
+      // Timers take a longer time, infinity among them, for none at all. Who asks for one waits for as long as it takes.
+      const timer = timeoutMs <= LONGEST_MS ? setTimeout(giveUp, timeoutMs) : undefined;
       try {
         this.#listen();
         this.#waiters.add(waiter);

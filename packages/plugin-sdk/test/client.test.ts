@@ -162,6 +162,14 @@ test("the time is settable, and one getter's end is not another's", async () => 
   expect(await patient).toBe("late");
 });
 
+test.each([Number.POSITIVE_INFINITY, 3e9])("a time of %s does not end at once", async (timeoutMs) => {
+  client.configure({ timeoutMs });
+  const patient = client.getPluginState("a");
+  await new Promise((next) => setTimeout(next, 5));
+  page.hear({ type: "speraxos:render-plugin-state", key: "a", value: "in time" });
+  expect(await patient).toBe("in time");
+});
+
 test("no listener stays behind", async () => {
   vi.useFakeTimers();
   const gone = expect(client.getPluginState("a")).rejects.toThrow();

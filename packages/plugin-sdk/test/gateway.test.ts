@@ -115,3 +115,24 @@ test("a gateway that is not there is a gateway error", async () => {
   expect(response.status).toBe(502);
   expect(await response.json()).toMatchObject({ errorType: "PluginGatewayError" });
 });
+
+test("a request without an end is given up at the limit", async () => {
+  let sent = 0;
+  let cancelled = false;
+  const endless = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      sent += 1024;
+      controller.enqueue(new Uint8Array(1024));
+    },
+    cancel() {
+      cancelled = true;
+    },
+  });
+  const handler = createSperaxChatPluginGateway({ url, token: "ours", maxBytes: 10_000 });
+  const init = { method: "POST", body: endless, duplex: "half" } as RequestInit;
+  const response = await handler(new Request("http://gateway.example/", init));
+  expect(response.status).toBe(413);
+  expect(cancelled).toBe(true);
+  expect(sent).toBeLessThan(20_000);
+  expect(seen).toEqual([]);
+});

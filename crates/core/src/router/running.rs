@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{Router, cancelled, now};
 use crate::audit::{CallRecord, CallStarted};
 use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, UpdateSink};
+use crate::json::RawJson;
 use crate::outcome::Outcome;
 use crate::principal::Principal;
 use crate::provider::ProviderId;
@@ -30,15 +31,27 @@ pub struct LiveCall {
     pub principal: Arc<Principal>,
     pub surface: &'static str,
     pub session_key: Option<Arc<str>>,
+    /// Shared with the call itself, secrets and all: whoever shows them masks them first.
+    pub args: RawJson,
     pub at_ms: i64,
     pub started: Instant,
     life: Arc<Life>,
 }
 
 impl LiveCall {
-    pub(super) fn asked(&self) -> Option<ProviderId> {
+    /// Who was given the call, and how long it had waited until then.
+    pub fn dispatched(&self) -> Option<(ProviderId, Duration)> {
         let dispatched = self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
-        dispatched.as_ref().map(|(provider, _)| provider.clone())
+        dispatched.as_ref().map(|(provider, at)| (provider.clone(), *at - self.started))
+    }
+
+    /// What it has said so far of how far it is, and in parts.
+    pub fn updates(&self) -> u32 {
+        self.life.updates.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn asked(&self) -> Option<ProviderId> {
+        self.dispatched().map(|(provider, _)| provider)
     }
 
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
@@ -93,6 +106,7 @@ impl RunningCall {
             principal: Arc::clone(&call.request.view.principal),
             surface: call.request.surface,
             session_key: call.request.session_key.clone(),
+            args: call.request.args.clone(),
             at_ms,
             started,
             life: Arc::clone(&call.life),

@@ -124,3 +124,37 @@ async fn no_nodes_at_all_and_a_port_that_is_taken() {
     diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "something else listens").await;
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn damage_in_the_store_is_found_and_placed() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let _node = Hello::new("one").tool("a.b").connect(&gateway).await.echo();
+    let mark = "mark-of-one-record-among-many";
+    let call = gateway.operator().call("a.b", serde_json::json!({ "text": mark })).await;
+    assert_eq!(call.status, 200);
+    let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", gateway.data_dir().to_str().unwrap(), "doctor", "--deep"]);
+    // A store that is being written is left alone.
+    let busy = deep().run().await;
+    assert!(busy.assert_code(1).stdout.contains(&format!("in use by process {}", gateway.pid())), "{}", busy.stdout);
+    assert!(busy.stdout.contains("-> stop the gateway"), "{}", busy.stdout);
+    let dir = std::sync::Arc::clone(&gateway.dir);
+    let data = gateway.data_dir();
+    gateway.stop().await;
+    let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]);
+    let well = deep().run().await;
+    assert!(well.assert_code(0).stdout.contains("switchboard.db is intact"), "{}", well.stdout);
+    let file = data.join("switchboard.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let places: Vec<usize> =
+        bytes.windows(mark.len()).enumerate().filter(|(_, seen)| *seen == mark.as_bytes()).map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "the record is in the file");
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let ill = deep().run().await;
+    ill.assert_code(1);
+    let told = ill.stdout.lines().find(|line| line.contains("FIX")).unwrap_or_else(|| panic!("{}", ill.stdout));
+    assert!(told.contains("switchboard.db") && told.contains("calls"), "{told}");
+    drop(dir);
+}

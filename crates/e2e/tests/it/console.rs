@@ -213,3 +213,21 @@ async fn an_upstream_server_s_app_beside_its_result() {
     let dir = tempfile::tempdir().unwrap();
     browse("apps.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_reaches_a_plugin_s_page_by_grant_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("grants.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_plugins_and_hostile_neighbours() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("attack.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_comes_back_and_a_node_that_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    browse("restart.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}

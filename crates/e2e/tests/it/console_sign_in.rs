@@ -135,6 +135,9 @@ async fn the_page_and_its_files() {
     assert_eq!(plain.headers()["cache-control"], "public, max-age=31536000, immutable");
     assert_eq!(plain.headers()["content-type"], "text/javascript; charset=utf-8");
     assert!(plain.headers().get("content-encoding").is_none());
+    let policy = plain.headers()["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert_eq!(plain.headers()["cross-origin-resource-policy"], "same-origin");
     let plain = plain.bytes().await.unwrap();
     for (coding, least) in [("br", 3), ("gzip", 2)] {
         let packed = get(&format!("/console/{script}"), coding).await.unwrap();

@@ -69,6 +69,39 @@ async fn delete_cancels_a_running_call_and_not_an_ended_one() {
 }
 
 #[tokio::test]
+async fn a_running_call_is_shown_as_an_ended_one_secrets_masked() {
+    let gateway = Setup::new().config("[journal]\npayload_bytes = 100").start().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let operator = gateway.operator();
+    let args = json!({ "city": "Oslo", "api_key": "canary" });
+    let mut events = operator.stream("a.b", json!({ "args": args })).await;
+    let request = node.request().await;
+    assert_eq!(request.args, args, "the node gets them as they are");
+    node.progress(&request.id, 1.0).await;
+    events.wait_for("progress").await;
+    let path = format!("/v1/calls/{}", events.call_id());
+    let alone = operator.get(&path).await;
+    let listed = operator.get("/v1/calls?state=running").await;
+    assert!(!alone.text.contains("canary") && !listed.text.contains("canary"), "{}", alone.text);
+    for call in [&alone.body, &listed.body["calls"][0]] {
+        assert_eq!(call["args"]["json"], json!({ "city": "Oslo", "api_key": "***" }), "{call}");
+        assert_eq!(call["args"]["bytes"], args.to_string().len());
+        assert_eq!(call["provider"], json!({ "kind": "node", "id": "n" }));
+        assert_eq!((call["updates"].as_u64(), call["principal"]["role"].as_str()), (Some(1), Some("operator")));
+        assert!(call["waited_us"].as_u64().unwrap() <= call["duration_us"].as_u64().unwrap(), "{call}");
+    }
+    // What somebody else's call was given is no more to be seen than the call.
+    let other = gateway.new_agent("other").await;
+    other.get(&path).await.assert_problem(404, "not_found");
+    assert_eq!(other.get("/v1/calls?state=running").await.body["calls"], json!([]));
+
+    let large = operator.stream("a.b", json!({ "args": { "text": "x".repeat(200) } })).await;
+    node.request().await;
+    let shown = operator.get(&format!("/v1/calls/{}", large.call_id())).await.body;
+    assert_eq!((shown["args"]["bytes"].as_u64(), &shown["args"]["json"]), (Some(211), &Value::Null));
+}
+
+#[tokio::test]
 async fn the_socket_for_calls_says_the_same() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;

@@ -166,8 +166,8 @@ async fn a_question_that_makes_no_sense_is_refused() {
 async fn the_command_line_asks_as_well() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let empty = gateway.cli(&["eligibility"]).run().await;
-    assert!(empty.stdout.contains("No hosts"), "{}", empty.stdout);
-    let _server = server().connect(&gateway).await;
+    assert!(empty.assert_code(5).stderr.contains("no host is connected"), "{}", empty.stderr);
+    let server = server().connect(&gateway).await;
     let args = [
         "eligibility",
         "--capability",
@@ -182,10 +182,19 @@ async fn the_command_line_asks_as_well() {
         "linux",
     ];
     let shown = gateway.cli(&args).run().await;
-    shown.assert_code(0);
+    shown.assert_code(5);
     assert!(shown.stdout.contains("not eligible") && shown.stdout.contains("capabilities x.y"), "{}", shown.stdout);
     let answer = gateway.cli(&["eligibility", "--env", "HOME", "--json"]).run().await.json();
     assert_eq!(answer["eligible"], json!([{ "node": "server", "primary": false }]));
+    gateway.cli(&["eligibility", "--env", "HOME"]).run().await.assert_code(0);
     gateway.cli(&["eligibility", "--bin", "a/b"]).run().await.assert_code(6);
+    drop(server);
+    let away = sa_testkit::eventually("the host gone", || async {
+        let away = gateway.cli(&["eligibility", "--bin", "git", "--env", "NOPE"]).run().await;
+        away.stdout.contains("offline").then_some(away)
+    })
+    .await;
+    // Nobody could ask it about its programs; what it said of itself is known.
+    assert!(away.stdout.contains("env NOPE; programs not known: it is not connected"), "{}", away.stdout);
     gateway.stop().await;
 }

@@ -77,6 +77,36 @@ async fn each_user_has_their_own() {
 }
 
 #[tokio::test]
+async fn the_operator_has_the_same_ones_in_the_console() {
+    let server = PluginServer::echo().await;
+    let at = Setup::new().config(&server.allowed()).start().await;
+    let operator = at.operator();
+    add(&operator, &server.manifest("w", json!({ "settings": schema() }))).await;
+    let path = "/v1/plugins/w/settings";
+    store(&operator, path, json!({ "apiKey": "the operator's key" })).await;
+    let sign_in = async || {
+        let signed = operator.request(Method::POST, "/v1/console/sign-in").send().await.unwrap();
+        let session: Value = signed.json().await.unwrap();
+        at.agent(session["token"].as_str().unwrap())
+    };
+    let console = sign_in().await;
+    assert_eq!(console.get(path).await.body["settings"], json!({ "apiKey": "***" }));
+    gateway(&console, &payload("w", json!({ "city": "x" }))).await;
+    assert_eq!(key_seen(&server), "the operator's key");
+    // What is set there outlives the session, and counts on the command line.
+    store(&console, path, json!({ "apiKey": "set in the console" })).await;
+    console.request(Method::POST, "/v1/console/sign-out").send().await.unwrap();
+    assert_eq!(sign_in().await.get(path).await.body["settings"], json!({ "apiKey": "***" }));
+    gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
+    assert_eq!(key_seen(&server), "set in the console");
+    // Another operator is somebody else, and so is an agent.
+    let (_, other) = at.token(json!({ "name": "deputy", "role": "operator" })).await;
+    for stranger in [at.agent(&other), at.new_agent("bot").await] {
+        assert_eq!(stranger.get(path).await.body.get("settings"), None);
+    }
+}
+
+#[tokio::test]
 async fn what_was_stored_for_one_server_does_not_go_to_another() {
     let (old, new) = (PluginServer::echo().await, PluginServer::echo().await);
     let config = format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", old.address, new.address);

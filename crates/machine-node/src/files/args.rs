@@ -51,6 +51,7 @@ impl Args {
         if path.contains('\0') {
             return Err(invalid(format!("`{name}` has a zero byte in it")));
         }
+        crate::home::refuse(name, &path)?;
         Ok(Some(path))
     }
 
@@ -156,8 +157,11 @@ mod tests {
         assert!(Args::new(json!({ "pth": "x" }), &["path"]).is_err());
         assert!(Args::new(json!(["x"]), &["path"]).is_err());
         assert!(Args::new(Value::Null, &["path"]).unwrap().path("path").is_err());
-        for bad in [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1)] {
+        for bad in [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1), json!("~"), json!("~/x")] {
             assert!(Args::new(json!({ "path": bad }), &["path"]).unwrap().path("path").is_err());
+        }
+        for good in ["./~/x", "~x", "a~", "*~"] {
+            assert!(Args::new(json!({ "path": good }), &["path"]).unwrap().path("path").is_ok(), "{good}");
         }
         assert!(Args::new(json!({ "all": "yes" }), &["all"]).unwrap().flag("all").is_err());
     }

@@ -170,7 +170,7 @@ fn content(target: &Target, path: &Path) -> Result<(Vec<u8>, Stat), Trouble> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&target.directory, &target.name, flags, Mode::empty())?);
     let stat = fstat(&file)?;
-    trouble::regular(path, &stat).map_err(Trouble::Said)?;
+    trouble::regular(path, &stat, trouble::TO_READ).map_err(Trouble::Said)?;
     let mut content = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).map_err(|error| errno(&error))?;
     if content.len() > MAX_BYTES {

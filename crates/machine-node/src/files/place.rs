@@ -195,7 +195,7 @@ pub(super) fn regular(file: OwnedFd, hidden: &HiddenNow) -> Result<File, Errno> 
 fn allow(path: &Path, file: impl AsFd, hidden: &HiddenNow) -> Result<Stat, ToolError> {
     let stat =
         fstat(&file).map_err(|errno| ToolError::Failed(format!("cannot look at {}: {errno}", path.display())))?;
-    trouble::regular(path, &stat)?;
+    trouble::regular(path, &stat, trouble::TO_READ)?;
     if hidden.forbids(file, &stat) {
         return Err(trouble::secret(path));
     }

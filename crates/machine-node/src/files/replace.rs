@@ -32,7 +32,7 @@ pub(super) fn current(place: &Place, path: &Path, target: &Target) -> Result<Opt
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(explain)?,
     };
-    trouble::regular(path, &stat)?;
+    trouble::regular(path, &stat, trouble::TO_WRITE)?;
     if hidden.is(&stat) {
         return Err(trouble::secret(path));
     }

@@ -29,7 +29,8 @@ pub(super) fn explain(place: &Place, path: &Path, errno: Errno) -> ToolError {
             ToolError::NotAllowed(format!("{shown}: permission denied for the user that the node runs as"))
         }
         Errno::ROFS => ToolError::NotAllowed(format!("{shown} is on a file system that is mounted read-only")),
-        Errno::ISDIR => directory(path),
+        // Whoever reads is told before anything is opened.
+        Errno::ISDIR => directory(path, TO_WRITE),
         Errno::NOSPC | Errno::DQUOT => {
             ToolError::Failed(format!("{shown} cannot be written: the disk is full ({errno})"))
         }
@@ -39,11 +40,15 @@ pub(super) fn explain(place: &Place, path: &Path, errno: Errno) -> ToolError {
     }
 }
 
+/// What to do about a directory where a file is meant.
+pub(super) const TO_READ: &str = "Glob lists the files in it";
+pub(super) const TO_WRITE: &str = "give the name of a file in it";
+
 /// Anything but a regular file would wait, do something, or have no end.
-pub(super) fn regular(path: &Path, stat: &Stat) -> Result<(), ToolError> {
+pub(super) fn regular(path: &Path, stat: &Stat, instead: &str) -> Result<(), ToolError> {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(()),
-        FileType::Directory => return Err(directory(path)),
+        FileType::Directory => return Err(directory(path, instead)),
         FileType::Fifo => "a named pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
@@ -52,8 +57,8 @@ pub(super) fn regular(path: &Path, stat: &Stat) -> Result<(), ToolError> {
     Err(ToolError::Failed(format!("{} is {what}; the file tools work on regular files only", path.display())))
 }
 
-pub(super) fn directory(path: &Path) -> ToolError {
-    ToolError::Failed(format!("{} is a directory; Glob lists the files in it", path.display()))
+fn directory(path: &Path, instead: &str) -> ToolError {
+    ToolError::Failed(format!("{} is a directory; {instead}", path.display()))
 }
 
 pub(super) fn secret(path: &Path) -> ToolError {

@@ -199,6 +199,7 @@ impl Bash {
 
     fn workdir(&self, wanted: Option<&str>) -> Result<PathBuf, ToolError> {
         let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(self.shell.workspace.clone()) };
+        crate::home::refuse("workdir", wanted)?;
         let path = std::path::absolute(self.shell.workspace.join(wanted))?;
         let unusable = |why: String| format!("the workdir {} cannot be used: {why}", path.display());
         match path.metadata() {

@@ -129,7 +129,8 @@ fn check(keeper: &Path, keeper_is_self: bool, policy: &Policy) -> Result<(), Sta
     let refused = |why: String| StartError::Sandbox { why };
     if let Some(path) = policy.exposed() {
         return Err(refused(format!(
-            "{} lies in a directory that commands may use, where it could not be kept from them; move it elsewhere",
+            "{} lies in the workspace, which commands may use and where it could not be kept from them; choose a workspace \
+             that does not hold it, such as one project's directory (or move it elsewhere)",
             path.display()
         )));
     }

@@ -1,18 +1,23 @@
 //! `call`: run a tool by hand.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
 
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Global;
 use super::client::{Client, problem, segment};
-use super::lists::{all_tools, named};
-use super::output::{self, Failure, line};
+use super::lists::{all_tools, named, text};
+use super::output::{self, Failure};
+use super::shown::Shown;
 use super::sse::Events;
 use crate::redact::printable;
+
+/// When somebody begins to wonder why nothing happens.
+const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
@@ -36,6 +41,9 @@ pub(crate) struct CallArgs {
     /// Run it once, however often this command is repeated with the same key.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Write the result to this file: an image as an image, text as text, anything else as JSON.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> {
@@ -62,12 +70,21 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let response = client.send(request).await?;
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let mut events = Events::new(response);
-    let mut shown = Shown::default();
+    let mut shown = Shown::new(global.json);
+    let mut silence = pin!(tokio::time::sleep(SILENCE));
+    let mut explained = false;
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            () = &mut silence, if !explained => {
+                explained = true;
+                if let Some(why) = absence(&client, &args.tool).await {
+                    shown.note(&why);
+                }
+                continue;
+            }
             _ = tokio::signal::ctrl_c() => {
-                shown.clear();
+                shown.failed();
                 let _ = client.send(client.request(Method::DELETE, &format!("/v1/calls/{id}"))).await;
                 return Err(Failure::new(130, "cancelled"));
             }
@@ -75,23 +92,22 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         let Some(event) = event else {
             return Err(Failure::other("the gateway ended the call without an outcome"));
         };
+        explained = true;
         match event.name.as_str() {
             "progress" => shown.progress(&event.data),
             "chunk" => shown.chunk(&event.data),
-            "done" => {
-                shown.clear();
-                return done(global, &event.data);
-            }
+            "done" => return shown.done(&event.data, args.output.as_deref()),
             "error" => {
-                shown.clear();
+                shown.failed();
                 if global.json {
                     output::json(&event.data)?;
                 }
                 let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
-                return Err(match failure.code {
-                    6 => failure
+                return Err(match (failure.code, failure.hint.as_deref()) {
+                    // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
+                    (6, Some(hint)) if hint.contains("input_schema") => failure
                         .hint(format!("switchboard tools {} shows its arguments; KEY:=VALUE passes text", args.tool)),
-                    7 => failure.hint("give it more time with --timeout, such as --timeout 60s"),
+                    (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
                     _ => failure,
                 });
             }
@@ -100,78 +116,16 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     }
 }
 
-/// What is read of the last event; the result is left as it came.
-#[derive(Deserialize)]
-struct Done<'a> {
-    #[serde(borrow)]
-    result: &'a RawValue,
-}
-
-/// The same of a part of the result.
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    content: &'a RawValue,
-}
-
 fn in_channel(channel: Option<&str>) -> String {
     channel.map(|channel| format!("?channel={}", segment(channel))).unwrap_or_default()
 }
 
-fn done(global: &Global, data: &str) -> Result<(), Failure> {
-    if global.json {
-        return output::json(data);
-    }
-    let Ok(Done { result }) = serde_json::from_str(data) else {
-        return Err(Failure::other("the gateway's answer cannot be read"));
-    };
-    match serde_json::from_str(result.get()) {
-        Ok(Value::String(text)) => output::lines(&text),
-        Ok(result) => line(&output::pretty(&result)),
-        // JSON by its grammar, such as 1e999, and yet no value: what the tool said is shown as it is.
-        Err(_) => output::lines(result.get()),
-    }
-}
-
-/// Progress and chunks go to stderr: stdout has the result alone.
-#[derive(Default)]
-struct Shown {
-    /// A progress line that the next output has to overwrite.
-    open: bool,
-}
-
-impl Shown {
-    fn progress(&mut self, data: &str) {
-        let Ok(update) = serde_json::from_str::<Value>(data) else { return };
-        let done = update["progress"].as_f64().unwrap_or(0.0);
-        let amount = match update["total"].as_f64() {
-            Some(total) if total > 0.0 => format!("{:3.0}%", 100.0 * done / total),
-            _ => format!("{done}"),
-        };
-        let text = format!("{amount} {}", printable(update["message"].as_str().unwrap_or_default()));
-        let mut err = std::io::stderr().lock();
-        if err.is_terminal() {
-            let _ = write!(err, "\r\x1b[2K{text}");
-            self.open = true;
-        } else {
-            let _ = writeln!(err, "{text}");
-        }
-    }
-
-    fn chunk(&mut self, data: &str) {
-        let Ok(Chunk { content }) = serde_json::from_str(data) else { return };
-        self.clear();
-        let text = serde_json::from_str::<String>(content.get()).unwrap_or_else(|_| format!("{content}\n"));
-        // Output of a command keeps its line breaks; nothing else of it may steer the terminal.
-        let text: Vec<_> = text.split('\n').map(|line| printable(line).into_owned()).collect();
-        let _ = write!(std::io::stderr().lock(), "{}", text.join("\n"));
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.open) {
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
-        }
-    }
+/// Why nothing happens: whoever offers the tool is away, and the gateway waits for it.
+async fn absence(client: &Client, tool: &str) -> Option<String> {
+    let tools = all_tools(client).await.ok()?;
+    let found = named(&tools, tool).filter(|tool| tool["online"] == false)?;
+    let (kind, id) = (text(&found["provider"]["kind"]), text(&found["provider"]["id"]));
+    Some(format!("the {kind} \"{id}\" is away; waiting in case it comes back"))
 }
 
 async fn arguments(client: &Client, args: &CallArgs) -> Result<Value, Failure> {
@@ -204,9 +158,9 @@ async fn arguments(client: &Client, args: &CallArgs) -> Result<Value, Failure> {
         // `content=42` is a text where the tool wants one.
         let tools = all_tools(client).await?;
         let schema = named(&tools, &args.tool).map(|tool| &tool["input_schema"]["properties"]);
-        for (key, text) in guessed {
+        for (key, typed) in guessed {
             if schema.is_some_and(|properties| wants_text(&properties[&key]["type"], &object[&key])) {
-                object.insert(key, text.into());
+                object.insert(key, typed.into());
             }
         }
     }

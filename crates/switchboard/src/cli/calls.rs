@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{Failure, clock, duration, json, line, pretty, table};
+use super::output::{Failure, clock, duration, json, line, pretty, when};
+use super::table::{cut, facts, spared, table, whole};
+use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallsArgs {
@@ -35,7 +37,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     }
     if let Some(id) = args.id {
         let (call, raw): (Value, _) = client.get(&format!("/v1/calls/{}", segment(&id))).await?;
-        return if global.json { json(&raw) } else { line(&pretty(&call)) };
+        return if global.json { json(&raw) } else { show(&call) };
     }
     let mut path = format!("/v1/calls?limit={}", args.limit);
     for (name, value) in [("tool", args.tool), ("outcome", args.outcome)] {
@@ -51,12 +53,41 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
-    table(&["STARTED (UTC)", "TOOL", "OUTCOME", "TOOK", "BY", "ID"], &calls.iter().map(row).collect::<Vec<_>>())
+    let columns = [whole("AT (UTC)"), cut("TOOL"), whole("OUTCOME"), spared("TOOK"), spared("BY"), whole("ID")];
+    table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
+}
+
+/// One call, as somebody who asks what became of it wants to know it.
+fn show(call: &Value) -> Result<(), Failure> {
+    let provider = &call["provider"];
+    let took = call["duration_us"].as_u64().map(duration).unwrap_or_default();
+    line(&format!("{}  {}", printable(text(&call["tool"])), outcome(call)))?;
+    let message = text(&call["error"]["message"]);
+    facts(&[
+        ("id", text(&call["id"]).to_owned()),
+        ("error", message.to_owned()),
+        ("started", clock(call["at_ms"].as_i64().unwrap_or(0))),
+        ("took", took),
+        ("waited", call["waited_us"].as_u64().map(duration).unwrap_or_default()),
+        ("by", format!("{} ({})", text(&call["principal"]["name"]), text(&call["principal"]["role"]))),
+        ("through", text(&call["surface"]).to_owned()),
+        ("session", text(&call["session_key"]).to_owned()),
+        ("provider", format!("{} {}", text(&provider["kind"]), text(&provider["id"])).trim().to_owned()),
+        ("trace", text(&call["trace_id"]).to_owned()),
+    ])?;
+    for (name, value) in [("arguments", &call["args"]), ("result", &call["result"])] {
+        match (&value["json"], value["bytes"].as_u64()) {
+            (Value::Null, None) => {}
+            (Value::Null, Some(bytes)) => line(&format!("\n{name}: {bytes} bytes, too large to be kept"))?,
+            (json, _) => line(&format!("\n{name}:\n{}", pretty(json)))?,
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn row(call: &Value) -> Vec<String> {
     vec![
-        clock(call["at_ms"].as_i64().unwrap_or(0)),
+        when(call["at_ms"].as_i64().unwrap_or(0)),
         text(&call["tool"]).to_owned(),
         outcome(call).to_owned(),
         duration(call["duration_us"].as_u64().unwrap_or(0)),

@@ -7,8 +7,9 @@ use super::Global;
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, span, table};
+use super::output::{self, Failure, line, span, when};
 use super::sse::Events;
+use super::table::{table, whole, wrapped};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -119,6 +120,9 @@ async fn list(global: &Global) -> Result<(), Failure> {
     if global.json {
         return output::json(&raw);
     }
+    if array(&list["channels"]).is_empty() {
+        return line("No channels yet. One begins with its first message: switchboard channel send NAME hello");
+    }
     let rows: Vec<Vec<String>> = array(&list["channels"])
         .iter()
         .map(|channel| {
@@ -127,7 +131,7 @@ async fn list(global: &Global) -> Result<(), Failure> {
             vec![text(&channel["name"]).to_owned(), number("participants").to_string(), messages.to_string()]
         })
         .collect();
-    table(&["CHANNEL", "PARTICIPANTS", "MESSAGES"], &rows)
+    table(&[whole("CHANNEL"), whole("PARTICIPANTS"), whole("MESSAGES")], &rows)
 }
 
 async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
@@ -156,7 +160,8 @@ async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
             ]
         })
         .collect();
-    table(&["PARTICIPANT", "HANDLE", "TYPE", "HERE FOR", "METHODS"], &rows)
+    let columns = [whole("PARTICIPANT"), whole("HANDLE"), whole("TYPE"), whole("HERE FOR"), wrapped("METHODS")];
+    table(&columns, &rows)
 }
 
 async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Result<(), Failure> {
@@ -255,7 +260,7 @@ fn describe(message: &Value) -> String {
     };
     let attachments = array(&message["attachmentMeta"]).len();
     let attached = if attachments > 0 { format!("  (+{attachments} attached)") } else { String::new() };
-    format!("{}  {said}{attached}", clock(message["ts"].as_i64().unwrap_or(0)))
+    format!("{}  {said}{attached}", when(message["ts"].as_i64().unwrap_or(0)))
 }
 
 fn content(content: &Value) -> String {

@@ -148,12 +148,27 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
                     "name a token with --token-file or SWITCHBOARD_TOKEN; the operator's is in the data directory"
                         .into(),
                 ),
-                _ => problem.hint,
+                _ => problem.hint.map(|hint| as_typed(&hint)),
             };
             Failure { hint, ..Failure::of_kind(&problem.kind, problem.detail) }
         }
         Err(_) => Failure::other(format!("the gateway answered {status}")),
     }
+}
+
+/// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
+const COMMANDS: [(&str, &str); 6] = [
+    ("GET /v1/calls/{id}", "switchboard calls ID"),
+    ("GET /v1/sessions/{id}/events", "switchboard call session_events"),
+    ("GET /v1/channels", "switchboard channel ls"),
+    ("GET /v1/nodes", "switchboard nodes"),
+    ("GET /v1/plugins", "switchboard plugin list"),
+    ("GET /v1/tools", "switchboard tools"),
+];
+
+/// A hint with commands in the place of requests.
+fn as_typed(hint: &str) -> String {
+    COMMANDS.iter().fold(hint.to_owned(), |hint, (request, command)| hint.replace(request, command))
 }
 
 /// The operator's token, for the gateway whose it is. An address from elsewhere may be anybody's, and whoever has this
@@ -202,6 +217,24 @@ pub(crate) fn segment(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every hint of the gateway's own that names a request.
+    #[test]
+    fn hints_name_commands() {
+        let mut checked = 0;
+        for dir in ["src/http", "../relay/src", "../core/src", "../nodes/src", "../channels/src", "../plugins/src"] {
+            let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+            for file in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+                let Ok(source) = std::fs::read_to_string(&file) else { continue };
+                for hint in source.split("hint(\"").skip(1).map(|rest| rest.split("\")").next().unwrap_or_default()) {
+                    let typed = as_typed(hint);
+                    assert!(!typed.contains(" /v1/"), "{}: {typed}", file.display());
+                    checked += usize::from(typed != hint);
+                }
+            }
+        }
+        assert!(checked > 3, "only {checked} hints were found");
+    }
 
     #[track_caller]
     fn check_own(url: &str, own: bool) {

@@ -3,12 +3,15 @@
 use serde_json::json;
 
 use super::Global;
-use super::output::{self, Failure, line, table};
+use super::output::{self, Failure, line};
 use super::run::layers;
+use super::table::{cut, facts, table, whole, wrapped};
 use crate::config::Config;
 use crate::config::layers::{Layers, Source, variable_name};
 use crate::config::named::NAMED_KEYS;
 use crate::config::settings::KEYS;
+
+const ONLY_IN_FILE: &str = "none, it is set in the configuration file only";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -36,7 +39,7 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
                 .iter()
                 .map(|(key, _)| vec![(*key).to_owned(), layers.value(key).unwrap_or_default(), source(&layers, key)])
                 .collect();
-            table(&["KEY", "VALUE", "FROM"], &rows)
+            table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &rows)
         }
         ConfigCommand::Explain { key: None } if global.json => {
             let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
@@ -48,7 +51,7 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
             let all = KEYS.iter().map(|(key, meaning)| (key, meaning)).chain(named);
             let rows: Vec<Vec<String>> =
                 all.map(|(key, meaning)| vec![(*key).to_owned(), (*meaning).to_owned()]).collect();
-            table(&["KEY", "MEANING"], &rows)
+            table(&[whole("KEY"), wrapped("MEANING")], &rows)
         }
         ConfigCommand::Explain { key: Some(key) } => {
             if let Some((key, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
@@ -56,8 +59,7 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
                     return output::json(&named_entry(key, default, meaning).to_string());
                 }
                 line(&format!("{key}{}", if default.is_empty() { String::new() } else { format!(" = {default}") }))?;
-                line(&format!("  {meaning}"))?;
-                return line("  only in the configuration file");
+                return facts(&[("meaning", (*meaning).to_owned()), ("variable", ONLY_IN_FILE.to_owned())]);
             }
             let (key, meaning) = KEYS.iter().find(|(known, _)| known == key).ok_or_else(|| {
                 Failure::usage(format!("there is no key \"{key}\"")).hint("switchboard config explain lists them")
@@ -66,12 +68,8 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
                 return output::json(&entry(&layers, key, meaning).to_string());
             }
             line(&format!("{key} = {}", layers.value(key).unwrap_or_default()))?;
-            line(&format!("  {meaning}"))?;
-            line(&format!("  from:      {}", source(&layers, key)))?;
-            line(&match variable_name(key) {
-                Some(name) => format!("  variable:  {name}"),
-                None => "  only in the configuration file".into(),
-            })
+            let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
+            facts(&[("meaning", (*meaning).to_owned()), ("from", source(&layers, key)), ("variable", variable)])
         }
     }
 }

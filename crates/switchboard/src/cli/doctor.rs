@@ -3,13 +3,15 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use sa_core::store::StoreErrorKind;
 use serde_json::{Value, json};
 
 use super::Global;
 use super::client::Client;
 use super::lists::text;
-use super::output::{self, Failure, line};
+use super::output::{self, Failure};
 use super::run::layers;
+use super::table::facts;
 use crate::config::Config;
 use crate::config::layers::unknown_variables;
 use crate::redact::printable;
@@ -19,19 +21,32 @@ struct Finding {
     what: String,
     /// What to do; `None` when all is well.
     fix: Option<String>,
+    /// Nothing is wrong, and yet it may not be as somebody thinks.
+    note: bool,
 }
 
 impl Finding {
     fn good(what: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: None }
+        Self { what: what.into(), fix: None, note: false }
     }
 
     fn bad(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: Some(fix.into()) }
+        Self { what: what.into(), fix: Some(fix.into()), note: false }
+    }
+
+    fn note(what: impl Into<String>) -> Self {
+        Self { note: true, ..Self::good(what) }
     }
 }
 
-pub(super) async fn run(global: &Global) -> Result<(), Failure> {
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Read the whole store as well, and check every record in it. The gateway must be stopped for it.
+    #[arg(long)]
+    deep: bool,
+}
+
+pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
         Err(failure) => findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
@@ -39,7 +54,12 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);
             files(&config, &mut findings);
-            gateway(global, &config, &mut findings).await;
+            if args.deep {
+                // No gateway is expected to answer: it would be in the way.
+                store(&config, &mut findings).await;
+            } else {
+                gateway(global, &config, &mut findings).await;
+            }
         }
     }
     let wrong = findings.iter().filter(|finding| finding.fix.is_some()).count();
@@ -51,10 +71,10 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         output::json(&json!({ "ok": wrong == 0, "findings": list }).to_string())?;
     } else {
         for finding in &findings {
-            let what = printable(&finding.what);
             match &finding.fix {
-                None => line(&format!("  ok    {what}"))?,
-                Some(fix) => line(&format!("  FIX   {what}\n        -> {}", printable(fix)))?,
+                None if finding.note => facts(&[("note", finding.what.clone())])?,
+                None => facts(&[("ok  ", finding.what.clone())])?,
+                Some(fix) => facts(&[("FIX ", format!("{}\n-> {}", printable(&finding.what), printable(fix)))])?,
             }
         }
     }
@@ -110,6 +130,34 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Reads everything that is stored. What is damaged is named with its file and place.
+async fn store(config: &Config, findings: &mut Vec<Finding>) {
+    let file = config.store_file();
+    if !file.exists() {
+        return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
+    }
+    let read = async {
+        let store = sa_store::Store::open(sa_store::OpenOptions::new(&file))?;
+        let read = store.verify().await;
+        store.shutdown().await?;
+        read
+    };
+    findings.push(match read.await {
+        Ok(sa_store::Verified { streams, entries, buckets, records }) => Finding::good(format!(
+            "{} is intact: {entries} entries in {streams} streams, {records} documents in {buckets} buckets",
+            file.display()
+        )),
+        Err(error) if error.kind == StoreErrorKind::InUse => {
+            Finding::bad(error.message, "stop the gateway, then run: switchboard doctor --deep")
+        }
+        Err(error) if error.kind == StoreErrorKind::Damaged => Finding::bad(
+            error.message,
+            format!("put a backup in the place of {}, or move it away to begin anew", config.data_dir.display()),
+        ),
+        Err(error) => Finding::bad(error.message, "mend what the system says, then look again"),
+    });
+}
+
 fn private(path: &Path, wanted: u32, findings: &mut Vec<Finding>) {
     match std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o777) {
         Ok(mode) if mode & 0o077 == 0 => findings.push(Finding::good(format!("{} is private", path.display()))),
@@ -141,7 +189,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             findings.push(Finding::bad(failure.message, fix));
             if held {
                 findings.push(Finding::bad(
-                    format!("something else listens on {}", config.listen),
+                    format!("something else listens on {}: {}", config.listen, super::port::holder(config.listen)),
                     "end it, or choose another address with --listen",
                 ));
             }
@@ -166,7 +214,9 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, others > 0, findings);
+                let audit =
+                    client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
+                nodes_of(&nodes, &audit, others > 0, findings);
             }
         }
     }
@@ -228,7 +278,14 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     plugins.len()
 }
 
-fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
+/// Whether a node's last connection ended because somebody stopped it.
+fn was_stopped(audit: &Value, id: &str) -> bool {
+    let mut events = audit["events"].as_array().into_iter().flatten();
+    let last = events.find(|event| event["what"] == "node.disconnected" && event["subject"] == *id);
+    last.is_some_and(|event| text(&event["detail"]).starts_with(sa_nodes::GOODBYE))
+}
+
+fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if nodes.is_empty() && has_tools {
         findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
@@ -244,6 +301,11 @@ fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
             findings.push(Finding::good(format!("the node \"{id}\" is online")));
         } else {
             let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
+            if was_stopped(audit, id) {
+                findings
+                    .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
+                continue;
+            }
             findings
                 .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
         }

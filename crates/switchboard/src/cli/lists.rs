@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
-use super::output::{Failure, clock, json, line, pretty, span, table};
+use super::output::{Failure, json, line, span, when};
+use super::table::{cut, facts, spared, table, whole, wrapped};
+use super::tool;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +29,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
             Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
                 .hint("switchboard tools lists them")
         })?;
-        return if global.json { json(&tool.to_string()) } else { line(&pretty(tool)) };
+        return if global.json { json(&tool.to_string()) } else { tool::show(tool) };
     }
     if global.json {
         return json(&serde_json::json!({ "tools": tools }).to_string());
@@ -40,20 +42,11 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         .map(|tool| {
             let provider = format!("{} {}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
             let state = if tool["online"] == true { "online" } else { "offline" };
-            let description = beginning(text(&tool["description"]).lines().next().unwrap_or_default());
+            let description = text(&tool["description"]).lines().next().unwrap_or_default().to_owned();
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
-    table(&["TOOL", "PROVIDER", "STATE", "DESCRIPTION"], &rows)
-}
-
-/// As many whole words of a line as a table has room for.
-fn beginning(line: &str) -> String {
-    const ROOM: usize = 80;
-    let Some((end, _)) = line.char_indices().nth(ROOM) else { return line.to_owned() };
-    let cut = &line[..end];
-    let whole = cut.rfind(' ').map_or(cut, |space| &cut[..space]);
-    format!("{}…", whole.trim_end())
+    table(&[whole("TOOL"), cut("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
 /// Every tool that the token may use.
@@ -70,11 +63,12 @@ pub(super) async fn all_tools(client: &Client) -> Result<Vec<Value>, Failure> {
     }
 }
 
-/// The tool of this name, or one that goes by it on its own machine: `Bash` for `laptop__Bash`.
+/// The tool of this name, or one that its provider calls so: `mail_send` for `mail.send`, `laptop__Bash` for `Bash`.
 pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
-    let own = format!("__{name}");
-    let called = |tool: &&Value| text(&tool["name"]).ends_with(&own);
-    tools.iter().find(|tool| tool["name"] == *name).or_else(|| tools.iter().find(called))
+    let exposed = name.replace(['.', ':'], "_");
+    let own = format!("__{exposed}");
+    let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted);
+    called(name).or_else(|| called(&exposed)).or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
 }
 
 pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
@@ -113,7 +107,16 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             ]
         })
         .collect();
-    table(&["NODE", "STATE", "ROLE", "OS", "TOOLS", "RUNNING", "CAPABILITIES"], &rows)
+    let columns = [
+        whole("NODE"),
+        whole("STATE"),
+        wrapped("ROLE"),
+        whole("OS"),
+        whole("TOOLS"),
+        whole("RUNNING"),
+        wrapped("CAPABILITIES"),
+    ];
+    table(&columns, &rows)
 }
 
 pub(super) async fn status(global: &Global) -> Result<(), Failure> {
@@ -130,11 +133,9 @@ pub(super) async fn status(global: &Global) -> Result<(), Failure> {
         ("tools", number("tools")),
         ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
     ];
-    for (label, value) in rows {
-        line(&format!("  {label:8} {value}"))?;
-    }
+    facts(&rows)?;
     if status["lost_records"] != 0 {
-        line(&format!("  WARNING  {} records could not be written to disk", number("lost_records")))?;
+        line(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
     }
     Ok(())
 }
@@ -155,30 +156,14 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
     let rows: Vec<Vec<String>> = events
         .iter()
         .map(|event| {
-            let at = clock(event["at_ms"].as_i64().unwrap_or(0));
+            let at = when(event["at_ms"].as_i64().unwrap_or(0));
             let part = |key: &str| text(&event[key]).to_owned();
             vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&["TIME (UTC)", "WHAT", "WHO", "SUBJECT", "DETAIL"], &rows)
+    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), spared("SUBJECT"), cut("DETAIL")], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_description_ends_with_a_whole_word_and_says_that_it_goes_on() {
-        let whole = "ä".repeat(80);
-        assert_eq!(beginning(&whole), whole);
-        assert_eq!(
-            beginning(&format!("{} cut", "word ".repeat(16).trim_end())),
-            format!("{}…", "word ".repeat(16).trim_end())
-        );
-        assert_eq!(beginning(&"ä".repeat(81)), format!("{whole}…"));
-    }
 }

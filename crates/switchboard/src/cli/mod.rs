@@ -13,13 +13,18 @@ mod mcp;
 mod node;
 mod output;
 mod plugin;
+mod port;
 mod relay;
+mod result;
 mod run;
 mod sessions;
+mod shown;
 mod skills;
 mod sse;
+mod table;
 mod tail;
 mod token;
+mod tool;
 mod upstream;
 
 use std::ffi::OsString;
@@ -108,7 +113,7 @@ enum Command {
     /// What operators may have to answer for: who connected, who was refused, which tokens were made.
     Audit(lists::AuditArgs),
     /// Look for what is wrong, and say how to mend it.
-    Doctor,
+    Doctor(doctor::DoctorArgs),
     /// The configuration: what counts, and where each value came from.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -165,7 +170,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Up(args) => run::up(global, args),
         Command::Serve(args) => run::serve(global, args, None),
         Command::Config(command) => config::run(global, &command),
-        Command::Doctor => block_on(doctor::run(global)),
+        Command::Doctor(args) => block_on(doctor::run(global, args)),
         Command::Status => block_on(lists::status(global)),
         Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sa_node::host::{self, Role};
-use sa_node::{Machine, Options, Sandbox};
+use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
 
 use super::output::Failure;
@@ -14,13 +14,16 @@ use crate::{redact::printable, telemetry};
 /// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
 const MAX_FRAME: usize = 16 << 20;
 
+/// Leaves room for a tool's own name in the 64 characters that all clients accept.
+const MAX_ID: usize = 48;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// The gateway: its address, or its node socket. Else the one that runs on the data directory.
+    /// The gateway: its address, or its node socket. Else that of --url, else the one that runs on the data directory.
     #[arg(long, value_name = "URL", env = "SA_GATEWAY_WS_URL")]
     gateway: Option<String>,
     /// What the machine is called in the names of its tools, such as laptop__Bash; its host name when absent.
-    #[arg(long, value_name = "ID", env = "SA_NODE_ID")]
+    #[arg(long, value_name = "ID", env = "SA_NODE_ID", value_parser = node_id)]
     id: Option<String>,
     /// A name for people; the id when absent.
     #[arg(long, value_name = "NAME", env = "SA_NODE_NAME")]
@@ -80,6 +83,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     };
     let given = args.gateway.clone().or_else(|| global.reach.url.clone());
     let running = || std::fs::read_to_string(config.endpoint_file()).ok();
+    let chosen = given.is_some();
     let gateway = given.or_else(running).unwrap_or_else(|| format!("http://{}", config.listen));
     let gateway = node_socket(gateway.trim());
 
@@ -90,7 +94,14 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     // A gateway on the same machine has its tokens and its store there.
     let data_dir = Some(config.data_dir.clone()).filter(|dir| dir.exists());
     options.hidden = [token_file, global.config.clone(), data_dir].into_iter().flatten().collect();
-    let machine = Machine::new(options).map_err(|error| Failure::usage(error.to_string()))?;
+    let machine = Machine::new(options).map_err(|error| {
+        let failure = Failure::usage(error.to_string());
+        if matches!(error, StartError::Sandbox { .. }) {
+            failure.hint("--workspace DIR names another one")
+        } else {
+            failure
+        }
+    })?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
     for line in introduction(&id, &gateway, &args, &tools.tool_names()) {
@@ -116,6 +127,12 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let stop = super::run::stop_on_signals()?;
+        if !chosen && !answers(&gateway).await {
+            eprintln!(
+                "no gateway answers at {}; waiting for one. Start it with: switchboard up   (or name another with --gateway)",
+                without_query(&gateway)
+            );
+        }
         let ran = client.run(tools, stop).await;
         machine.shut_down().await;
         match ran {
@@ -178,6 +195,27 @@ fn node_socket(gateway: &str) -> String {
     format!("{scheme}://{}{path}", if path.is_empty() { rest } else { rest.trim_end_matches('/') })
 }
 
+/// Whether anything listens at a gateway's address. What it is shows when the node connects.
+async fn answers(gateway: &str) -> bool {
+    let Some((host, port)) = url::Url::parse(gateway)
+        .ok()
+        .and_then(|url| Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?)))
+    else {
+        return false;
+    };
+    let patience = std::time::Duration::from_secs(2);
+    matches!(tokio::time::timeout(patience, tokio::net::TcpStream::connect((host, port))).await, Ok(Ok(_)))
+}
+
+/// An id that the names of tools can begin with. Others would be changed, and nobody could guess into what.
+fn node_id(id: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    if (1..=MAX_ID).contains(&id.len()) && id.chars().all(fits) {
+        return Ok(id.to_owned());
+    }
+    Err(format!("tools are named after it: 1 to {MAX_ID} letters, digits, - and _, such as laptop-2"))
+}
+
 /// A query may have a token in it.
 fn without_query(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
@@ -205,6 +243,16 @@ fn host_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_can_stand_in_the_names_of_tools() {
+        for good in ["laptop", "mac-01.local", "a:b", "x_1"] {
+            assert_eq!(node_id(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "bad id", "a/b", "größe", "a\u{1b}", &"a".repeat(49)] {
+            assert!(node_id(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[track_caller]
     fn check_socket(gateway: &str, expected: &str) {

@@ -1,9 +1,11 @@
 //! How commands print, and how they fail.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use crate::redact::{printable, steers};
+use super::table::{paragraph, width_of};
+use crate::redact::steers;
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -35,54 +37,29 @@ pub(crate) fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}").chars().map(escape).collect()
 }
 
-/// A text of many lines, as it is, or made safe where it goes to a terminal.
+/// A text of many lines, as it is, or made safe where it goes to a terminal. It ends with a line break in any case.
 pub(crate) fn lines(text: &str) -> Result<(), Failure> {
-    if !std::io::stdout().is_terminal() {
-        return line(text);
-    }
-    line(&text.split('\n').map(printable).collect::<Vec<_>>().join("\n"))
+    let shown = if std::io::stdout().is_terminal() { harmless(text, &mut false).into() } else { Cow::Borrowed(text) };
+    print(&format!("{}\n", shown.strip_suffix('\n').unwrap_or(&shown)))
 }
 
-/// The widest cell of a table. A line that is longer helps nobody, and far beyond it text cannot even be padded.
-const MAX_CELL: usize = 120;
-
-/// A cell that is harmless and not too wide, whatever came from outside.
-fn cell(text: &str) -> String {
-    let text = printable(text);
-    match text.char_indices().nth(MAX_CELL) {
-        None => text.into_owned(),
-        Some(_) => text.chars().take(MAX_CELL - 1).chain(['…']).collect(),
-    }
-}
-
-/// Columns as wide as they need to be.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let print_row = |cells: &[&str]| {
-        let mut text = String::new();
-        for (cell, width) in cells.iter().zip(&widths) {
-            text.push_str(&format!("{cell:width$}  "));
+/// What a program wrote, for a terminal: line breaks and tabs are obeyed, in all the ways in which programs write them, and
+/// nothing else is. `open` remembers, from one piece to the next, that the last one ended with half of a line break.
+pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        // A terminal in between makes `\r\r\n` of a line break, which is one still.
+        if c != '\r' && std::mem::take(open) && c != '\n' {
+            shown.push('\n');
         }
-        line(text.trim_end())
-    };
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    if colour {
-        print("\x1b[1m")?;
+        match c {
+            '\r' => *open = true,
+            '\n' | '\t' => shown.push(c),
+            c if steers(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
     }
-    print_row(&head.iter().map(String::as_str).collect::<Vec<_>>())?;
-    if colour {
-        print("\x1b[0m")?;
-    }
-    for row in &rows {
-        print_row(&row.iter().map(String::as_str).collect::<Vec<_>>())?;
-    }
-    Ok(())
+    shown
 }
 
 /// `4 s`, `12 min`, `3 h`, `2 d`.
@@ -108,6 +85,35 @@ pub(crate) fn duration(us: u64) -> String {
 pub(crate) fn clock(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms)
         .map_or_else(|_| at_ms.to_string(), |at| format!("{at:.3}").replace('T', " "))
+}
+
+/// A time in a table: whole in a file, and on a terminal no more than it takes.
+pub(crate) fn when(at_ms: i64) -> String {
+    match jiff::Timestamp::from_millisecond(at_ms) {
+        Ok(at) if std::io::stdout().is_terminal() => {
+            brief(at, jiff::Timestamp::from_millisecond(sa_core::clock::now_ms()).unwrap_or(at))
+        }
+        _ => clock(at_ms),
+    }
+}
+
+fn brief(at: jiff::Timestamp, now: jiff::Timestamp) -> String {
+    let same = |part: &str| at.strftime(part).to_string() == now.strftime(part).to_string();
+    let form = match (same("%Y-%m-%d"), same("%Y")) {
+        (true, _) => "%H:%M:%S",
+        (_, true) => "%b %d %H:%M",
+        _ => "%Y-%m-%d",
+    };
+    at.strftime(form).to_string()
+}
+
+/// `812 B`, `34 KB`, `1.2 MB`.
+pub(crate) fn size(bytes: usize) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} KB", bytes.div_ceil(1_000)),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
 }
 
 /// Why a command failed: what, and what to do.
@@ -152,10 +158,14 @@ impl Failure {
     }
 
     pub(crate) fn report(&self) -> ExitCode {
+        const INDENT: &str = "\n       ";
         let mut err = std::io::stderr().lock();
-        let _ = writeln!(err, "error: {}", printable(&self.message));
+        // What points at a place in a text has several lines, and is read only as it was laid out.
+        let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));
+        let _ = writeln!(err, "error: {}", paragraph(&self.message, room).join(INDENT));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(err, "  try: {}", printable(hint));
+            // Not in lines of our own: a command that is broken in two cannot be copied.
+            let _ = writeln!(err, "  try: {}", paragraph(hint, None).join(INDENT));
         }
         ExitCode::from(self.code)
     }
@@ -171,13 +181,36 @@ impl From<crate::config::ConfigError> for Failure {
 mod tests {
     use super::*;
 
+    #[track_caller]
+    fn check_brief(at: &str, expected: &str) {
+        let now = "2026-11-16T06:00:00Z".parse::<jiff::Timestamp>().unwrap();
+        let at = at.parse::<jiff::Timestamp>().unwrap();
+        assert_eq!(brief(at, now), expected);
+    }
+
     #[test]
-    fn a_cell_of_any_length_can_be_shown() {
-        let long = "ä".repeat(70_000);
-        assert!(table(&["A", "B"], &[vec![long.clone(), "x".into()]]).is_ok());
-        assert_eq!(cell(&long).chars().count(), MAX_CELL);
-        assert!(cell(&long).ends_with('…'));
-        let whole = "ä".repeat(MAX_CELL);
-        assert_eq!(cell(&whole), whole);
+    fn a_time_says_no_more_than_it_takes() {
+        check_brief("2026-11-16T05:04:03.9Z", "05:04:03");
+        check_brief("2026-11-15T05:04:03Z", "Nov 15 05:04");
+        check_brief("2025-11-16T05:04:03Z", "2025-11-16");
+    }
+
+    #[track_caller]
+    fn check_harmless(text: &str, expected: &str) {
+        let mut open = false;
+        assert_eq!(harmless(text, &mut open), expected);
+    }
+
+    #[test]
+    fn a_text_of_many_lines_moves_the_terminal_to_the_next_one_and_no_further() {
+        check_harmless("a\tb\nc\r\nd", "a\tb\nc\nd");
+        check_harmless("a\r\r\nb", "a\nb");
+        check_harmless("10%\r20%\r30%\n", "10%\n20%\n30%\n");
+        check_harmless("\u{1b}[2Jx\u{7}\u{202e}", "\\u{1b}[2Jx\\u{7}\\u{202e}");
+        // A line break that comes in two pieces is one.
+        let mut open = false;
+        assert_eq!(harmless("a\r", &mut open), "a");
+        assert_eq!(harmless("\nb\r", &mut open), "\nb");
+        assert_eq!(harmless("c", &mut open), "\nc");
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, table};
+use super::output::{self, Failure, clock, line};
+use super::table::{cut, facts, table, whole};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PluginCommand {
@@ -149,7 +150,17 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return line("No plugins yet. Add one: switchboard plugin add URL");
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
-    table(&["ID", "TITLE", "TYPE", "STATE", "TOOLS", "PRIVATE", "SOURCE", "LAST ERROR"], &rows)
+    let columns = [
+        whole("ID"),
+        cut("TITLE"),
+        whole("TYPE"),
+        whole("STATE"),
+        whole("TOOLS"),
+        cut("PRIVATE"),
+        cut("SOURCE"),
+        cut("LAST ERROR"),
+    ];
+    table(&columns, &rows)
 }
 
 fn row(plugin: &Value) -> Vec<String> {
@@ -185,27 +196,27 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     }
     let printed = |text: &str| crate::redact::printable(text).into_owned();
     line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
-    for (name, value) in [
-        ("title", &plugin["meta"]["title"]),
-        ("about", &plugin["meta"]["description"]),
-        ("source", &plugin["source"]),
-        ("page", &plugin["ui"]["url"]),
-        ("error", &plugin["last_error"]),
-    ] {
-        if let Some(value) = value.as_str() {
-            line(&format!("{name:<8} {}", printed(value)))?;
-        }
-    }
-    for origin in plugin["origins"].as_array().into_iter().flatten() {
-        line(&format!("server   {}", printed(text(origin))))?;
-    }
-    if plugin["allow_private"].is_array() {
-        line(&format!("private  {}   (it may reach these, though they are not public)", printed(&private(&plugin))))?;
-    }
-    for api in plugin["api"].as_array().into_iter().flatten() {
+    let list = |key: &str| plugin[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let servers: Vec<&str> = list("origins").iter().map(text).collect();
+    let reach = if plugin["allow_private"].is_array() {
+        format!("{}   (it may reach these, though they are not public)", private(&plugin))
+    } else {
+        String::new()
+    };
+    let functions = list("api").iter().map(|api| {
         let tool = api["tool"].as_str().unwrap_or("no tool");
-        line(&format!("function {} ({tool})", printed(text(&api["name"]))))?;
-    }
+        format!("{} ({tool})", text(&api["name"]))
+    });
+    facts(&[
+        ("title", text(&plugin["meta"]["title"]).to_owned()),
+        ("about", text(&plugin["meta"]["description"]).to_owned()),
+        ("source", text(&plugin["source"]).to_owned()),
+        ("page", text(&plugin["ui"]["url"]).to_owned()),
+        ("error", text(&plugin["last_error"]).to_owned()),
+        ("servers", servers.join("\n")),
+        ("private", reach),
+        ("functions", functions.collect::<Vec<_>>().join("\n")),
+    ])?;
     changes(&raw, id)
 }
 

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::Global;
 use super::output::{Failure, line};
+use super::port;
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::Config;
 use crate::config::layers::{Layers, environment, unknown_variables};
@@ -106,9 +107,13 @@ async fn run(config: Config, demo: Option<Demo>) -> Result<(), Failure> {
         })?;
     }
     let listen = config.listen;
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
-        Failure::other(format!("cannot listen on {listen}: {error}"))
-            .hint("is another gateway running? choose another address with --listen 127.0.0.1:0")
+    let listener = TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            Failure::other(format!("cannot listen on {listen}: {} listens there already", port::holder(listen)))
+                .hint("stop that process, or choose another address; --listen 127.0.0.1:0 takes a free port")
+        }
+        _ => Failure::other(format!("cannot listen on {listen}: {error}"))
+            .hint("choose another address with --listen, such as 127.0.0.1:0"),
     })?;
     let mut examples = match demo.as_ref().and_then(|demo| demo.examples.as_ref()) {
         Some(folder) => Some(Examples::start(folder).await),

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{Failure, clock, json, line, pretty, table};
+use super::output::{Failure, clock, json, line, span, when};
+use super::table::{cut, facts, spared, table, whole};
+use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -31,7 +33,7 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     }
     if let Some(id) = args.id {
         let (session, raw): (Value, _) = client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
-        return if global.json { json(&raw) } else { line(&pretty(&session)) };
+        return if global.json { json(&raw) } else { show(&session) };
     }
     let (list, raw): (Value, _) = client.get("/v1/sessions").await?;
     if global.json {
@@ -42,17 +44,53 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
         return line("No sessions yet. Start one: switchboard call session_message message=hello");
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
-    table(&["STARTED (UTC)", "STATE", "AGENT", "CALLER", "TOOLS", "WAITING", "ID"], &rows)
+    let columns = [
+        whole("AT (UTC)"),
+        cut("STATE"),
+        spared("AGENT"),
+        cut("CALLER"),
+        spared("TOOLS"),
+        spared("WAITING"),
+        whole("ID"),
+    ];
+    table(&columns, &rows)
+}
+
+fn state(session: &Value) -> String {
+    match text(&session["reason"]) {
+        "" => text(&session["state"]).to_owned(),
+        reason => format!("{}: {reason}", text(&session["state"])),
+    }
+}
+
+/// One session, for somebody who wonders what it waits for.
+fn show(session: &Value) -> Result<(), Failure> {
+    let tools: Vec<&str> = session["caller_tools"].as_array().into_iter().flatten().map(text).collect();
+    let time = |key: &str| session[key].as_i64().map(clock).unwrap_or_default();
+    let caller = match text(&session["caller"]) {
+        "unknown" => "not seen to listen yet",
+        other => other,
+    };
+    line(&format!("session {}  {}", printable(text(&session["session_id"])), printable(&state(session))))?;
+    facts(&[
+        ("agent", text(&session["agent"]).to_owned()),
+        ("caller", format!("{} ({}), {caller}", text(&session["caller_id"]), text(&session["owner"]["name"]))),
+        ("lends", tools.join(", ")),
+        ("waiting", format!("{} of the caller's answers", session["pending"])),
+        ("patience", span(session["timeout_ms"].as_u64().unwrap_or(0))),
+        ("parent", text(&session["parent"]).to_owned()),
+        ("socket", text(&session["socket"]).to_owned()),
+        ("started", time("created_ms")),
+        ("ended", time("ended_ms")),
+    ])?;
+    let id = printable(text(&session["session_id"]));
+    line(&format!("\nWhat happened in it:\n  switchboard call session_events session_id={id}"))
 }
 
 fn row(session: &Value) -> Vec<String> {
-    let state = match text(&session["reason"]) {
-        "" => text(&session["state"]).to_owned(),
-        reason => format!("{}: {reason}", text(&session["state"])),
-    };
     vec![
-        clock(session["created_ms"].as_i64().unwrap_or(0)),
-        state,
+        when(session["created_ms"].as_i64().unwrap_or(0)),
+        state(session),
         text(&session["agent"]).to_owned(),
         format!("{} ({})", text(&session["caller_id"]), text(&session["owner"]["name"])),
         session["caller_tools"].as_array().map_or(0, Vec::len).to_string(),

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, line, table};
+use super::output::{self, Failure, line};
+use super::table::{cut, table, whole, wrapped};
+use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EligibilityArgs {
@@ -32,11 +34,12 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
     let body = json!({ "capabilities": capability, "bins": bin, "any_bins": any_bin, "env": env, "os": os });
     let (answer, raw) = post(global, "/v1/eligibility", &body).await?;
     if global.json {
-        return output::json(&raw);
+        output::json(&raw)?;
+        return found(&answer);
     }
     let hosts = list(&answer["hosts"]);
     if hosts.is_empty() {
-        return line("No hosts are connected. Offer this machine with: switchboard node --id NAME");
+        return found(&answer);
     }
     let primary =
         |host: &Value| list(&answer["eligible"]).iter().any(|e| e["node"] == host["node"] && e["primary"] == true);
@@ -49,14 +52,31 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
                 (false, true) => "not eligible",
                 (false, false) => "offline",
             };
-            let mut lacks = lacking(&host["missing"]);
-            if let Some(problem) = host["problem"].as_str() {
-                lacks.push_str(&format!(" ({problem})"));
-            }
-            vec![text(&host["node"]).to_owned(), state.to_owned(), text(&host["role"]).to_owned(), lacks]
+            vec![text(&host["node"]).to_owned(), state.to_owned(), text(&host["role"]).to_owned(), shortcomings(host)]
         })
         .collect();
-    table(&["HOST", "STATE", "ROLE", "LACKS"], &rows)
+    table(&[whole("HOST"), whole("STATE"), whole("ROLE"), wrapped("LACKS")], &rows)?;
+    found(&answer)
+}
+
+/// A script that looks for a host asks by the exit code.
+fn found(answer: &Value) -> Result<(), Failure> {
+    match (list(&answer["eligible"]), list(&answer["hosts"])) {
+        ([], []) => Err(Failure::of_kind("not_found", "no host is connected")
+            .hint("offer this machine with: switchboard node --id NAME")),
+        ([], _) => Err(Failure::of_kind("not_found", "no host has what is required")),
+        _ => Ok(()),
+    }
+}
+
+/// What keeps a host from qualifying. Of programs that nobody could ask about it is not said that they are missing.
+fn shortcomings(host: &Value) -> String {
+    let Some(problem) = host["problem"].as_str() else { return lacking(&host["missing"]) };
+    let mut known = host["missing"].clone();
+    let programs = ["bins", "any_bins"].map(|key| !list(&known[key].take()).is_empty()).contains(&true);
+    let unknown = programs.then(|| format!("programs not known: {problem}"));
+    let known = Some(lacking(&known)).filter(|known| !known.is_empty());
+    known.into_iter().chain(unknown).collect::<Vec<_>>().join("; ")
 }
 
 pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
@@ -65,7 +85,7 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
         return output::json(&raw);
     }
     for problem in list(&answer["problems"]) {
-        eprintln!("warning: {}", crate::redact::printable(text(problem)));
+        eprintln!("warning: {}", printable(text(problem)));
     }
     let skills = list(&answer["skills"]);
     if skills.is_empty() {
@@ -78,16 +98,21 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
         .map(|skill| {
             let hosts: Vec<&str> = list(&skill["hosts"]).iter().map(text).collect();
             let state = match (skill["problem"].as_str(), skill["eligible"] == true) {
-                (Some(problem), _) => format!("broken: {problem}"),
+                (Some(_), _) => "broken".to_owned(),
                 (None, true) if hosts.is_empty() => "eligible".to_owned(),
                 (None, true) => format!("eligible on {}", hosts.join(", ")),
                 (None, false) => unmet(skill),
             };
-            let description = text(&skill["description"]).lines().next().unwrap_or_default().chars().take(60).collect();
+            let description = text(&skill["description"]).lines().next().unwrap_or_default().to_owned();
             vec![text(&skill["name"]).to_owned(), state, description]
         })
         .collect();
-    table(&["SKILL", "STATE", "DESCRIPTION"], &rows)
+    table(&[whole("SKILL"), wrapped("STATE"), cut("DESCRIPTION")], &rows)?;
+    // Whole sentences, which no table has room for.
+    for problem in skills.iter().filter_map(|skill| skill["problem"].as_str()) {
+        eprintln!("warning: {}", printable(problem));
+    }
+    Ok(())
 }
 
 /// What stands in the way of a skill: what the host lacks that lacks least.
@@ -130,7 +155,7 @@ pub(super) async fn probe(global: &Global, id: &str, bins: &[String]) -> Result<
         .flatten()
         .map(|(bin, there)| vec![bin.clone(), if *there == true { "yes" } else { "no" }.to_owned()])
         .collect();
-    table(&["PROGRAM", "THERE"], &rows)
+    table(&[whole("PROGRAM"), whole("THERE")], &rows)
 }
 
 async fn post(global: &Global, path: &str, body: &Value) -> Result<(Value, String), Failure> {

@@ -7,7 +7,7 @@ use super::Global;
 use super::calls::outcome;
 use super::client::Client;
 use super::lists::text;
-use super::output::{Failure, clock, duration, line};
+use super::output::{Failure, duration, line, when};
 use super::sse::Events;
 use crate::redact::printable;
 
@@ -40,7 +40,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
 }
 
 fn describe(name: &str, data: &Value) -> Option<String> {
-    let at = |at: &Value| clock(at.as_i64().unwrap_or(0));
+    let at = |at: &Value| when(at.as_i64().unwrap_or(0));
     let who = text(&data["principal"]["name"]);
     Some(match name {
         "call_started" => format!("{}  {:12}  {}  by {who}", at(&data["at_ms"]), "started", text(&data["tool"])),
@@ -48,7 +48,7 @@ fn describe(name: &str, data: &Value) -> Option<String> {
             let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
             let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            format!("{}  {:12}  {}  {took}  by {who}{message}", clock(ended), outcome(data), text(&data["tool"]))
+            format!("{}  {:12}  {}  {took}  by {who}{message}", when(ended), outcome(data), text(&data["tool"]))
         }
         "audit" => format!(
             "{}  {}  {}  {}",
@@ -67,7 +67,7 @@ fn describe(name: &str, data: &Value) -> Option<String> {
 fn node_event(event: &Value) -> String {
     let data = &event["data"];
     let mut parts = vec![
-        clock(event["at_ms"].as_i64().unwrap_or(0)),
+        when(event["at_ms"].as_i64().unwrap_or(0)),
         text(&event["node"]).to_owned(),
         text(&event["event"]).replace(['.', '_'], " "),
     ];

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, table};
+use super::output::{self, Failure, line, when};
+use super::table::{cut, table, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -89,15 +90,15 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
                 .iter()
                 .map(|token| {
                     let state = match (&token["revoked_ms"], &token["expires_ms"]) {
-                        (Value::Number(at), _) => format!("revoked {}", clock(at.as_i64().unwrap_or(0))),
-                        (_, Value::Number(at)) => format!("until {}", clock(at.as_i64().unwrap_or(0))),
+                        (Value::Number(at), _) => format!("revoked {}", when(at.as_i64().unwrap_or(0))),
+                        (_, Value::Number(at)) => format!("until {}", when(at.as_i64().unwrap_or(0))),
                         _ => "valid".to_owned(),
                     };
                     let name = |key: &str| text(&token[key]).to_owned();
                     vec![name("name"), name("role"), state, name("id")]
                 })
                 .collect();
-            table(&["NAME", "ROLE", "STATE", "ID"], &rows)
+            table(&[cut("NAME"), whole("ROLE"), whole("STATE"), whole("ID")], &rows)
         }
         TokenCommand::Revoke { id } => {
             let response = client.send(client.request(Method::DELETE, &format!("/v1/tokens/{}", segment(&id)))).await?;

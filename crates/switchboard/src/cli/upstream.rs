@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, clock, line, table};
+use super::output::{self, Failure, line, when};
+use super::table::{cut, table, whole};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
@@ -171,7 +172,8 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         return output::line("No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL");
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    table(&["NAME", "STATE", "SINCE", "TOOLS", "WHERE", "LAST ERROR"], &rows)
+    let columns = [whole("NAME"), whole("STATE"), whole("SINCE"), whole("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
+    table(&columns, &rows)
 }
 
 fn row(server: &Value) -> Vec<String> {
@@ -181,6 +183,6 @@ fn row(server: &Value) -> Vec<String> {
         _ => String::new(),
     };
     let name = |key: &str| text(&server[key]).to_owned();
-    let since = clock(server["since_ms"].as_i64().unwrap_or(0));
+    let since = when(server["since_ms"].as_i64().unwrap_or(0));
     vec![name("name"), name("state"), since, server["tools"].to_string(), place, name("last_error")]
 }

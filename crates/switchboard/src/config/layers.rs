@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use super::ConfigError;
 use super::settings::{FILE_ONLY, KEYS, Settings};
+use crate::wording::plain;
 
 /// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
 const PREFIX: &str = "SWITCHBOARD_";
@@ -72,7 +73,7 @@ impl Layers {
         }
         merged.try_into().map_err(|error: toml::de::Error| ConfigError {
             place: "the configuration".into(),
-            message: error.message().to_owned(),
+            message: plain(error.message()),
         })
     }
 
@@ -128,7 +129,7 @@ fn read_file(path: &Path) -> Result<(PathBuf, String, Table), ConfigError> {
             .nth(line - 1)
             .and_then(|line| line.split_once('='))
             .map(|(key, _)| format!("{}: ", key.trim()));
-        let message = format!("{}{}", key.unwrap_or_default(), error.message().replace('\n', " "));
+        let message = format!("{}{}", key.unwrap_or_default(), plain(&error.message().replace('\n', " ")));
         ConfigError { place: format!("{}:{line}", path.display()), message }
     })?;
     let table = text.parse().map_err(|error: toml::de::Error| ConfigError {
@@ -250,7 +251,7 @@ mod tests {
         check_mistake("[server]\nlisten = 5\n", 2, &["listen", "string"]);
         check_mistake("\n[server]\nlisten = \"127.0.0.1:0\"\nlissten = 5\n", 4, &["lissten", "listen"]);
         check_mistake("[nope]\n", 1, &["nope", "server"]);
-        check_mistake("[limits]\n\npending_total = \"many\"\n", 3, &["many"]);
+        check_mistake("[limits]\n\npending_total = \"many\"\n", 3, &["pending_total", "many", "a whole number"]);
         check_mistake("[limits]\npending_total = 0\n", 2, &["limits.pending_total"]);
         check_mistake("[server]\nlisten = \"0.0.0.0:3210\"\n", 2, &["server.listen", "--insecure"]);
         check_mistake("[server\n", 1, &[]);

@@ -143,6 +143,11 @@ impl Config {
         self.settings.skills.dirs.iter().map(|dir| from_home(dir).unwrap_or_else(|| dir.into())).collect()
     }
 
+    /// The one file behind all records.
+    pub fn store_file(&self) -> PathBuf {
+        self.data_dir.join("switchboard.db")
+    }
+
     pub fn operator_token_file(&self) -> PathBuf {
         self.data_dir.join("operator.token")
     }

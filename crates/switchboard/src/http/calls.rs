@@ -16,12 +16,14 @@ use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, Who};
+use crate::journal::{CALLS, running};
 use crate::json::to_json;
 use crate::tokens::Identity;
 
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
+/// Running calls of a list that come with their arguments.
+const WITH_ARGS: usize = 200;
 /// How far back a filtered page looks, so that a filter that nothing matches ends soon.
 const MAX_SCAN: usize = 20_000;
 /// What is read at once where a filter leaves much of it out.
@@ -53,19 +55,6 @@ pub(crate) struct CallList {
     /// Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Running<'a> {
-    id: String,
-    state: &'static str,
-    tool: &'a str,
-    principal: Who<'a>,
-    surface: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_key: Option<&'a str>,
-    at_ms: i64,
-    duration_us: u64,
 }
 
 /// What is looked at in a stored call to tell whether it belongs on the page.
@@ -111,7 +100,9 @@ pub(crate) async fn list(
         let wanted = live.filter(|call| {
             may_see(who, &call.principal.id) && query.tool.as_deref().is_none_or(|tool| *tool == *call.tool)
         });
-        calls.extend(wanted.map(|call| running_json(&call)));
+        let limit = app.config.settings.journal.payload_bytes;
+        // There may be very many at once. What the older ones were given is told by asking for each.
+        calls.extend(wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })));
     }
     let mut next_cursor = None;
     if ended {
@@ -170,7 +161,9 @@ pub(crate) async fn show(
     // Before all else, so that what is written from here on is noticed.
     let head = app.log.follow(CALLS);
     let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
-        Some(call) => may_see(who, &call.principal.id).then(|| running_json(&call)),
+        Some(call) => {
+            may_see(who, &call.principal.id).then(|| running_json(&call, app.config.settings.journal.payload_bytes))
+        }
         None => find_ended(&app, call_id, head).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
             let peek: Peek<'_> = serde_json::from_str(text).ok()?;
@@ -233,18 +226,9 @@ fn unknown(id: &str) -> Problem {
     Problem::new(404, "not_found", format!("there is no call {id} that this token may see"))
 }
 
-fn running_json(call: &LiveCall) -> Box<RawValue> {
-    let running = Running {
-        id: call.id.to_string(),
-        state: "running",
-        tool: &call.tool,
-        principal: (&*call.principal).into(),
-        surface: call.surface,
-        session_key: call.session_key.as_deref(),
-        at_ms: call.at_ms,
-        duration_us: call.started.elapsed().as_micros() as u64,
-    };
-    RawValue::from_string(to_json(&running)).unwrap_or_else(|_| RawValue::NULL.to_owned())
+fn running_json(call: &LiveCall, payload_bytes: usize) -> Box<RawValue> {
+    let json = running(call, payload_bytes).text("state", "running").end();
+    RawValue::from_string(json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 /// A stored call, with its state spliced in front: the store keeps only ended ones, so it does not say so.

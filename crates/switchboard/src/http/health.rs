@@ -1,5 +1,6 @@
 //! Whether it runs, whether it can work, and its numbers.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -35,14 +36,33 @@ pub(crate) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// The gateway can take calls: its store answers, and it is not shutting down.
+/// The gateway can take calls: its store answers and takes what is to be written, and it is not shutting down.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
     if app.router.is_draining() {
         return Err(Problem::new(503, "offline", "the gateway is shutting down"));
     }
     app.log.bounds(CALLS).await?;
+    let waiting = app.store.stats().retained;
+    if waiting > 0 {
+        return Err(unwritten(&app.config.data_dir, waiting));
+    }
     Ok(Json(Health { status: "ready" }))
+}
+
+/// Less than this is no room: the store writes some pages at a time.
+const NO_ROOM: u64 = 1 << 20;
+
+/// The last write failed. The store tries it again by itself, so that all is well once there is room.
+fn unwritten(dir: &Path, waiting: u64) -> Problem {
+    let full = rustix::fs::statvfs(dir).is_ok_and(|space| space.f_bavail * space.f_frsize < NO_ROOM);
+    let why = if full { "its disk is full" } else { "the disk refuses them" };
+    let detail = format!("{waiting} records cannot be written to the data directory: {why}");
+    Problem::new(503, "store", detail).retryable().hint(if full {
+        "free some room; what waits is then written by itself"
+    } else {
+        "see the gateway's log; what waits is tried again by itself"
+    })
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

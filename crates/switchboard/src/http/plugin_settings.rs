@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use sa_plugins::SettingsView;
-use sa_plugins::settings::{SHARED, SettingsError};
+use sa_plugins::settings::{SHARED, SettingsError, owner_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -108,7 +108,7 @@ fn owner<'a>(identity: &'a Identity, query: &SettingsQuery) -> Result<&'a str, P
         let detail = format!("a {} token calls no plugins, and has no settings", identity.principal.role);
         return Err(Problem::new(403, "not_allowed", detail));
     }
-    Ok(&identity.principal.id)
+    Ok(owner_of(&identity.principal))
 }
 
 fn settings_doc(identifier: String, view: SettingsView) -> SettingsDoc {

@@ -23,6 +23,7 @@ use super::front::unauthorized;
 use super::{App, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
 use crate::tokens::{Identity, Refused};
+use crate::wording::plain;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
@@ -276,7 +277,7 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem
         return Err(Problem::bad_request("the body must be a JSON object, not an array"));
     }
     serde_json::from_slice(body).map_err(|error| {
-        let problem = Problem::bad_request(format!("the body cannot be read: {error}"));
+        let problem = Problem::bad_request(format!("the body cannot be read: {}", plain(&error.to_string())));
         if error.to_string().contains("unknown field") {
             return problem.hint("a tool's own arguments go into \"args\"");
         }

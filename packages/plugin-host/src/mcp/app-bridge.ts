@@ -14,10 +14,10 @@ export interface AppActions {
   /** Calls a tool of the app's server. The signal fires when the app cancels or is taken down. */
   callTool?(name: string, args: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   readResource?(uri: string): Promise<unknown>;
-  /** Only web addresses get here. Hosts ask the user. */
-  openLink?(url: string): Promise<void> | void;
-  /** A message of the user's, written by the app. */
-  sendMessage?(content: unknown[]): Promise<void> | void;
+  /** Only web addresses get here. Hosts ask the user, and say whether it was opened. The signal fires as for `callTool`. */
+  openLink?(url: string, signal: AbortSignal): Promise<boolean> | boolean;
+  /** A message in the user's name, written by the app. Hosts ask the user, and say whether it was sent. */
+  sendMessage?(content: unknown[], signal: AbortSignal): Promise<boolean> | boolean;
   /** What the model should know in future turns; each one replaces the one before. */
   updateModelContext?(context: {
     content?: unknown[];
@@ -52,6 +52,13 @@ class RpcError extends Error {
     message: string,
   ) {
     super(message);
+  }
+}
+
+/** The user's no, which is no problem of anybody's. */
+class Denied extends RpcError {
+  constructor(message: string) {
+    super(-32000, message);
   }
 }
 
@@ -164,7 +171,7 @@ export class AppBridge {
     } catch (error) {
       const code = error instanceof RpcError ? error.code : -32603;
       const message = error instanceof Error ? error.message : String(error);
-      this.options.onProblem(`"${method}" failed: ${message}`);
+      if (!(error instanceof Denied)) this.options.onProblem(`"${method}" failed: ${message}`);
       if (!controller.signal.aborted) this.#send(id, { error: { code, message } });
     } finally {
       this.#running.delete(id);
@@ -187,13 +194,15 @@ export class AppBridge {
       case "ui/open-link":
         if (!actions.openLink) break;
         this.#countAction();
-        await actions.openLink(webAddress(params.url));
+        if ((await actions.openLink(webAddress(params.url), signal)) !== true)
+          throw new Denied("Link opening denied by user");
         return {};
       case "ui/message": {
         if (!actions.sendMessage) break;
         if (params.role !== "user") throw invalid('"role" has to be "user"');
         this.#countAction();
-        await actions.sendMessage(blocks(params.content));
+        if ((await actions.sendMessage(blocks(params.content), signal)) !== true)
+          throw new Denied("Message sending denied");
         return {};
       }
       case "ui/update-model-context": {

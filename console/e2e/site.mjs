@@ -1,0 +1,40 @@
+// Small web servers for what a plugin's author, or a stranger, would serve; and a gateway that lets itself be used with them.
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { setup } from "./browser.mjs";
+import { start } from "./programs.mjs";
+
+/** A site of its own origin. `pages` has what it serves by path: a text as HTML, or a function of the request that says everything. */
+export async function serve(pages = {}) {
+  const server = createServer((request, response) => {
+    const page = pages[new URL(request.url, "http://site").pathname];
+    if (typeof page === "function") return page(request, response);
+    response.writeHead(page === undefined ? 404 : 200, { "content-type": "text/html; charset=utf-8" });
+    response.end(page ?? "nothing here");
+  });
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  const host = `127.0.0.1:${server.address().port}`;
+  const close = () => {
+    server.close();
+    server.closeAllConnections();
+  };
+  return { pages, host, origin: `http://${host}`, close };
+}
+
+export const json = (value) => (_, response) => {
+  response.setHeader("content-type", "application/json");
+  response.end(JSON.stringify(value));
+};
+
+/** Starts the gateway with these lines in its configuration, and plugins of these hosts allowed. It can be started again where it was. */
+export async function gateway(hosts, lines = "", listen = "127.0.0.1:0") {
+  mkdirSync(setup.dir, { recursive: true });
+  const config = join(setup.dir, "switchboard.toml");
+  const allowed = hosts.map((host) => `"${host}"`).join(", ");
+  writeFileSync(config, `${lines}\n[plugins]\nallow_private = [${allowed}]\n`);
+  const data = join(setup.dir, "data");
+  const args = ["up", "--listen", listen, "--data-dir", data, "--config", config];
+  setup.url = await start(setup.program, args, "listening on ");
+  setup.operator = readFileSync(join(data, "operator.token"), "utf8").trim();
+}

@@ -1,0 +1,125 @@
+import { type FormEvent, useMemo, useState } from "react";
+import type { Plugin } from "../data/plugins";
+import { type Draft, fieldOf, type Json, type Mistake, type Schema, typedValue } from "../lib/schema";
+import { visibleLine } from "../lib/text";
+import { Dialog } from "./dialog";
+import { SchemaForm } from "./schema-form";
+
+/** What a plugin's page wants with secret settings. */
+export interface SecretWish {
+  origin: string;
+  purpose: "read" | "write";
+  fields: string[];
+}
+
+interface Props {
+  plugin: Plugin;
+  wish: SecretWish;
+  /** With what was typed for the page, if it wants to see something. */
+  onYes: (values: Record<string, unknown>) => void;
+  onNo: () => void;
+  /** Nothing is decided yet. */
+  onClose: () => void;
+}
+
+/** Asks whether a plugin's page may see or change secret settings. */
+export function SecretDialog({ plugin, wish, onYes, onNo, onClose }: Props) {
+  const title = visibleLine(plugin.meta.title ?? plugin.identifier);
+  const reads = wish.purpose === "read";
+  return (
+    <Dialog title={reads ? "Let a plugin’s page see a secret?" : "Let a plugin’s page change a secret?"} onNo={onClose}>
+      <dl className="facts">
+        <dt>Plugin</dt>
+        <dd>
+          {title} <span className="soft">{visibleLine(plugin.identifier)}</span>
+        </dd>
+        <dt>Its page is at</dt>
+        <dd className="mono">{visibleLine(wish.origin)}</dd>
+        <dt>{reads ? "It asks to see" : "It wants to set"}</dt>
+        <dd>{wish.fields.map((field) => titleOf(plugin, field)).join(", ")}</dd>
+      </dl>
+      {reads ? (
+        <Typed plugin={plugin} fields={wish.fields} onYes={onYes} onNo={onNo} />
+      ) : (
+        <>
+          <p>What is stored now is replaced by what the page has. The page does not get to see what was there.</p>
+          <div className="row">
+            <button type="button" className="button" data-first onClick={onNo}>
+              Refuse
+            </button>
+            <button type="button" className="button primary" onClick={() => onYes({})}>
+              Let it change this
+            </button>
+          </div>
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "wish" | "onClose"> & { fields: string[] }) {
+  const field = useMemo(() => fieldOf(schemaOf(plugin.settings, fields)), [plugin.settings, fields]);
+  const [draft, setDraft] = useState<Draft>({});
+  const [mistakes, setMistakes] = useState<Mistake[]>([]);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    const typed = typedValue(field, draft);
+    const values = (typed.value ?? {}) as Record<string, Json>;
+    const empty = Object.values(values).every((value) => value === "");
+    const wrong = empty ? [{ path: [fields[0] ?? ""], message: "is empty, so there is nothing to give" }] : [];
+    setMistakes([...typed.mistakes, ...wrong]);
+    if (typed.mistakes.length + wrong.length === 0) onYes(values);
+  };
+  return (
+    <form className="stack" noValidate onSubmit={submit} autoComplete="off" data-first>
+      <p>
+        The gateway keeps it sealed and sends it to the plugin’s server alone. It shows it to nobody, not even to you
+        here. If the plugin’s page is to have it as well, type it in.
+      </p>
+      <SchemaForm field={field} draft={draft} mistakes={mistakes} onChange={setDraft} />
+      <p className="soft">
+        This tab remembers it for this page until you take it back, sign out or close the tab. A page from another
+        address is asked about anew, and so is this one if the plugin changes.
+      </p>
+      <div className="row">
+        <button type="button" className="button" onClick={onNo}>
+          Refuse
+        </button>
+        <button type="submit" className="button primary">
+          Let the page see it
+        </button>
+      </div>
+    </form>
+  );
+}
+
+const isObject = (value: unknown): value is Schema =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** The schema of a setting inside the others, where it can be told. */
+function schemaAt(settings: Schema | undefined, name: string): Schema | undefined {
+  let node: unknown = settings;
+  for (const step of name.split(".")) {
+    const properties: unknown = isObject(node) ? node.properties : undefined;
+    node = isObject(properties) && Object.hasOwn(properties, step) ? properties[step] : undefined;
+  }
+  return isObject(node) ? node : undefined;
+}
+
+/** The fields beside each other, under their full names. */
+function schemaOf(settings: Schema | undefined, fields: string[]): Schema {
+  const plain: Schema = { type: "string", format: "password" };
+  const properties = Object.fromEntries(
+    fields.map((name) => {
+      const { default: _, ...known } = schemaAt(settings, name) ?? plain;
+      return [name, known];
+    }),
+  );
+  return { type: "object", properties, $defs: settings?.$defs, definitions: settings?.definitions };
+}
+
+/** What the user knows a setting by. */
+export function titleOf(plugin: Plugin, name: string): string {
+  const title = schemaAt(plugin.settings, name)?.title;
+  return visibleLine(typeof title === "string" && title !== "" ? title : name);
+}

@@ -1,0 +1,102 @@
+//! The trace that a call is a part of.
+
+use uuid::Uuid;
+
+/// The W3C trace context that a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceContext {
+    pub trace_id: u128,
+    /// The caller's span; 0 when the trace begins here.
+    pub parent: u64,
+    /// The call's own span, which the provider's spans hang under.
+    pub span: u64,
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// A trace that begins here.
+    pub fn root() -> Self {
+        let (trace_id, span) = Uuid::new_v4().as_u64_pair();
+        Self { trace_id: Uuid::new_v4().as_u128(), parent: 0, span: span ^ trace_id, sampled: true }
+    }
+
+    /// Goes on with the caller's trace, or begins one when the header is missing or malformed.
+    pub fn continue_from(traceparent: Option<&str>) -> Self {
+        traceparent.and_then(Self::parse).unwrap_or_else(Self::root)
+    }
+
+    fn parse(header: &str) -> Option<Self> {
+        let mut parts = header.trim().split('-');
+        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let shaped =
+            version.len() == 2 && version != "ff" && trace.len() == 32 && parent.len() == 16 && flags.len() == 2;
+        let future_version = version != "00";
+        if !shaped || (parts.next().is_some() && !future_version) {
+            return None;
+        }
+        let trace_id = u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0)?;
+        let parent = u64::from_str_radix(parent, 16).ok().filter(|id| *id != 0)?;
+        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+        Some(Self { trace_id, parent, sampled, ..Self::root() })
+    }
+
+    /// The header for whoever comes next.
+    pub fn traceparent(&self) -> String {
+        let (mut trace, mut span) = ([0; 32], [0; 32]);
+        let trace = self.encode_trace_id(&mut trace);
+        // Every call has one of these, and `{:016x}` takes several times as long.
+        let span = &hex(u128::from(self.span), &mut span)[16..];
+        ["00-", trace, "-", span, if self.sampled { "-01" } else { "-00" }].concat()
+    }
+
+    /// The trace's id as 32 hexadecimal digits.
+    pub fn encode_trace_id<'b>(&self, buffer: &'b mut [u8; 32]) -> &'b str {
+        hex(self.trace_id, buffer)
+    }
+}
+
+fn hex(number: u128, buffer: &mut [u8; 32]) -> &str {
+    Uuid::from_u128(number).as_simple().encode_lower(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_trace(header: &str, accepted: bool) {
+        let trace = TraceContext::continue_from(Some(header));
+        assert_eq!(trace.parent != 0, accepted, "{header}");
+        assert_ne!(trace.trace_id, 0);
+        assert_ne!(trace.span, 0);
+    }
+
+    #[test]
+    fn trace_headers() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        check_trace(good, true);
+        check_trace("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-brings", true);
+        check_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", false);
+        check_trace("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
+        check_trace("00-00000000000000000000000000000000-00f067aa0ba902b7-01", false);
+        check_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", false);
+        check_trace("00-é", false);
+        check_trace("", false);
+        let trace = TraceContext::continue_from(Some(good));
+        assert!(trace.traceparent().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
+        assert!(trace.traceparent().ends_with("-01"));
+        let trace = TraceContext { trace_id: 0xa, parent: 0, span: 0xb, sampled: false };
+        assert_eq!(trace.traceparent(), "00-0000000000000000000000000000000a-000000000000000b-00");
+        assert_ne!(trace.span, trace.parent);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_trace_header_breaks_the_reader(header in proptest::prelude::any::<String>(), hex in "[0-9a-fA-F-]{0,60}") {
+            for header in [header, hex] {
+                let trace = TraceContext::continue_from(Some(&header));
+                proptest::prop_assert_eq!(TraceContext::continue_from(Some(&trace.traceparent())).trace_id, trace.trace_id);
+            }
+        }
+    }
+}

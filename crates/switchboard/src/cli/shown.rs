@@ -1,0 +1,263 @@
+//! What is shown of a call: what it says while it runs, and its result, each of it once.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::output::{self, Failure, harmless, line};
+use super::result::{Attachment, Block, Command, Done, show_object, write};
+use super::table::{shortened, width_of};
+use crate::redact::printable;
+
+/// How much of what a call has streamed is remembered, to know it again in its result. A command's result has less.
+const REMEMBERED: usize = 1 << 20;
+
+/// Where parts of the result go while the call runs. A file or another program gets the result alone, and whole; parts of
+/// it are for somebody who watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Live {
+    Stdout,
+    Stderr,
+    Nowhere,
+}
+
+/// What has been shown of a call so far.
+pub(super) struct Shown {
+    live: Live,
+    json: bool,
+    /// A progress line that the next output has to overwrite.
+    open: bool,
+    /// The end of all text that came.
+    text: String,
+    /// Everything else that came, in the same bounds.
+    values: Vec<Value>,
+    values_bytes: usize,
+    /// The last text ended with half of a line break.
+    half_break: bool,
+    /// What was printed last left the line open.
+    inside_line: bool,
+}
+
+/// A part of the result.
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+impl Shown {
+    pub(super) fn new(json: bool) -> Self {
+        let live = match (std::io::stdout().is_terminal() && !json, std::io::stderr().is_terminal()) {
+            (true, _) => Live::Stdout,
+            (false, true) => Live::Stderr,
+            (false, false) => Live::Nowhere,
+        };
+        Self {
+            live,
+            json,
+            open: false,
+            text: String::new(),
+            values: Vec::new(),
+            values_bytes: 0,
+            half_break: false,
+            inside_line: false,
+        }
+    }
+
+    pub(super) fn progress(&mut self, data: &str) {
+        let Ok(update) = serde_json::from_str::<Value>(data) else { return };
+        self.note(&describe_progress(&update));
+    }
+
+    /// Something about the call that is no part of its result.
+    pub(super) fn note(&mut self, text: &str) {
+        self.end_line();
+        let mut err = std::io::stderr().lock();
+        if let Some(width) = width_of(&err) {
+            // What goes on in a second line could not be taken away again.
+            let _ = write!(err, "\r\x1b[2K{}", shortened(&printable(text), width.saturating_sub(1)));
+            self.open = true;
+        } else {
+            let _ = writeln!(err, "{}", printable(text));
+        }
+    }
+
+    pub(super) fn chunk(&mut self, data: &str) {
+        let Ok(Chunk { content }) = serde_json::from_str(data) else { return };
+        self.clear();
+        match serde_json::from_str::<Value>(content.get()) {
+            Ok(Value::String(text)) => {
+                self.text.push_str(&text);
+                let excess = self.text.len().saturating_sub(REMEMBERED);
+                self.text.drain(..self.text.ceil_char_boundary(excess));
+                let text = harmless(&text, &mut self.half_break);
+                self.watched(&text);
+            }
+            other => {
+                self.end_line();
+                self.watched(&format!("{}\n", printable(content.get())));
+                self.values_bytes += content.get().len();
+                self.values.extend(other.ok().filter(|_| self.values_bytes <= REMEMBERED));
+            }
+        }
+    }
+
+    /// Shows a text to whoever watches.
+    fn watched(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let _ = match self.live {
+            Live::Nowhere => return,
+            Live::Stdout => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+            Live::Stderr => std::io::stderr().lock().write_all(text.as_bytes()),
+        };
+        self.inside_line = !text.ends_with('\n');
+    }
+
+    /// Takes a progress line away.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.inside_line {
+            self.watched("\n");
+        }
+        self.half_break = false;
+    }
+
+    /// The call has failed. What it has said before may be the reason, and there is no result that has it.
+    pub(super) fn failed(&mut self) {
+        self.clear();
+        self.end_line();
+        if self.live == Live::Nowhere && !self.text.is_empty() {
+            let _ = writeln!(std::io::stderr().lock(), "{}", harmless(&self.text, &mut false).trim_end_matches('\n'));
+        }
+    }
+
+    /// Shows the result: to a file, to a program, or to somebody who has seen some of it already.
+    pub(super) fn done(mut self, data: &str, file: Option<&Path>) -> Result<(), Failure> {
+        self.clear();
+        self.end_line();
+        if let (true, None) = (self.json, file) {
+            return output::json(data);
+        }
+        let Ok(done) = serde_json::from_str::<Done<'_>>(data) else {
+            return Err(Failure::other("the gateway's answer cannot be read"));
+        };
+        if let Some(file) = file {
+            return if self.json { write(file, data.as_bytes()) } else { done.save(file) };
+        }
+        if let Ok(command) = serde_json::from_str::<Command>(done.result.get()) {
+            let output = command.output();
+            if !output.is_empty() && !self.has_shown(output) {
+                output::lines(output)?;
+            }
+            eprintln!("{}", printable(&command.facts()));
+            return Ok(());
+        }
+        // JSON by its grammar, such as 1e999, and yet no value: what the tool said is shown as it is.
+        let Ok(result) = serde_json::from_str(done.result.get()) else { return output::lines(done.result.get()) };
+        match result {
+            Value::String(text) if self.has_shown(&text) => {}
+            Value::String(text) => output::lines(&text)?,
+            result if !std::io::stdout().is_terminal() => line(&output::pretty(&result))?,
+            _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
+            Value::Object(mut members) => {
+                members.retain(|_, value| !self.has_shown_value(value));
+                if !members.is_empty() {
+                    show_object(members)?;
+                }
+            }
+            result => line(&output::pretty(&result))?,
+        }
+        if std::io::stdout().is_terminal() {
+            done.attachments.iter().try_for_each(Attachment::show)?;
+            if !done.files().is_empty() {
+                eprintln!("--output FILE saves it");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody who reads stdout has this text before them.
+    fn has_shown(&self, text: &str) -> bool {
+        self.live == Live::Stdout && !text.is_empty() && self.text.ends_with(text)
+    }
+
+    fn has_shown_value(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.has_shown(text),
+            Value::Array(values) => self.live == Live::Stdout && !values.is_empty() && *values == self.values,
+            _ => false,
+        }
+    }
+}
+
+/// How far a call is, in its own words if it has any.
+fn describe_progress(update: &Value) -> String {
+    let message = update["message"].as_str().unwrap_or_default();
+    let done = update["progress"].as_f64().unwrap_or(0.0);
+    match update["total"].as_f64() {
+        Some(total) if total > 0.0 => format!("{:3.0}% {message}", 100.0 * done / total).trim_end().to_owned(),
+        // A number without an end says nothing beside words.
+        _ if message.is_empty() => format!("{done}"),
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_progress(update: Value, expected: &str) {
+        assert_eq!(describe_progress(&update), expected);
+    }
+
+    #[test]
+    fn progress_is_told_in_its_own_words() {
+        check_progress(json!({ "progress": 5, "message": "running for 5 s" }), "running for 5 s");
+        check_progress(json!({ "progress": 5 }), "5");
+        check_progress(json!({ "progress": 1, "total": 4, "message": "reading" }), " 25% reading");
+        check_progress(json!({ "progress": 1, "total": 4 }), " 25%");
+    }
+
+    fn watched() -> Shown {
+        Shown { live: Live::Stdout, ..Shown::new(false) }
+    }
+
+    #[test]
+    fn what_was_streamed_is_known_again() {
+        let mut shown = watched();
+        shown.text = "one\ntwo\n".to_owned();
+        assert!(shown.has_shown("one\ntwo\n") && shown.has_shown("two\n"), "all of it, and its tail");
+        assert!(!shown.has_shown("one\n") && !shown.has_shown(""));
+        shown.values = vec![json!({ "a": 1 })];
+        assert!(shown.has_shown_value(&json!([{ "a": 1 }])) && !shown.has_shown_value(&json!([])));
+        shown.live = Live::Stderr;
+        assert!(!shown.has_shown("two\n"), "a file has not seen what went by on a terminal");
+    }
+
+    #[test]
+    fn what_is_remembered_has_bounds() {
+        let mut shown = Shown { live: Live::Nowhere, ..Shown::new(true) };
+        let chunk = json!({ "content": "é".repeat(REMEMBERED / 4) }).to_string();
+        (0..5).for_each(|_| shown.chunk(&chunk));
+        assert!(shown.text.len() <= REMEMBERED && shown.text.len() > REMEMBERED - 4);
+        let chunk = json!({ "content": { "text": "x".repeat(REMEMBERED / 4) } }).to_string();
+        (0..9).for_each(|_| shown.chunk(&chunk));
+        assert!(shown.values.len() < 5);
+    }
+}

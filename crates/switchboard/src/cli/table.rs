@@ -1,0 +1,310 @@
+//! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where nobody looks, nothing is cut to fit.
+
+use std::io::IsTerminal;
+
+use super::output::{Failure, print};
+use crate::redact::printable;
+
+/// The widest cell where there is no terminal. A line that is longer helps nobody.
+const MAX_CELL: usize = 120;
+/// What a column keeps when the terminal is too narrow for all of them.
+const LEAST: usize = 12;
+/// The width of a terminal that does not tell its own.
+const USUAL: usize = 80;
+const GAP: &str = "  ";
+
+/// What becomes of a column for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// It stays: somebody has to type what stands there.
+    Whole,
+    /// It ends with an ellipsis.
+    Cut,
+    /// It goes on in the next line.
+    Wrapped,
+    /// It is left out: whoever asks for the one thing is told all of it.
+    Spared,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    name: &'static str,
+    fit: Fit,
+}
+
+/// A column that is never shortened.
+pub(crate) const fn whole(name: &'static str) -> Column {
+    Column { name, fit: Fit::Whole }
+}
+
+/// A column that is shortened where there is no room for it.
+pub(crate) const fn cut(name: &'static str) -> Column {
+    Column { name, fit: Fit::Cut }
+}
+
+/// A column of sentences, which go on in the next line.
+pub(crate) const fn wrapped(name: &'static str) -> Column {
+    Column { name, fit: Fit::Wrapped }
+}
+
+/// A column that is left out where there is no room for all.
+pub(crate) const fn spared(name: &'static str) -> Column {
+    Column { name, fit: Fit::Spared }
+}
+
+/// Prints rows below the names of their columns.
+pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let mut text = lay_out(columns, rows, terminal_width());
+    if in_colour() {
+        let head = text.find('\n').unwrap_or(text.len());
+        text = format!("\x1b[1m{}\x1b[0m{}", &text[..head], &text[head..]);
+    }
+    print(&text)
+}
+
+/// Prints labels with what belongs to each, in two columns. What is empty is left out.
+pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
+    let rows: Vec<_> = rows.iter().filter(|(_, value)| !value.is_empty()).collect();
+    let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let indent = label + 2 + GAP.len();
+    let room = terminal_width().map(|width| width.saturating_sub(indent).max(LEAST));
+    let mut text = String::new();
+    for (label, value) in rows {
+        for (number, line) in paragraph(value, room).iter().enumerate() {
+            let begin = if number == 0 { format!("  {label}") } else { String::new() };
+            text.push_str(&row(&[(begin, indent - GAP.len()), (line.clone(), 0)]));
+        }
+    }
+    print(&text)
+}
+
+/// A text as lines that fit a width, each harmless on a terminal. Line breaks of its own stay.
+pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for own in text.trim_end().split('\n') {
+        let own = printable(own.trim_end_matches('\r'));
+        let Some(width) = width.filter(|width| own.chars().count() > *width) else {
+            lines.push(own.into_owned());
+            continue;
+        };
+        let indent: String = own.chars().take_while(|c| *c == ' ').take(width / 2).collect();
+        let mut line = indent.clone();
+        let words = own.split(' ').filter(|word| !word.is_empty());
+        for word in words.flat_map(|word| pieces(word, width - indent.len())) {
+            let fresh = line.chars().count() == indent.chars().count();
+            if !fresh && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::replace(&mut line, indent.clone()));
+            } else if !fresh {
+                line.push(' ');
+            }
+            line.push_str(&word);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// A word in pieces that each fit a line: nearly always in one.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    characters.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect()
+}
+
+/// As much of a text as there is room for, with an ellipsis where it goes on: whole words, if it has words.
+pub(crate) fn shortened(text: &str, room: usize) -> String {
+    if text.chars().nth(room).is_none() {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(room.saturating_sub(1)).collect();
+    let next = text.chars().nth(room.saturating_sub(1));
+    let words = kept.rfind(' ').filter(|space| next != Some(' ') && *space >= kept.len() / 2);
+    let kept = words.map_or(kept.as_str(), |space| &kept[..space]);
+    format!("{}…", kept.trim_end())
+}
+
+/// How wide the terminal is that stdout goes to, if it goes to one.
+pub(crate) fn terminal_width() -> Option<usize> {
+    width_of(&std::io::stdout())
+}
+
+/// How wide a terminal is, if it is one.
+pub(crate) fn width_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let told = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
+    Some(if told == 0 { USUAL } else { told })
+}
+
+/// Whether stdout takes colours: it is a terminal, and nobody has said no.
+pub(crate) fn in_colour() -> bool {
+    let refused = |name: &str, value: fn(&std::ffi::OsStr) -> bool| std::env::var_os(name).is_some_and(|v| value(&v));
+    std::io::stdout().is_terminal() && !refused("NO_COLOR", |v| !v.is_empty()) && !refused("TERM", |v| v == "dumb")
+}
+
+/// The columns that there is room for: of those that can be spared, the last ones go first.
+fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    let Some(room) = room else { return kept };
+    let least = |column: &usize| least(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
+    while kept.iter().map(least).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
+        let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
+        kept.remove(last);
+    }
+    kept
+}
+
+fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
+    let kept = affordable(columns, rows, room);
+    let columns: Vec<Column> = kept.iter().map(|column| columns[*column]).collect();
+    let rows: Vec<Vec<&String>> = rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
+    let cell = |text: &String, column: &Column| match column.fit {
+        // In a file a row is a line.
+        Fit::Wrapped if room.is_some() => text.split('\n').map(printable).collect::<Vec<_>>().join("\n"),
+        Fit::Wrapped => printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned(),
+        // Line breaks in what has only one line would be escapes that nobody can read.
+        Fit::Whole | Fit::Cut | Fit::Spared => {
+            shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL)
+        }
+    };
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
+    let widths = widths(&columns, &rows, room);
+    let heads: Vec<_> = columns.iter().zip(&widths).map(|(column, width)| (column.name.to_owned(), *width)).collect();
+    let mut text = row(&heads);
+    for cells in &rows {
+        let cells: Vec<Vec<String>> = cells
+            .iter()
+            .zip(&columns)
+            .zip(&widths)
+            .map(|((cell, column), width)| match column.fit {
+                Fit::Whole | Fit::Spared => vec![cell.clone()],
+                Fit::Cut => vec![shortened(cell, *width)],
+                Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
+            })
+            .collect();
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+            let parts: Vec<_> = cells
+                .iter()
+                .zip(&widths)
+                .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
+                .collect();
+            text.push_str(&row(&parts));
+        }
+    }
+    text
+}
+
+/// What a column needs at least: all of it, some of it, or room for its longest word.
+fn least<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    let need = |cell: &str| match column.fit {
+        Fit::Whole | Fit::Spared => cell.chars().count(),
+        Fit::Cut => cell.chars().count().min(LEAST),
+        Fit::Wrapped => {
+            let longest = cell.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+            cell.chars().count().min(longest.clamp(LEAST, 2 * LEAST))
+        }
+    };
+    cells.map(need).max().unwrap_or(0).max(column.name.chars().count())
+}
+
+/// One line of cells, each padded to its width.
+fn row(cells: &[(String, usize)]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells {
+        line.push_str(cell);
+        line.push_str(&" ".repeat(width.saturating_sub(cell.chars().count())));
+        line.push_str(GAP);
+    }
+    format!("{}\n", line.trim_end())
+}
+
+/// Columns as wide as they need to be, or narrower, the widest first, where the terminal is.
+fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
+    let mut widths: Vec<usize> = (0..columns.len())
+        .map(|column| {
+            let longest = |cell: &str| cell.split('\n').map(|line| line.chars().count()).max().unwrap_or(0);
+            let cells = rows.iter().map(|row| longest(&row[column]));
+            cells.chain([columns[column].name.chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let Some(room) = room else { return widths };
+    let gaps = GAP.len() * columns.len().saturating_sub(1);
+    let leasts: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(number, column)| least(column, rows.iter().map(|row| row[number].as_str())))
+        .collect();
+    while widths.iter().sum::<usize>() + gaps > room {
+        let gives = |column: usize| widths[column] > leasts[column];
+        let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
+        else {
+            break;
+        };
+        widths[widest] -= 1;
+    }
+    widths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(words: &[&str]) -> Vec<String> {
+        words.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_cell_of_any_length_can_be_shown() {
+        let long = "ä".repeat(70_000);
+        let text = lay_out(&[whole("A"), wrapped("B"), cut("C")], &[vec![long.clone(), long.clone(), long]], None);
+        let line = text.lines().nth(1).unwrap();
+        assert_eq!(line.matches('…').count(), 2);
+        assert_eq!(line.split(GAP).next().unwrap().chars().count(), MAX_CELL);
+        let text = "ä".repeat(MAX_CELL);
+        assert!(lay_out(&[whole("A")], &[vec![text.clone()]], None).contains(&text));
+    }
+
+    #[test]
+    fn a_table_is_no_wider_than_the_terminal() {
+        let columns = [whole("ID"), cut("DESCRIPTION"), wrapped("MEANING")];
+        let rows = [cells(&["0123456789abcdef", &"word ".repeat(20), &"sense ".repeat(20)]), cells(&["x", "y", "z"])];
+        let text = lay_out(&columns, &rows, Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("0123456789abcdef") && text.contains("word…"), "{text}");
+        assert_eq!(text.matches("sense").count(), 20, "{text}");
+        assert_eq!(text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "z"]);
+        assert_eq!(lay_out(&columns, &rows, None).lines().count(), 3);
+        let lines = [cells(&["x", "y", "one\ntwo\u{7}"])];
+        assert_eq!(
+            lay_out(&columns, &lines, Some(60)),
+            "ID  DESCRIPTION  MEANING\nx   y            one\n                 two\\u{7}\n"
+        );
+        assert_eq!(lay_out(&columns, &lines, None).lines().count(), 2, "a row is a line");
+    }
+
+    #[test]
+    fn what_can_be_spared_is_left_out_where_there_is_no_room() {
+        let columns = [whole("ID"), spared("BY"), spared("TOOLS"), cut("NAME")];
+        let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
+        let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
+        assert_eq!((heads(None), heads(Some(60)), heads(Some(38)), heads(Some(30))), (4, 4, 3, 2));
+    }
+
+    #[test]
+    fn what_is_cut_says_so_and_ends_with_a_whole_word() {
+        assert_eq!(shortened("one two", 7), "one two");
+        assert_eq!(shortened("one two three", 9), "one two…");
+        assert_eq!(shortened("one two three", 8), "one two…");
+        assert_eq!(shortened("laptop__SomeLongName", 10), "laptop__S…");
+        assert_eq!(shortened(&"ä".repeat(81), 80), format!("{}…", "ä".repeat(79)));
+    }
+
+    #[test]
+    fn paragraphs_keep_their_own_lines_and_their_indent() {
+        assert_eq!(paragraph("a b c d\n  e f g h\n", Some(5)), ["a b c", "d", "  e f", "  g h"]);
+        assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
+        assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
+        assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
+    }
+}
