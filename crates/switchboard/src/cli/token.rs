@@ -21,7 +21,7 @@ pub(crate) enum TokenCommand {
         /// operator, agent, caller, node, participant or user.
         #[arg(long, default_value = "agent")]
         role: String,
-        /// Only these tools; * stands for any characters. May be repeated.
+        /// Only these tools; * stands for any characters. May be repeated. Without it all, but for a participant none of the gateway's.
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
         /// The only node id it may use (role node).
