@@ -35,19 +35,10 @@ fn memory(pid: u32, what: &str) -> anyhow::Result<u64> {
     Ok(kb * 1024)
 }
 
-/// Ten thousand connections to each of two servers at a time.
-const WANTED_FILES: u64 = 32_768;
-
-/// Ten thousand connections need as many descriptors, here and in the gateway, which inherits the limit. Only root may have
-/// more than the machine's usual limit; everybody else gets that one.
+/// Ten thousand connections need as many descriptors, here and in the gateway, which inherits the limit.
 pub(crate) fn raise_file_limit() {
-    let most = getrlimit(Resource::Nofile).maximum;
-    let wanted = most.map(|most| most.max(WANTED_FILES));
-    for limit in [wanted, most] {
-        if setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok() {
-            return;
-        }
-    }
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// How many descriptors this process may have.

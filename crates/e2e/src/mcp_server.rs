@@ -118,10 +118,17 @@ impl ServerHandler for Server {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let any = json!({ "type": "object" });
+        if std::env::var_os("SERVER_ENDLESS").is_some() {
+            let page = request.and_then(|request| request.cursor?.parse().ok()).unwrap_or(0_usize);
+            let name = format!("page-{page}");
+            let fat = tool(json!({ "name": name, "description": "x".repeat(1 << 20), "inputSchema": any }));
+            let next_cursor = Some((page + 1).to_string());
+            return Ok(ListToolsResult { tools: vec![fat], next_cursor, ..ListToolsResult::default() });
+        }
         let mut tools = vec![tool(json!({
             "name": "echo", "title": "Echo", "description": "Says it back.",
             "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] },
@@ -137,6 +144,10 @@ impl ServerHandler for Server {
         if std::env::var_os("SERVER_UI").is_some() {
             let ui = json!({ "resourceUri": "ui://page", "visibility": ["app"] });
             tools.push(tool(json!({ "name": "turn_page", "inputSchema": any, "_meta": { "ui": ui } })));
+        }
+        // What it says is not true any more by the time that it is heard.
+        if std::env::var_os("SERVER_RESTLESS").is_some() && !self.late.swap(true, Ordering::SeqCst) {
+            let _ = context.peer.notify_tool_list_changed().await;
         }
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
@@ -286,8 +297,12 @@ impl ServerHandler for Server {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        if request.uri == "note://never" {
+            context.ct.cancelled().await;
+            note("cancelled", "");
+        }
         if !request.uri.starts_with("note://") {
             return Err(ErrorData::resource_not_found("no such note", None));
         }

@@ -18,6 +18,7 @@ use sa_core::directory::ToolView;
 use sa_core::{Asking, LogLevel, RawJson};
 use serde_json::Value;
 
+use crate::body;
 use crate::call::{self, Client, Running, Turn};
 use crate::caller::Caller;
 use crate::client::{self, ClientState};
@@ -48,19 +49,22 @@ impl McpHandler {
         Self { shared, client: Arc::default() }
     }
 
-    /// Makes a call, or goes on with one that waits for its client's answers.
+    /// Makes a call, or goes on with one that waits for its client's answers. `written` are its arguments as the client
+    /// wrote them, if that is known.
     async fn call(
         &self,
         caller: &Caller,
         request: CallToolRequestParams,
+        written: Option<String>,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let shared = &self.shared;
-        let args = Value::Object(request.arguments.unwrap_or_default()).to_string();
+        let arguments = request.arguments.unwrap_or_default();
+        let args = written.unwrap_or_else(|| Value::Object(arguments.clone()).to_string());
         let args =
             RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
         let tool = request.name.into_owned();
-        let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, args };
+        let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, arguments };
         let mut answers = request.input_responses.unwrap_or_default();
         let client = context.client_capabilities();
         let knows_tasks = client.as_ref().is_some_and(ClientCapabilities::supports_tasks);
@@ -69,7 +73,7 @@ impl McpHandler {
                 Back::Answered(running, count) => (running, count),
                 Back::Incomplete(missing) => return Ok(missing.into()),
             },
-            None => (self.start(caller, &whose, context, client), 0),
+            None => (self.start(caller, &whose.tool, args, context, client), 0),
         };
         let is_new_era = is_new_era(context);
         // Older clients have a stream for what happens in their sessions.
@@ -113,14 +117,15 @@ impl McpHandler {
     fn start(
         &self,
         caller: &Caller,
-        whose: &Whose,
+        tool: &str,
+        args: RawJson,
         context: &RequestContext<RoleServer>,
         client: Option<ClientCapabilities>,
     ) -> Running {
         let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
         let request = CallRequest {
-            tool: whose.tool.clone(),
-            args: whose.args.clone(),
+            tool: tool.to_owned(),
+            args,
             view: caller.view(),
             surface: "mcp",
             session_key: None,
@@ -295,6 +300,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = Caller::of(&context)?;
+        let mut written = body::arguments(&context);
         if self.shared.searches(caller) {
             match &*request.name {
                 search::FIND => {
@@ -302,13 +308,16 @@ impl ServerHandler for McpHandler {
                     return Ok(found.unwrap_or_else(|error| convert::failure(&error)).into());
                 }
                 search::CALL => match search::unwrap(request.arguments.take()) {
-                    Ok((name, arguments)) => (request.name, request.arguments) = (name.into(), arguments),
+                    Ok((name, arguments)) => {
+                        (request.name, request.arguments) = (name.into(), arguments);
+                        written = written.and_then(|outer| body::wrapped(&outer));
+                    }
                     Err(error) => return Ok(convert::failure(&error).into()),
                 },
                 _ => {}
             }
         }
-        self.call(caller, request, &context).await
+        self.call(caller, request, written, &context).await
     }
 
     async fn get_task(

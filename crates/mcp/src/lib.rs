@@ -10,6 +10,7 @@
     reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served"
 )]
 
+mod body;
 mod bridge;
 mod call;
 mod caller;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolResponse, ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, ListRootsResult, RootsCapabilities,
+    InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject, ListRootsResult, RootsCapabilities,
     SamplingCapability, ServerRequest,
 };
 use rmcp::{ErrorData, Peer, RoleServer};
@@ -124,11 +124,12 @@ pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputRes
 pub(crate) struct Waiting(Mutex<HashMap<String, Entry>>);
 
 /// Which call it is: nobody comes back for another's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Whose {
     pub(crate) principal: Arc<str>,
     pub(crate) tool: String,
-    pub(crate) args: RawJson,
+    /// As they are understood, however they were written: a client may write them in another way when it comes back.
+    pub(crate) arguments: JsonObject,
 }
 
 struct Entry {

@@ -17,12 +17,17 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::body::Body;
 use crate::caller::Caller;
 use crate::handler::McpHandler;
 use crate::news;
 use crate::sessions::{Limits, Sessions};
 use crate::shared::Shared;
 use crate::short::PlainCall;
+
+/// How long answers have to leave when the gateway closes. All calls have ended by then, and whatever streams for ever ends
+/// by itself.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// How often old tasks are forgotten: going through all of them takes a while.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);
@@ -60,12 +65,12 @@ impl Mcp {
         closing: CancellationToken,
     ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits, notices.clone()));
+        let sessions = Arc::new(Sessions::new(limits, notices.clone(), closing.clone()));
         let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(options.max_body_bytes)
-            .with_cancellation_token(closing.clone())
+            .with_cancellation_token(shortly_after(closing.clone()))
             .disable_allowed_hosts()
             .disable_allowed_origins();
         let make = {
@@ -80,10 +85,12 @@ impl Mcp {
         Self { stateless, with_sessions, sessions, shared }
     }
 
-    pub async fn handle(&self, request: Request<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
+    pub async fn handle(&self, mut request: Request<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
         if let Some(call) = PlainCall::of(&request, &self.shared) {
             return call.answer(&self.shared).await;
         }
+        let body = Body(request.body().clone());
+        request.extensions_mut().insert(body);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),
@@ -101,12 +108,14 @@ impl Mcp {
     fn session_of(&self, request: &Request<Bytes>) -> Result<bool, (StatusCode, String)> {
         let is_new_era = request.headers().get("mcp-protocol-version").is_some_and(|version| version >= "2026-07-28");
         let named = request.headers().get("mcp-session-id");
-        if request.method() == Method::POST && opens_session(request.body()) {
+        let opens = request.method() == Method::POST && opens_session(request.body());
+        if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
             let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
             return room.map(|()| true).map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()));
         }
-        let Some(id) = named.filter(|_| !is_new_era) else {
+        // Whatever version its headers name, rmcp takes a handshake to the session that it names.
+        let Some(id) = named.filter(|_| opens || !is_new_era) else {
             // Only a session has a stream that could be opened, or an end.
             return Ok(request.method() != Method::POST);
         };
@@ -140,6 +149,18 @@ fn plain(status: StatusCode, message: String) -> Response<BoxBody<Bytes, Infalli
     let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+/// What rmcp takes for the end: it gives no answer after it, not even one that is there already.
+fn shortly_after(closing: CancellationToken) -> CancellationToken {
+    let over = CancellationToken::new();
+    let fired = over.clone();
+    tokio::spawn(async move {
+        closing.cancelled().await;
+        tokio::time::sleep(LAST_ANSWERS).await;
+        fired.cancel();
+    });
+    over
 }
 
 async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {

@@ -27,7 +27,7 @@ use rmcp::transport::streamable_http_server::session::{ServerSseMessage, Session
 use sa_core::{Attendance, Notice, Notices, Principal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::caller::Caller;
@@ -38,6 +38,7 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     notices: Notices,
     limits: Limits,
+    closing: CancellationToken,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,12 +79,20 @@ pub(crate) enum Trouble {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: Limits, notices: Notices) -> Self {
-        Self { table: Mutex::default(), notices, limits }
+    pub(crate) fn new(limits: Limits, notices: Notices, closing: CancellationToken) -> Self {
+        Self { table: Mutex::default(), notices, limits, closing }
     }
 
-    /// A stream on which notices come: its owner is there, and is told what waits.
+    /// A stream on which notices come: its owner is there, and is told what waits. No answer comes on it that would have to
+    /// be waited for when the gateway closes.
     fn listen(&self, session: &Session, mut stream: Watched) -> Watched {
+        let (ended, closing) = (session.ended.clone(), self.closing.clone());
+        stream.over = Box::pin(async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = closing.cancelled() => {}
+            }
+        });
         stream.attending = session.owner.get().map(|owner| self.notices.attend(&owner.id));
         session.remind(&self.notices);
         stream
@@ -343,7 +352,7 @@ impl SessionManager for Sessions {
 /// A stream to the client, which notices when it is left before its end.
 struct Watched {
     inner: mpsc::Receiver<ServerSseMessage>,
-    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    over: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     session: Arc<Session>,
     /// The request that is answered here, until it is.
     request: Option<(u64, RequestId)>,

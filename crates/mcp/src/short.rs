@@ -17,8 +17,8 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, ProtocolVersion, RequestId, ServerJsonRpcMessage,
-    ServerResult,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonObject, JsonRpcMessage, ProtocolVersion, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::{ErrorData, ServerHandler as _};
 use sa_core::call::{CallRequest, TraceContext};
@@ -42,6 +42,8 @@ const MCP_NAME: &str = "mcp-name";
 pub(crate) struct PlainCall {
     id: RequestId,
     request: CallRequest,
+    /// The same arguments as the long way reads them. A client that is asked something comes back by that way.
+    arguments: JsonObject,
     capabilities: ClientCapabilities,
 }
 
@@ -53,9 +55,9 @@ impl PlainCall {
         }
         let body = Body::parse(request.body())?;
         let name = &*body.params.name;
-        let named = request.headers().get(MCP_NAME).is_some_and(|header| header.as_bytes() == name.as_bytes());
+        let header = request.headers().get(MCP_NAME).and_then(|header| header.to_str().ok());
         // What begins like this may be encoded.
-        if !named || name.starts_with("=?") {
+        if header != Some(name) || name.starts_with("=?") {
             return None;
         }
         let caller = request.extensions().get::<Caller>().filter(|caller| !caller.revoked.is_cancelled())?;
@@ -63,10 +65,10 @@ impl PlainCall {
         if shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some() {
             return None;
         }
-        let args = match body.params.arguments {
-            Some(arguments) if arguments.get().starts_with('{') => RawJson::parse(arguments.get()).ok()?,
-            Some(_) => return None,
-            None => RawJson::empty_object(),
+        let (args, arguments) = match body.params.arguments {
+            // Not all that is written like a number can be read as one.
+            Some(written) => (RawJson::parse(written.get()).ok()?, serde_json::from_str(written.get()).ok()?),
+            None => (RawJson::empty_object(), JsonObject::new()),
         };
         let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
@@ -81,6 +83,7 @@ impl PlainCall {
                 idempotency_key: None,
                 trace: TraceContext::continue_from(trace),
             },
+            arguments,
             capabilities: body.params.meta.capabilities,
         })
     }
@@ -90,12 +93,7 @@ impl PlainCall {
         let id = self.id.clone();
         let message = match self.make(shared).await {
             Ok(response) => JsonRpcMessage::response(ServerResult::from(response), id),
-            Err(mut error) => {
-                if error.code == ErrorCode::RESOURCE_NOT_FOUND {
-                    error.code = ErrorCode::INVALID_PARAMS;
-                }
-                JsonRpcMessage::error(error, Some(id))
-            }
+            Err(error) => JsonRpcMessage::error(error, Some(id)),
         };
         respond(&message)
     }
@@ -103,26 +101,20 @@ impl PlainCall {
     async fn make(self, shared: &Shared) -> Result<CallToolResponse, ErrorData> {
         let capabilities = Some(self.capabilities);
         let client = Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities };
-        let (tool, args) = (self.request.tool.clone(), self.request.args.clone());
+        let tool = self.request.tool.clone();
         let principal = Arc::clone(&self.request.view.principal.id);
         let mut running = Running::start(&shared.router, self.request, client);
         match running.alone().await {
             Turn::Asks(asked) => {
                 let mut count = 0;
                 let asked = questions::name(asked, &mut count);
-                let whose = Whose { principal, tool, args: as_written_by_the_long_way(args) };
+                let whose = Whose { principal, tool, arguments: self.arguments };
                 Ok(shared.waiting.set_aside(whose, count, running, asked))
             }
             Turn::Ended(finished) => running.answer(&finished, true),
             Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
         }
     }
-}
-
-/// A client that comes back with answers goes the long way, on which its arguments are read and written again.
-fn as_written_by_the_long_way(args: RawJson) -> RawJson {
-    let written = serde_json::from_str::<serde_json::Value>(args.as_str()).map(|args| args.to_string());
-    written.ok().and_then(|args| RawJson::parse(&args).ok()).unwrap_or(args)
 }
 
 /// One of each, with the value that nearly all clients send, and no other of the protocol's headers.

@@ -33,8 +33,10 @@ struct Connection {
     session: Arc<Session>,
     lines: mpsc::Sender<String>,
     places: Arc<Semaphore>,
-    /// What runs, by the ids that the client gave.
+    /// What runs, by the ids that the client gave. One that gives an id twice can only cancel the later request.
     running: Mutex<HashMap<String, AbortHandle>>,
+    /// Fires when nobody reads the answers any more: what runs is cancelled.
+    over: CancellationToken,
 }
 
 pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stream: UnixStream) {
@@ -46,10 +48,11 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
         lines,
         places: Arc::new(Semaphore::new(MAX_RUNNING)),
         running: Mutex::default(),
+        over: CancellationToken::new(),
     });
+    let _over = connection.over.clone().drop_guard();
     let _working = Working::new(session);
     session.touch();
-    let over = CancellationToken::new();
     let write = async {
         // Before anything else, and again whenever it changes.
         let mut lent = session.lent.subscribe();
@@ -70,11 +73,6 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
     };
     let read = connection.read(BufReader::new(reading));
     tokio::select! { () = write => {}, () = read => {} }
-    over.cancel();
-    // Nobody reads the answers any more: what runs is cancelled.
-    for (_, task) in connection.running().drain() {
-        task.abort();
-    }
 }
 
 impl Connection {
@@ -123,9 +121,10 @@ impl Connection {
         let task = tokio::spawn(async move {
             // Entered below before it can end.
             let _ = ready.await;
-            let answer = this.answer(request).await;
+            let answer = this.answer(request);
+            let answer = this.over.run_until_cancelled(answer).await.flatten();
             if let Some(key) = done {
-                this.running().remove(&key);
+                this.forget(&key, tokio::task::id());
             }
             if let Some(answer) = answer {
                 this.say(answer).await;
@@ -145,21 +144,18 @@ impl Connection {
             return self.say(refused(None, &error)).await;
         };
         let this = Arc::clone(self);
-        let task = tokio::spawn(async move {
+        tokio::spawn(async move {
             let answers = items.into_iter().map(async |item| match item {
                 Ok(request) => this.answer(request).await,
                 Err(fault) => Some(this.fault(fault)),
             });
-            let answers: Vec<String> = join_all(answers).await.into_iter().flatten().collect();
+            let Some(answers) = this.over.run_until_cancelled(join_all(answers)).await else { return };
+            let answers: Vec<String> = answers.into_iter().flatten().collect();
             if !answers.is_empty() {
                 this.say(format!("[{}]", answers.join(","))).await;
             }
             drop(place);
         });
-        // Under a name that no id has, so that it ends with the connection.
-        let mut running = self.running();
-        running.retain(|_, task| !task.is_finished());
-        running.insert(format!("batch {:?}", task.id()), task.abort_handle());
     }
 
     async fn answer(&self, request: Request) -> Option<String> {
@@ -247,6 +243,14 @@ impl Connection {
     async fn say(&self, line: String) {
         // Refused only when the connection is over.
         let _ = self.lines.send(line).await;
+    }
+
+    /// Takes a request that has ended off the table, if it is still the one with this id.
+    fn forget(&self, key: &str, task: tokio::task::Id) {
+        let mut running = self.running();
+        if running.get(key).is_some_and(|known| known.id() == task) {
+            running.remove(key);
+        }
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {

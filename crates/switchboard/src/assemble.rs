@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
+use crate::unfinished;
 
 /// How often old records are deleted and old absences forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -75,6 +76,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
     let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
+    unfinished::settle(&*records, &*log).await?;
 
     // The core.
     let notices = Notices::new();
@@ -145,6 +147,9 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
+    let (router, payload_bytes) = (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
+    let notes = Arc::new(gateway.store.clone());
+    tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
     Ok(gateway)
 }
 

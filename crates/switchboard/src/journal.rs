@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use sa_core::router::LiveCall;
 use sa_core::store::{Log, NewEntry};
 use sa_core::{
     AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson, clock,
@@ -226,6 +227,25 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize) -> String {
         .maybe(result, |object, json| object.object("result", |object| payload(object, json, payload_bytes)))
         .maybe(record.outcome.as_ref().err(), |object, error| object.value("error", &Failure::from(error)))
         .end()
+}
+
+/// A running call, in the words of an ended one.
+pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
+    let dispatched = call.dispatched();
+    Object::with_capacity(512 + call.args.len().min(payload_bytes))
+        .text("id", call.id.encode(&mut [0; CallId::LEN]))
+        .text("tool", &call.tool)
+        .maybe(dispatched.as_ref(), |object, (provider, _)| {
+            object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
+        })
+        .value("principal", &Who::from(&*call.principal))
+        .text("surface", call.surface)
+        .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
+        .plain("at_ms", call.at_ms)
+        .maybe(dispatched.as_ref(), |object, (_, waited)| object.plain("waited_us", waited.as_micros() as u64))
+        .plain("duration_us", call.started.elapsed().as_micros() as u64)
+        .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
+        .object("args", |object| payload(object, &call.args, payload_bytes))
 }
 
 /// Arguments or a result, secrets masked: as JSON while it is small, else its size alone.

@@ -26,6 +26,7 @@ pub mod sign_in;
 pub mod skills;
 pub mod telemetry;
 pub mod tokens;
+mod unfinished;
 mod wording;
 
 /// The version that the gateway reports everywhere.

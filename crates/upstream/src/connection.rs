@@ -47,6 +47,20 @@ pub(crate) struct News {
     pub(crate) documents: u64,
 }
 
+/// What a server says of changes, and up to where it was heeded.
+pub(crate) struct Heard {
+    pub(crate) news: watch::Receiver<News>,
+    pub(crate) heard: News,
+}
+
+impl Heard {
+    pub(crate) fn from_now_on(news: &watch::Sender<News>) -> Self {
+        let mut news = news.subscribe();
+        let heard = *news.borrow_and_update();
+        Self { news, heard }
+    }
+}
+
 pub(crate) struct Connection {
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) info: Arc<ServerPeerInfo>,

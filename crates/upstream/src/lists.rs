@@ -19,6 +19,8 @@ const BUCKET: &str = "upstream_lists";
 /// How many items of each kind a server may list, and on how many pages.
 const MAX_ITEMS: usize = 5_000;
 const MAX_PAGES: usize = 200;
+/// How long all of one kind may be together, in bytes. All of it is kept, and shown to everybody.
+const MAX_BYTES: usize = 16 << 20;
 
 /// Everything that a server lists.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -184,12 +186,12 @@ async fn values(connection: &Connection, method: &str, key: &str) -> Result<Vec<
 }
 
 /// All pages of a list.
-async fn all<T>(
+async fn all<T: Serialize>(
     connection: &Connection,
     method: &str,
     page: impl Fn(ServerResult) -> Option<(Vec<T>, Option<String>)>,
 ) -> Result<Vec<T>, String> {
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
@@ -202,6 +204,12 @@ async fn all<T>(
                 },
             )?;
         let (more, next) = page(result).ok_or_else(|| format!("its answer to {method} is no list"))?;
+        bytes += length(&more);
+        if bytes > MAX_BYTES {
+            return Err(format!(
+                "{method}: the list is longer than {MAX_BYTES} bytes, the most that is taken of one server"
+            ));
+        }
         items.extend(more);
         if items.len() > MAX_ITEMS {
             return Err(format!("{method}: it lists more than {MAX_ITEMS}, the most that is taken of one server"));
@@ -212,4 +220,21 @@ async fn all<T>(
         }
     }
     Err(format!("{method}: the list has more than {MAX_PAGES} pages"))
+}
+
+/// How long something is as JSON.
+fn length(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }

@@ -1,9 +1,10 @@
 //! An upstream server as the core sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rmcp::model::ServerResult;
+use rmcp::model::{ErrorCode, ServerResult};
 use sa_core::{
     Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates, Watch,
 };
@@ -15,6 +16,9 @@ use crate::seats::NoSeat;
 use crate::server::Server;
 use crate::table::Asker;
 use crate::watched::watch_document;
+
+/// How long a document may take, of a server that says nothing else of its calls.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(crate) struct Upstream(pub(crate) Arc<Server>);
@@ -54,22 +58,44 @@ impl Documents for Upstream {
                 let answer = run(&server, &caller, Request::Other { method, params: &params }, asker.clone()).await;
                 outcome::of_document(&server.name, answer.unwrap_or_else(|error| Err(Failure::Unanswered(error))))
             };
-            match ask().await {
-                Err(error) if error.undelivered && server.is_back_soon().await => ask().await,
-                answer => answer,
-            }
+            let asked = async {
+                match ask().await {
+                    Err(error) if error.undelivered && server.is_back_soon().await => ask().await,
+                    answer => answer,
+                }
+            };
+            in_time(&server, method, asked).await
         })
     }
 
     fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>> {
         let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
         Box::pin(async move {
-            let name = Arc::clone(&server.name);
-            watch_document(server, caller, uri, asking)
-                .await
-                .map_err(|failure| outcome::document_error(&name, failure.unwrap_or_else(Failure::Unanswered)))
+            let watched = async {
+                watch_document(Arc::clone(&server), caller, uri, asking).await.map_err(|failure| {
+                    outcome::document_error(&server.name, failure.unwrap_or_else(Failure::Unanswered))
+                })
+            };
+            in_time(&server, "resources/subscribe", watched).await
         })
     }
+}
+
+/// A document has the deadline that a call of the same server has.
+async fn in_time<T>(
+    server: &Server,
+    method: &str,
+    asked: impl Future<Output = Result<T, DocumentError>>,
+) -> Result<T, DocumentError> {
+    let limit = server.spec.timeout().unwrap_or(PATIENCE);
+    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+        Err(DocumentError {
+            code: ErrorCode::INTERNAL_ERROR.0,
+            message: format!("\"{}\" did not answer {method} within {} ms", server.name, limit.as_millis()),
+            data: None,
+            undelivered: false,
+        })
+    })
 }
 
 enum Request<'a> {

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use crate::KIND;
 use crate::backoff::wait;
 use crate::child::printable;
-use crate::connection::Connection;
+use crate::connection::{Connection, Heard};
 use crate::lists::Lists;
 use crate::provider::Upstream;
 use crate::seats::Seats;
@@ -31,6 +31,8 @@ const ABSENCE: Duration = Duration::from_secs(5);
 const LASTING: Duration = Duration::from_secs(1);
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
+/// The same for one that does not stop changing them: longer and longer, up to this.
+const RESTLESS: Duration = Duration::from_secs(5);
 /// A server that has been up for this long starts with a clean slate when it ends.
 const STEADY: Duration = Duration::from_secs(30);
 /// A program that failed so often in a row is not started again until somebody says so. A URL is tried for ever.
@@ -217,9 +219,9 @@ impl Server {
             self.enter(State::Starting, None);
             let mut up = Duration::ZERO;
             let end = match self.open().await {
-                Ok(connection) => {
+                Ok((connection, news)) => {
                     let since = Instant::now();
-                    let end = self.attend(&connection).await;
+                    let end = self.attend(&connection, news).await;
                     up = since.elapsed();
                     end
                 }
@@ -253,19 +255,21 @@ impl Server {
         }
     }
 
-    /// Connects and learns what there is.
-    async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, End> {
+    /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.
+    async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
             let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.into()));
             let connection = Arc::new(opened.map_err(End::Lost)?);
+            // Before anything is asked for: a list may have changed by the time that the last of them is here.
+            let news = Heard::from_now_on(&self.seats.news);
             let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
                 connection.close();
                 End::Lost(why)
             })?;
-            Ok((connection, lists))
+            Ok((connection, lists, news))
         };
-        let (connection, lists) = tokio::select! {
+        let (connection, lists, news) = tokio::select! {
             opened = open => opened?,
             () = self.restart.notified() => return Err(End::Restart),
             () = self.stop.cancelled() => return Err(End::Stopped),
@@ -279,13 +283,12 @@ impl Server {
         self.attach();
         self.enter(State::Ready, None);
         info!(upstream = %self.name, tools = self.lists().tools(), protocol = %connection.info.protocol_version, "ready");
-        Ok(connection)
+        Ok((connection, news))
     }
 
     /// Follows the server's changes until there is nothing to follow any more.
-    async fn attend(&self, connection: &Connection) -> End {
-        let mut news = self.seats.news.subscribe();
-        let mut heard = *news.borrow();
+    async fn attend(&self, connection: &Connection, Heard { mut news, mut heard }: Heard) -> End {
+        let (mut settle, mut learnt_at) = (SETTLE, None::<Instant>);
         let end = loop {
             tokio::select! {
                 biased;
@@ -295,8 +298,10 @@ impl Server {
                 () = self.restart.notified() => break End::Restart,
                 () = self.seats.sweep() => {}
                 Ok(()) = news.changed() => {
+                    let again = learnt_at.is_some_and(|at| at.elapsed() < settle * 2);
+                    settle = if again { (settle * 2).min(RESTLESS) } else { SETTLE };
                     let learn = async {
-                        tokio::time::sleep(SETTLE).await;
+                        tokio::time::sleep(settle).await;
                         let said = *news.borrow_and_update();
                         (said, Lists::load(connection, &self.spec, LIST_PATIENCE).await)
                     };
@@ -304,6 +309,7 @@ impl Server {
                         learnt = learn => learnt,
                         () = self.stop.cancelled() => break End::Stopped,
                     };
+                    learnt_at = Some(Instant::now());
                     match learnt {
                         Ok(lists) => {
                             let changed = lists != *self.lists();

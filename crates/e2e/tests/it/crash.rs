@@ -93,6 +93,50 @@ async fn a_call_in_the_middle_of_a_crash_is_never_run_again() {
 }
 
 #[tokio::test]
+async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let agent = gateway.new_agent("bot").await;
+    let body = json!({ "args": { "what": "everything", "password": "canary" } });
+    let request = agent.request(reqwest::Method::POST, "/v1/tools/a.b/call").json(&body);
+    let call = tokio::spawn(request.send());
+    node.request().await;
+    let ended = agent.call_later("a.b", json!({ "args": {} }));
+    let quick = node.request().await;
+    let running = agent.get("/v1/calls?state=running").await.body;
+    let ids: Vec<&str> = running["calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
+    // Both take long enough to be noted, and one of them ends.
+    let wal = gateway.data_dir().join("switchboard.db-wal");
+    eventually("both notes", || async {
+        let written = std::fs::read(&wal).ok()?;
+        let noted = |id: &&str| written.windows(id.len()).any(|window| window == id.as_bytes());
+        ids.iter().all(noted).then_some(())
+    })
+    .await;
+    node.answer(&quick.id, json!("done")).await;
+    assert_eq!(ended.await.unwrap().result(), "done");
+    eventually("the history", || async {
+        let calls = agent.get("/v1/calls?state=ended").await.body["calls"].as_array()?.len();
+        (calls == 1).then_some(())
+    })
+    .await;
+    let mut gateway = again(&mut gateway).await;
+    assert!(call.await.unwrap().is_err(), "the connection broke");
+    for _ in 0..2 {
+        let calls = gateway.agent(&agent.token).get("/v1/calls").await;
+        let found = calls.body["calls"].as_array().unwrap();
+        let [lost, kept] = &found[..] else { panic!("{}", calls.text) };
+        assert_eq!((&kept["ok"], &lost["ok"], &lost["state"]), (&json!(true), &json!(false), &json!("ended")));
+        assert_eq!((&lost["error"]["kind"], &lost["provider"]["id"]), (&json!("failed"), &json!("n")));
+        assert!(lost["error"]["message"].as_str().unwrap().contains("its outcome is unknown"), "{lost}");
+        assert_eq!(lost["args"]["json"]["what"], "everything");
+        assert!(!calls.text.contains("canary"), "{lost}");
+        gateway = again(&mut gateway).await;
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_retry_while_the_first_still_runs_joins_it() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;

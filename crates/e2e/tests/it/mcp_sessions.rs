@@ -60,7 +60,14 @@ async fn a_session_is_its_principals_and_ends_with_a_delete() {
             request.send().await.unwrap().status().as_u16()
         }
     };
-    assert_eq!(delete(other, id.clone()).await, 404);
+    assert_eq!(delete(other.clone(), id.clone()).await, 404);
+    // Nor can others shake hands in it.
+    for version in ["2025-11-25", "2026-07-28"] {
+        let handshake = INITIALIZE.replace("2025-11-25", version);
+        let request = post(&gateway, &other, &handshake).header("mcp-session-id", &id);
+        let answer = request.header("mcp-protocol-version", version).send().await.unwrap();
+        assert_eq!(answer.status(), 404, "{version}");
+    }
     assert_eq!(list(&gateway, &gateway.operator, &id).await, 200);
     assert_eq!(delete(gateway.operator.clone(), id.clone()).await, 202);
     assert_eq!(list(&gateway, &gateway.operator, &id).await, 404);

@@ -1,6 +1,6 @@
 //! A session's socket is its user's alone, and answers whatever is written to it as JSON-RPC 2.0 says.
 
-use sa_testkit::{RelaySocket, Setup, is_private};
+use sa_testkit::{RelaySocket, Setup, eventually, is_private};
 use serde_json::json;
 
 use crate::relay_callers::{id, session};
@@ -81,6 +81,22 @@ async fn a_client_with_too_many_requests_is_told_so() {
     }
     let refused = agent.recv().await;
     assert_eq!((&refused["id"], &refused["error"]["data"]["kind"]), (&json!(64), &json!("overloaded")));
+}
+
+#[tokio::test]
+async fn whatever_an_agent_has_asked_for_ends_when_it_leaves() {
+    let gateway = Setup::new().start().await;
+    let caller = gateway.operator();
+    let session = session(&caller).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    // The same id twice, none at all, and several at once.
+    agent.caller_tool(1, "recall", json!({})).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    agent.write(r#"{"method":"caller_tool","params":{"tool":"recall"}}"#).await;
+    agent.write(r#"[{"id":1,"method":"caller_tool","params":{"tool":"recall"}}]"#).await;
+    eventually("all to run", || async { (gateway.running_calls().await == 4).then_some(()) }).await;
+    drop(agent);
+    eventually("all to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
 }
 
 #[tokio::test]

@@ -183,6 +183,29 @@ async fn a_changed_list_is_followed() {
 }
 
 #[tokio::test]
+async fn a_list_that_changes_while_it_is_asked_for_is_asked_for_again() {
+    let env = "env = { SERVER_ERA = \"old\", SERVER_RESTLESS = \"1\" }";
+    let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([SERVER]));
+    let gateway = Setup::new().config(&config).start().await;
+    let agent = gateway.operator();
+    eventually("the changed list", || async {
+        agent.tool_names().await.contains(&"test__late".to_owned()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_not_taken() {
+    let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ENDLESS = \"1\" }}\n", json!([SERVER]));
+    let gateway = Setup::new().config(&config).start().await;
+    let server = eventually("its error", || async {
+        Some(upstream(&gateway, "test").await).filter(|server| server["last_error"].is_string())
+    })
+    .await;
+    assert!(server["last_error"].as_str().unwrap().contains("bytes, the most"), "{server}");
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_run_says_why() {
     let config = "[upstream.none]\ncommand = [\"/no/such/program\"]\n";
     let gateway = Setup::new().config(config).start().await;

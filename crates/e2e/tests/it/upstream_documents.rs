@@ -10,7 +10,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
 
-use crate::upstream::{SERVER, stdio, until};
+use crate::upstream::{SERVER, noted, stdio, until};
 
 async fn client(gateway: &Gateway, token: &str) -> RunningService<RoleClient, ()> {
     let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url)).auth_header(token);
@@ -108,4 +108,16 @@ async fn what_a_tool_gives_back_arrives_as_it_was_sent() {
     }
     let rest = gateway.operator().call("one__media", json!({})).await.body;
     assert_eq!((&rest["blocks"][2]["type"], &rest["result"]["n"][2]), (&json!("audio"), &json!("three")), "{rest}");
+}
+
+#[tokio::test]
+async fn a_document_that_does_not_come_has_the_deadline_of_a_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&stdio("one", &[], dir.path(), "timeout_ms = 300")).start().await;
+    until(&gateway, "one", "ready").await;
+    let client = client(&gateway, &gateway.operator).await;
+    let read = client.read_resource(ReadResourceRequestParams::new("note://never"));
+    let error = sa_testkit::soon(read).await.unwrap_err().to_string();
+    assert!(error.contains("did not answer resources/read within 300 ms"), "{error}");
+    noted(dir.path(), "cancelled").await;
 }

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, Who, payload};
-use crate::json::{Object, to_json};
+use crate::journal::{CALLS, running};
+use crate::json::to_json;
 use crate::tokens::Identity;
 
 const PAGE: usize = 50;
@@ -226,25 +226,8 @@ fn unknown(id: &str) -> Problem {
     Problem::new(404, "not_found", format!("there is no call {id} that this token may see"))
 }
 
-/// A running call, in the words of an ended one.
 fn running_json(call: &LiveCall, payload_bytes: usize) -> Box<RawValue> {
-    let dispatched = call.dispatched();
-    let json = Object::with_capacity(512 + call.args.len().min(payload_bytes))
-        .text("id", call.id.encode(&mut [0; CallId::LEN]))
-        .text("state", "running")
-        .text("tool", &call.tool)
-        .maybe(dispatched.as_ref(), |object, (provider, _)| {
-            object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
-        })
-        .value("principal", &Who::from(&*call.principal))
-        .text("surface", call.surface)
-        .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
-        .plain("at_ms", call.at_ms)
-        .maybe(dispatched.as_ref(), |object, (_, waited)| object.plain("waited_us", waited.as_micros() as u64))
-        .plain("duration_us", call.started.elapsed().as_micros() as u64)
-        .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
-        .object("args", |object| payload(object, &call.args, payload_bytes))
-        .end();
+    let json = running(call, payload_bytes).text("state", "running").end();
     RawValue::from_string(json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
