@@ -8,6 +8,7 @@ use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, when};
 use super::table::{cut, table, whole};
+use super::time::milliseconds;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
@@ -50,7 +51,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     cwd: Option<String>,
     /// Time limit of its tools, where the caller sets none.
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
     timeout_ms: Option<u64>,
     /// Calls that it may be given at once.
     #[arg(long, value_name = "N")]
