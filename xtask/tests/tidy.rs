@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 25] = [
+const SEES: [(&str, &[&str]); 26] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -14,13 +14,14 @@ const SEES: [(&str, &[&str]); 25] = [
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core"]),
-    ("sa-upstream", &["sa-core"]),
+    ("sa-upstream", &["sa-core", "sa-vault"]),
     ("sa-chat", &["sa-core"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-egress", &[]),
-    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol"]),
+    ("sa-vault", &[]),
+    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol", "sa-vault"]),
     ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
@@ -42,6 +43,7 @@ const SEES: [(&str, &[&str]); 25] = [
             "sa-socket",
             "sa-store",
             "sa-upstream",
+            "sa-vault",
         ],
     ),
     ("sa-testkit", &["*"]),

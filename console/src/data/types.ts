@@ -101,9 +101,11 @@ export interface Stats {
 
 export interface Upstream {
   name: string;
-  state: "disabled" | "idle" | "starting" | "ready" | "offline" | "failed";
+  state: "disabled" | "idle" | "starting" | "ready" | "offline" | "failed" | "login_needed";
   since_ms: number;
   last_error?: string;
+  /** Whether somebody has logged in; absent where nobody needs to. */
+  logged_in?: boolean;
   tools: number;
   restarts: number;
   source: "config" | "added";

@@ -221,6 +221,7 @@ export const UPSTREAM_MOOD: Record<string, Mood> = {
   starting: "busy",
   offline: "bad",
   failed: "bad",
+  login_needed: "bad",
   disabled: "off",
 };
 

@@ -7,7 +7,7 @@ import { moment, plural } from "../lib/format";
 import { href } from "../lib/route";
 import { visible, visibleLine } from "../lib/text";
 import { words } from "../lib/words";
-import { Command, Empty, Head, Panel, ProblemNote, State, Sure } from "../ui/parts";
+import { Command, Empty, Head, Panel, ProblemNote, Prose, State, Sure } from "../ui/parts";
 import { UPSTREAM_MOOD } from "./overview";
 
 export function UpstreamPage() {
@@ -41,6 +41,14 @@ export function UpstreamPage() {
 
 function ServerCard({ server }: { server: Upstream }) {
   const [problem, setProblem] = useState<Problem>();
+  const [login, setLogin] = useState<{ url: string; since: number }>();
+  const logIn = () => {
+    setProblem(undefined);
+    api<{ url: string }>(`/v1/upstream/${segment(server.name)}/login`, { method: "POST" }).then(
+      ({ url }) => setLogin({ url, since: server.since_ms }),
+      (error) => setProblem(Problem.of(error)),
+    );
+  };
   const act = (path: string, method: "POST" | "DELETE") => () => {
     setProblem(undefined);
     api(`/v1/upstream/${segment(server.name)}${path}`, { method }).then(upstreams.refresh, (error) =>
@@ -70,7 +78,22 @@ function ServerCard({ server }: { server: Upstream }) {
           <dd>{server.source === "config" ? "the configuration file" : "added while running"}</dd>
         </dl>
         {problem && <ProblemNote problem={problem} />}
+        {login?.since === server.since_ms && (
+          <div className="note">
+            <span className="break">
+              Open this address and log in there: <Prose text={login.url} />
+            </span>
+          </div>
+        )}
         <div className="row">
+          {server.logged_in !== undefined && (
+            <button type="button" className="button small" onClick={logIn}>
+              Log in
+            </button>
+          )}
+          {server.logged_in && (
+            <Sure label="Log out" sure={`Log out of ${visibleLine(server.name)}?`} onSure={act("/logout", "POST")} />
+          )}
           <button type="button" className="button small" onClick={act("/restart", "POST")}>
             Restart
           </button>

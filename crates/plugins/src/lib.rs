@@ -26,12 +26,10 @@ mod source;
 mod tokens;
 mod transient;
 mod user;
-mod vault;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +37,7 @@ use sa_core::store::{Records, StoreError};
 use sa_core::{Attach, GrantId, ProviderId, RawJson, Registration, Router, Scope};
 use sa_egress::header::HeaderName;
 use sa_egress::{Egress, EgressError};
+use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -46,7 +45,6 @@ pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
 pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
 pub use self::user::SettingsView;
-pub use self::vault::VaultError;
 
 use self::errand::Errands;
 use self::index::Indexes;
@@ -55,7 +53,6 @@ use self::provider::{PluginProvider, Rate, Shared};
 use self::record::Record;
 use self::settings::SettingsStore;
 use self::transient::Transients;
-use self::vault::Vault;
 
 /// The kind of these providers.
 pub const KIND: &str = "plugin";
@@ -82,27 +79,14 @@ pub struct Options {
     pub max_running: usize,
     /// How often manifests are looked at again.
     pub refresh: Duration,
-    /// Where the key is that seals settings, unless `key` has it.
-    pub key_file: PathBuf,
-    pub key: Option<Key>,
-}
-
-/// What seals settings, from the environment.
-#[derive(Clone)]
-pub struct Key(pub String);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
-    }
+    /// What seals settings.
+    pub vault: Arc<Vault>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    Vault(#[from] VaultError),
     #[error("plugins.allow_private: {0}")]
     Egress(#[from] EgressError),
     #[error("plugins.settings_headers: \"{0}\" is no name of a header")]
@@ -170,10 +154,9 @@ impl Plugins {
             max_redirects: 5,
             user_agent: concat!("switchboard/", env!("CARGO_PKG_VERSION")),
         };
-        let vault = Vault::new(options.key_file.clone(), options.key.as_ref().map(|key| key.0.as_str()))?;
         let shared = Arc::new(Shared {
             egress: Egress::new(&egress)?,
-            settings: SettingsStore::load(Arc::clone(&records), vault).await?,
+            settings: SettingsStore::load(Arc::clone(&records), Arc::clone(&options.vault)).await?,
             errands: Arc::new(Errands::default()),
             rate: Rate::new(options.calls_per_second),
             tokens: tokens::Tokens::default(),

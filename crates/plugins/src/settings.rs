@@ -9,12 +9,12 @@ use bytes::Bytes;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{CallError, Principal, RawJson, Role, Schema};
 use sa_protocol::plugin::ascii_json;
+use sa_vault::{Vault, VaultError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::warn;
 
 use crate::secrets;
-use crate::vault::{Vault, VaultError};
 
 const BUCKET: &str = "plugin-settings";
 /// What stands in place of a secret; sent back, it stands for the value that is stored.
@@ -122,7 +122,7 @@ struct Sealed {
 /// All settings that are stored, sealed in memory as well.
 pub(crate) struct SettingsStore {
     records: Arc<dyn Records>,
-    vault: Vault,
+    vault: Arc<Vault>,
     known: RwLock<HashMap<String, Sealed>>,
 }
 
@@ -137,7 +137,7 @@ pub enum SettingsError {
 }
 
 impl SettingsStore {
-    pub(crate) async fn load(records: Arc<dyn Records>, vault: Vault) -> Result<Self, StoreError> {
+    pub(crate) async fn load(records: Arc<dyn Records>, vault: Arc<Vault>) -> Result<Self, StoreError> {
         let mut known = HashMap::new();
         for (key, record) in records.list(BUCKET).await? {
             match serde_json::from_slice(&record.value) {

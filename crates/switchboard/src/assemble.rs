@@ -19,6 +19,7 @@ use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
+use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -115,10 +116,13 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
-    let upstreams = Upstreams::load(directory, Arc::clone(&records), &settings.upstream, closing.clone()).await?;
+    let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref())?);
+    let upstreams =
+        Upstreams::load(directory, Arc::clone(&records), Arc::clone(&vault), &settings.upstream, closing.clone())
+            .await?;
     let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records)).await?;
     let plugins =
-        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config), closing.clone()).await?;
+        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config, vault), closing.clone()).await?;
     let channels =
         Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
             .await?;
@@ -207,7 +211,7 @@ fn channel_options(config: &Config) -> ChannelOptions {
     }
 }
 
-fn plugin_options(config: &Config) -> sa_plugins::Options {
+fn plugin_options(config: &Config, vault: Arc<Vault>) -> sa_plugins::Options {
     let plugins = &config.settings.plugins;
     sa_plugins::Options {
         allow_inline_manifest: plugins.allow_inline_manifest,
@@ -219,8 +223,7 @@ fn plugin_options(config: &Config) -> sa_plugins::Options {
         calls_per_second: NonZeroU32::new(plugins.calls_per_second).unwrap_or(NonZeroU32::MIN),
         max_running: plugins.max_running,
         refresh: millis(plugins.refresh_ms),
-        key_file: config.data_dir.join("settings.key"),
-        key: config.key.clone(),
+        vault,
     }
 }
 

@@ -39,7 +39,8 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
     // The MCP library tells of every message and handshake, which is ours to tell where it matters.
     // So is that a connection has ended, of which its transport tells in the words of its own types.
     let quiet = if text.contains("rmcp") { "" } else { ",rmcp=error,rmcp::transport::worker=off" };
-    EnvFilter::try_new(format!("{text}{quiet}"))
+    // Of what it says about logins, some is for nobody's eyes: codes, and whatever an authority sends beside a token.
+    EnvFilter::try_new(format!("{text}{quiet},rmcp::transport::auth=error"))
         .map_err(|error| format!("{error}; try \"info\" or \"info,sa_nodes=debug\""))
 }
 

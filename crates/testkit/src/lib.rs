@@ -5,6 +5,7 @@
 //! [`CallSocket`] the socket for calls. [`ScriptedModel`] stands in for a model's server. Everything waits for events, and [`soon`] and [`eventually`] bound the wait.
 
 mod agent;
+mod authority;
 mod calls;
 mod canary;
 mod cli;
@@ -22,6 +23,7 @@ mod traffic;
 mod wait;
 
 pub use agent::{Agent, Events, Reply};
+pub use authority::{Authority, Counts, Manner};
 pub use calls::CallSocket;
 pub use canary::{assert_nowhere, find_in_files};
 pub use cli::{Cli, Finished, Started};

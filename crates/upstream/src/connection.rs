@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::account::Account;
 use crate::child::Process;
 use crate::handler::Handler;
 use crate::table::{Asker, Running, Table, Tapped};
@@ -72,6 +73,7 @@ pub(crate) struct Connection {
     pub(crate) suspect: CancellationToken,
     stop: CancellationToken,
     process: Option<Process>,
+    account: Option<Arc<Account>>,
 }
 
 /// Which handshake a server is known to want. The newer one is tried first where that is not known.
@@ -113,7 +115,7 @@ impl Connection {
         let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
         let peer = service.peer().clone();
         let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
-        let connection = Self { peer, info, table, watched, closed, suspect, stop, process: None };
+        let connection = Self { peer, info, table, watched, closed, suspect, stop, process: None, account: None };
         if connection.era() == Era::Discover {
             let (info, peer) = (Arc::clone(&connection.info), connection.peer.clone());
             let (closed, suspect) = (connection.closed.clone(), connection.suspect.clone());
@@ -133,6 +135,11 @@ impl Connection {
 
     pub(crate) fn with_process(mut self, process: Process) -> Self {
         self.process = Some(process);
+        self
+    }
+
+    pub(crate) fn with_account(mut self, account: Arc<Account>) -> Self {
+        self.account = Some(account);
         self
     }
 
@@ -247,14 +254,34 @@ impl Connection {
         guard.id = None;
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
-            ServiceError::TransportSend(error) if is_unsent(&*error.error) => {
+            ServiceError::TransportSend(error) if self.is_locked_out(&*error.error) || is_unsent(&*error.error) => {
                 self.suspect.cancel();
                 Failure::Unsent
             }
-            ServiceError::TransportSend(error) => Failure::Refused(trouble::of_request(&*error.error)),
+            ServiceError::TransportSend(error) => Failure::Refused(self.refusal(&*error.error)),
             ServiceError::TransportClosed => Failure::Lost,
             other => Failure::Answered(ErrorData::internal_error(other.to_string(), None)),
         })
+    }
+}
+
+impl Connection {
+    /// Whether nothing can be asked until somebody logs in. The account then knows it, too.
+    fn is_locked_out(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+        let account = self.account.as_ref().filter(|_| trouble::is_login_wanted(error));
+        account.inspect(|account| account.lock_out(true)).is_some()
+    }
+
+    /// Why a request was not taken. What a login would have had to allow is asked for at the next one.
+    fn refusal(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+        let failed = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+        match (failed, &self.account) {
+            (Some(StreamableHttpError::InsufficientScope(scope)), Some(account)) => {
+                account.misses(scope.get_required_scope().unwrap_or_default());
+                format!("what the login allows is not enough for it; to allow more, run: {}", account.advice())
+            }
+            _ => trouble::of_request(error),
+        }
     }
 }
 

@@ -4,11 +4,14 @@
 //! a [`connection`] carries requests to it and its questions back to whoever made the request. What it lists is kept, so
 //! that a server that is not running, or slow, or dead delays no list.
 
+mod account;
 mod backoff;
 mod child;
 mod connection;
 mod handler;
+mod keep;
 mod lists;
+mod login;
 mod observed;
 mod outcome;
 mod provider;
@@ -23,28 +26,37 @@ mod watched;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sa_core::Directory;
 use sa_core::store::{Expect, Records, StoreError};
+use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use self::account::Account;
+use self::login::Logins;
+pub use self::login::{Begun, Callback, Progress};
 use self::server::Server;
 pub use self::server::{Health, State};
-pub use self::spec::{OAuth, Spec};
+pub use self::spec::{Grant, OAuth, Spec};
 
 /// The kind of these providers.
 pub const KIND: &str = "upstream";
 const BUCKET: &str = "upstream";
 /// How many servers there may be, each of them a process or a few connections.
 pub const MAX_SERVERS: usize = 200;
+/// How long a server's authority may take to answer, with all that is asked of it.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// All upstream servers of a gateway: those of its configuration, and those that were added while it ran.
 pub struct Upstreams {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
+    vault: Arc<Vault>,
     closing: CancellationToken,
+    logins: Logins,
     servers: Mutex<BTreeMap<String, Entry>>,
 }
 
@@ -63,6 +75,8 @@ pub struct View {
     /// Whether it is in the configuration file, where alone it can be changed.
     pub configured: bool,
     pub health: Health,
+    /// Whether somebody has logged in; absent where nobody needs to.
+    pub logged_in: Option<bool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +89,9 @@ pub enum ChangeError {
     Unknown(String),
     #[error("the upstream \"{0}\" is in the configuration file, and can only be changed there")]
     Configured(String),
+    /// The server, or whoever grants tokens for it, does not let anybody log in.
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -84,11 +101,13 @@ impl Upstreams {
     pub async fn load(
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
+        vault: Arc<Vault>,
         configured: &BTreeMap<String, Spec>,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
         let added = records.list(BUCKET).await?;
-        let upstreams = Arc::new(Self { directory, records, closing, servers: Mutex::default() });
+        let upstreams =
+            Arc::new(Self { directory, records, vault, closing, logins: Logins::default(), servers: Mutex::default() });
         for (name, spec) in configured {
             upstreams.enter(name, spec.clone(), true).await;
         }
@@ -138,6 +157,7 @@ impl Upstreams {
         }
         self.records.delete(BUCKET, name).await?;
         self.servers().remove(name);
+        self.logins.forget(name);
         entry.server.remove().await;
         Ok(view(name.into(), &entry))
     }
@@ -152,13 +172,56 @@ impl Upstreams {
         Ok(view(name.into(), &entry))
     }
 
+    /// Makes ready for somebody to log in to a server: they open an address, and come back to `redirect_uri`.
+    pub async fn begin_login(&self, name: &str, redirect_uri: &str) -> Result<Begun, ChangeError> {
+        let entry = self.find(name)?;
+        let account = account_of(name, &entry)?;
+        let session = tokio::time::timeout(LOGIN_PATIENCE, account.begin(redirect_uri)).await;
+        let session = session.unwrap_or_else(|_| Err("its OAuth authority does not answer in time".into()));
+        session.and_then(|session| self.logins.begin(name, session)).map_err(ChangeError::Refused)
+    }
+
+    /// Somebody is back from a server's authority. Answers with the server's name once its login is kept.
+    pub async fn finish_login(&self, callback: &Callback) -> Result<String, String> {
+        const UNKNOWN: &str = "this login is not known: it was used before, or took too long; begin again";
+        let returned = self.logins.take(&callback.state).ok_or(UNKNOWN)?;
+        let finish = async {
+            let entry = self.find(&returned.server).map_err(|error| error.to_string())?;
+            let finished = tokio::time::timeout(LOGIN_PATIENCE, returned.finish(callback)).await;
+            finished.unwrap_or_else(|_| Err("the OAuth authority does not answer in time; begin again".into()))?;
+            if let Some(account) = entry.server.account() {
+                account.entered().await;
+            }
+            entry.server.restart();
+            Ok(())
+        };
+        let ended = finish.await;
+        returned.tell(&ended);
+        ended.map(|()| returned.server.clone())
+    }
+
+    /// Waits for a login to end, for a while. `None` for one that is not known.
+    pub async fn login_progress(&self, name: &str, id: &str, patience: Duration) -> Option<Progress> {
+        self.logins.wait(name, id, patience).await
+    }
+
+    /// Forgets the login at a server.
+    pub async fn log_out(&self, name: &str) -> Result<View, ChangeError> {
+        let entry = self.find(name)?;
+        account_of(name, &entry)?.forget().await?;
+        self.logins.forget(name);
+        entry.server.restart();
+        Ok(view(name.into(), &entry))
+    }
+
     fn find(&self, name: &str) -> Result<Entry, ChangeError> {
         self.servers().get(name).cloned().ok_or_else(|| ChangeError::Unknown(name.into()))
     }
 
     async fn enter(&self, name: &str, spec: Spec, configured: bool) {
         let (directory, records) = (Arc::clone(&self.directory), Arc::clone(&self.records));
-        let server = Server::start(name, spec, directory, records, self.closing.child_token()).await;
+        let (vault, stop) = (Arc::clone(&self.vault), self.closing.child_token());
+        let server = Server::start(name, spec, directory, records, vault, stop).await;
         self.servers().insert(name.into(), Entry { server, configured });
     }
 
@@ -168,7 +231,14 @@ impl Upstreams {
 }
 
 fn view(name: String, entry: &Entry) -> View {
-    View { name, spec: entry.server.spec.masked(), configured: entry.configured, health: entry.server.health() }
+    let logged_in = entry.server.account().and_then(|account| account.logged_in());
+    let (spec, health) = (entry.server.spec.masked(), entry.server.health());
+    View { name, spec, configured: entry.configured, health, logged_in }
+}
+
+fn account_of<'a>(name: &str, entry: &'a Entry) -> Result<&'a Arc<Account>, ChangeError> {
+    let none = "is not one to log in to: it has a command, or gets its tokens in another way (bearer, headers, oauth)";
+    entry.server.account().ok_or_else(|| ChangeError::Invalid(format!("the upstream \"{name}\" {none}")))
 }
 
 impl fmt::Debug for Upstreams {

@@ -24,6 +24,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::account::{Account, NoToken};
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
 use crate::observed::Observed;
@@ -38,10 +39,13 @@ const IDLE: Duration = Duration::from_secs(300);
 const SWEEP: Duration = Duration::from_secs(30);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why there is no connection, and whether there was anybody to speak to.
-struct NotOpened {
-    why: String,
+/// Why there is no connection.
+pub(crate) struct NotOpened {
+    pub(crate) why: String,
+    /// There was somebody to speak to.
     spoke: bool,
+    /// Nothing helps until somebody logs in.
+    pub(crate) login_needed: bool,
 }
 
 /// Why a caller has no connection.
@@ -66,7 +70,15 @@ impl NoSeat {
 
 impl From<String> for NotOpened {
     fn from(why: String) -> Self {
-        Self { why, spoke: false }
+        Self { why, spoke: false, login_needed: false }
+    }
+}
+
+impl From<NoToken> for NotOpened {
+    fn from(none: NoToken) -> Self {
+        let login_needed = matches!(none, NoToken::LoginNeeded(_));
+        let (NoToken::LoginNeeded(why) | NoToken::Trouble(why)) = none;
+        Self { why, spoke: false, login_needed }
     }
 }
 
@@ -74,6 +86,8 @@ pub(crate) struct Seats {
     name: Arc<str>,
     spec: Spec,
     http: reqwest::Client,
+    /// What the gateway is at a server that somebody can log in to.
+    pub(crate) account: Option<Arc<Account>>,
     taken: Mutex<HashMap<(Arc<str>, Era), Seat>>,
     /// Whether each connection has to see the list of tools; see [`Lists::wants_headers`](crate::lists::Lists).
     repeats_arguments: AtomicBool,
@@ -102,7 +116,7 @@ impl Seat {
 }
 
 impl Seats {
-    pub(crate) fn new(name: Arc<str>, spec: &Spec) -> Self {
+    pub(crate) fn new(name: Arc<str>, spec: &Spec, account: Option<Arc<Account>>) -> Self {
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_PATIENCE)
             // A redirect would carry our headers to whoever the server names.
@@ -113,6 +127,7 @@ impl Seats {
             name,
             spec: spec.clone(),
             http,
+            account,
             taken: Mutex::default(),
             repeats_arguments: AtomicBool::new(false),
             knows_new_only: AtomicBool::new(false),
@@ -126,11 +141,11 @@ impl Seats {
 
     /// A new connection. Where one handshake fails, the other is tried: a server may refuse the one it does not know in
     /// ways that look like any other failure, down to ending itself.
-    pub(crate) async fn open(&self, era: Era) -> Result<Connection, String> {
+    pub(crate) async fn open(&self, era: Era) -> Result<Connection, NotOpened> {
         let other = if era == Era::Initialize { Era::Unknown } else { Era::Initialize };
         match self.open_in(era).await {
-            Err(first) if first.spoke => self.open_in(other).await.map_err(|second| second.why),
-            opened => opened.map_err(|failure| failure.why),
+            Err(first) if first.spoke && !first.login_needed => self.open_in(other).await,
+            opened => opened,
         }
     }
 
@@ -153,7 +168,8 @@ impl Seats {
                 // What it said on its way out says more than that it is gone.
                 process.stop();
                 let _ = tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
-                return Err(NotOpened { why: process.last_words().unwrap_or(why), spoke: true });
+                let why = process.last_words().unwrap_or(why);
+                return Err(NotOpened { why, spoke: true, login_needed: false });
             }
         };
         let (closed, stop) = (connection.closed.clone(), connection.stopper());
@@ -185,16 +201,29 @@ impl Seats {
         config.reinit_on_expired_session = false;
         let (news, suspect) = (self.news.clone(), CancellationToken::new());
         let http = Observed::new(self.http.clone(), suspect.clone());
-        let opened = if let Some(oauth) = &self.spec.oauth {
-            let client = AuthClient::new(http, self.authorise(oauth).await?);
+        let authorised = match (&self.account, &self.spec.oauth) {
+            (Some(account), _) => account.client(http.clone()).await?,
+            (None, Some(oauth)) => Some(AuthClient::new(http.clone(), self.authorise(oauth).await?)),
+            (None, None) => None,
+        };
+        let opened = if let Some(client) = authorised {
             Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news, suspect).await
         } else {
             Connection::open(StreamableHttpClientTransport::with_client(http, config), era, news, suspect).await
         };
-        opened.map_err(|error| NotOpened {
-            spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
-            why: trouble::of_handshake(&error, &trouble::place(&self.spec.url)),
-        })
+        match (opened, &self.account) {
+            (Ok(connection), Some(account)) => Ok(connection.with_account(Arc::clone(account))),
+            (Ok(connection), None) => Ok(connection),
+            (Err(error), Some(account)) if trouble::wants_login(&error) => {
+                account.lock_out(true);
+                Err(NoToken::LoginNeeded(account.login_needed().await).into())
+            }
+            (Err(error), _) => Err(NotOpened {
+                spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
+                why: trouble::of_handshake(&error, &trouble::place(&self.spec.url)),
+                login_needed: false,
+            }),
+        }
     }
 
     /// Gets a token from whoever the server says grants them.
@@ -247,7 +276,7 @@ impl Seats {
             }
             Ok(Arc::new(connection))
         };
-        seat.connection.get_or_try_init(open).await.cloned().map_err(NoSeat::Lost)
+        seat.connection.get_or_try_init(open).await.cloned().map_err(|failure: NotOpened| NoSeat::Lost(failure.why))
     }
 
     fn seat(&self, caller: &str, era: Era) -> Result<Seat, NoSeat> {

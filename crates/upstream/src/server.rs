@@ -1,10 +1,13 @@
 //! One upstream server: started when it is wanted, watched, started again when it ends.
 
+mod presence;
+
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, CallError, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_core::{Attach, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -12,12 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::KIND;
+use crate::account::Account;
 use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::{Connection, Heard};
+use crate::keep::Keep;
 use crate::lists::Lists;
 use crate::provider::Upstream;
-use crate::seats::Seats;
+use crate::seats::{NotOpened, Seats};
 use crate::spec::Spec;
 use crate::trouble;
 
@@ -25,8 +30,6 @@ use crate::trouble;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to list what it has.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long after it went away a reader still waits for it.
-const ABSENCE: Duration = Duration::from_secs(5);
 /// A connection that lasted for this long is made again without a wait, when the server does not know it any more.
 const LASTING: Duration = Duration::from_secs(1);
 /// Changes that come together are looked at together.
@@ -52,6 +55,8 @@ pub enum State {
     Offline,
     /// It failed too often in a row; `restart` tries again.
     Failed,
+    /// It wants somebody to log in, and is left alone until then.
+    LoginNeeded,
 }
 
 /// What an operator is told of a server.
@@ -70,6 +75,8 @@ pub(crate) enum Phase {
     Ready(Arc<Connection>),
     /// Since then, however often it was tried again.
     Away(Instant),
+    /// Until somebody logs in.
+    Locked,
 }
 
 pub(crate) struct Server {
@@ -94,6 +101,14 @@ enum End {
     /// The server is gone, or has forgotten the connection.
     Gone,
     Lost(String),
+    /// Nothing helps until somebody logs in.
+    LoginNeeded(String),
+}
+
+impl From<NotOpened> for End {
+    fn from(failure: NotOpened) -> Self {
+        if failure.login_needed { Self::LoginNeeded(failure.why) } else { Self::Lost(failure.why) }
+    }
 }
 
 impl Server {
@@ -103,13 +118,19 @@ impl Server {
         spec: Spec,
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
+        vault: Arc<Vault>,
         stop: CancellationToken,
     ) -> Arc<Self> {
         let name: Arc<str> = name.into();
+        let mut account = None;
+        if spec.takes_login() {
+            let keep = Keep::load(&name, &spec.url, Arc::clone(&records), vault).await;
+            account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), keep));
+        }
         let state = if spec.enabled { State::Starting } else { State::Disabled };
         let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0 };
         let server = Arc::new(Self {
-            seats: Seats::new(Arc::clone(&name), &spec),
+            seats: Seats::new(Arc::clone(&name), &spec, account),
             name,
             spec,
             directory,
@@ -130,7 +151,8 @@ impl Server {
                 server.attach();
                 server.enter(State::Idle, None);
             }
-            tokio::spawn(Arc::clone(&server).supervise(known));
+            let idle = known && !server.account().is_some_and(|account| account.lacks_login());
+            tokio::spawn(Arc::clone(&server).supervise(idle));
         }
         server
     }
@@ -161,53 +183,20 @@ impl Server {
             registration.withdraw();
         }
         Lists::forget(&*self.records, &self.name).await;
-    }
-
-    /// The server's own connection, once it is ready. Starts it when it is idle.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
-        self.wanted.notify_one();
-        let mut phase = self.phase.subscribe();
-        loop {
-            match &*phase.borrow_and_update() {
-                Phase::Ready(connection) => return Ok(Arc::clone(connection)),
-                Phase::Away(since) => return Err(self.absence(*since)),
-                Phase::Waiting => {}
-            }
-            if phase.changed().await.is_err() {
-                return Err(self.absence(Instant::now()));
-            }
+        if let Some(account) = self.account()
+            && let Err(error) = account.forget().await
+        {
+            warn!(upstream = %self.name, %error, "its login cannot be deleted from the store");
         }
     }
 
-    /// Resolves when it is not known to be away, or over for good.
-    pub(crate) async fn back(&self) {
-        let mut phase = self.phase.subscribe();
-        tokio::select! {
-            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_))) => {}
-            () = self.stop.cancelled() => {}
-        }
+    /// What the gateway is at this server, if somebody can log in to it.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.seats.account.as_ref()
     }
 
-    /// Whether one that has only just gone is back after a moment: most absences are restarts.
-    pub(crate) async fn is_back_soon(&self) -> bool {
-        let mut phase = self.phase.subscribe();
-        let left = match &*phase.borrow() {
-            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
-            Phase::Waiting | Phase::Ready(_) => ABSENCE,
-        };
-        let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
-        tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
-    }
-
-    fn absence(&self, since: Instant) -> CallError {
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        let seconds = since.elapsed().as_secs();
-        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
-    }
-
-    async fn supervise(self: Arc<Self>, known: bool) {
-        if known {
+    async fn supervise(self: Arc<Self>, idle: bool) {
+        if idle {
             tokio::select! {
                 () = self.wanted.notified() => {}
                 () = self.restart.notified() => {}
@@ -227,7 +216,12 @@ impl Server {
                 }
                 Err(end) => end,
             };
-            let end = if matches!(end, End::Gone) && up < LASTING { End::Lost(trouble::GONE.into()) } else { end };
+            let locked_out = self.account().filter(|account| account.is_locked_out());
+            let end = match (end, locked_out) {
+                (End::Gone | End::Lost(_), Some(account)) => End::LoginNeeded(account.login_needed().await),
+                (End::Gone, None) if up < LASTING => End::Lost(trouble::GONE.into()),
+                (end, _) => end,
+            };
             match end {
                 End::Gone => self.leave(State::Offline, trouble::GONE),
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
@@ -235,6 +229,15 @@ impl Server {
                     failures = 0;
                     self.leave(State::Offline, "it is being restarted");
                     continue;
+                }
+                End::LoginNeeded(why) => {
+                    failures = 0;
+                    warn!(upstream = %self.name, "{why}");
+                    self.lock_up(&why);
+                    tokio::select! {
+                        () = self.restart.notified() => {}
+                        () = self.stop.cancelled() => return,
+                    }
                 }
                 End::Lost(why) => {
                     failures = if up > STEADY { 1 } else { failures + 1 };
@@ -257,17 +260,20 @@ impl Server {
 
     /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
+        if let Some(account) = self.account() {
+            account.lock_out(false);
+        }
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.into()));
-            let connection = Arc::new(opened.map_err(End::Lost)?);
+            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.to_owned().into()));
+            let connection = Arc::new(opened.map_err(End::from)?);
             // Before anything is asked for: a list may have changed by the time that the last of them is here.
             let news = Heard::from_now_on(&self.seats.news);
             let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
                 connection.close();
                 End::Lost(why)
             })?;
-            Ok((connection, lists, news))
+            Ok::<_, End>((connection, lists, news))
         };
         let (connection, lists, news) = tokio::select! {
             opened = open => opened?,
@@ -386,6 +392,16 @@ impl Server {
         self.seats.clear();
     }
 
+    /// Nobody is logged in. Its tools stay listed, and whoever calls one is told at once what to do.
+    fn lock_up(self: &Arc<Self>, why: &str) {
+        self.enter(State::LoginNeeded, Some(why));
+        self.phase.send_replace(Phase::Locked);
+        self.seats.clear();
+        if self.lists().tools() > 0 {
+            self.attach();
+        }
+    }
+
     /// The server has come or gone, and its documents with it.
     fn tell_of_documents(&self) {
         if self.lists().has_documents() {
@@ -396,7 +412,8 @@ impl Server {
     fn enter(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is tried again and again, and all that while it is away.
-        let is_away = |state: State| matches!(state, State::Starting | State::Offline | State::Failed);
+        let is_away =
+            |state: State| matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded);
         if !(is_away(health.state) && is_away(state)) && health.state != state {
             health.since_ms = clock::now_ms();
         }

@@ -64,15 +64,34 @@ pub struct Spec {
     pub isolate: Option<bool>,
 }
 
-/// OAuth's client credentials: the gateway has an account of its own with whoever grants tokens for the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// How the gateway gets tokens from whoever grants them for the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct OAuth {
+    pub grant: Grant,
+    /// Whom the authority knows the gateway as. For a login it can be left out: the gateway then introduces itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub client_id: String,
     /// A reference, like `bearer`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub client_secret: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The https address of a document that says what the gateway is, for authorities that take one for a `client_id`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_metadata_url: String,
+    /// What to ask for. For a login, unless told, what the server says it needs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
+}
+
+/// On whose behalf tokens are granted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// The gateway's own: it has an account with the authority.
+    #[default]
+    ClientCredentials,
+    /// Somebody's who logs in, in a browser.
+    AuthorizationCode,
 }
 
 impl Default for Spec {
@@ -151,12 +170,9 @@ impl Spec {
             if !self.bearer.is_empty() {
                 return Err("has bearer and oauth; it can have only one".into());
             }
-            if oauth.client_id.is_empty() || !is_reference(&oauth.client_secret) {
-                return Err(
-                    "oauth needs a client_id, and in client_secret where the secret is: env:NAME or file:PATH".into()
-                );
-            }
-            let lengths = [&oauth.client_id, &oauth.client_secret].into_iter().chain(&oauth.scopes).map(String::len);
+            oauth.check()?;
+            let texts = [&oauth.client_id, &oauth.client_secret, &oauth.client_metadata_url];
+            let lengths = texts.into_iter().chain(&oauth.scopes).map(String::len);
             if oauth.scopes.len() > MAX_ITEMS || lengths.max() > Some(MAX_ITEM) {
                 return Err(format!("oauth: at most {MAX_ITEMS} scopes, and {MAX_ITEM} bytes each"));
             }
@@ -180,6 +196,14 @@ impl Spec {
         Self { env: mask(&self.env), headers: mask(&self.headers), ..self.clone() }
     }
 
+    /// Whether somebody can log in to it: where no other way to a token is written.
+    pub(crate) fn takes_login(&self) -> bool {
+        match &self.oauth {
+            Some(oauth) => oauth.grant == Grant::AuthorizationCode,
+            None => !self.url.is_empty() && self.bearer.is_empty() && self.headers.is_empty(),
+        }
+    }
+
     pub(crate) fn isolates(&self) -> bool {
         self.isolate.unwrap_or(!self.url.is_empty())
     }
@@ -192,6 +216,34 @@ impl Spec {
     pub(crate) fn fingerprint(&self) -> String {
         let way = (&self.command, &self.env, &self.cwd, &self.url, &self.headers);
         blake3::hash(serde_json::to_string(&way).unwrap_or_default().as_bytes()).to_hex().to_string()
+    }
+}
+
+impl OAuth {
+    fn check(&self) -> Result<(), String> {
+        let secret = "client_secret must say where the secret is: env:NAME or file:PATH";
+        match self.grant {
+            Grant::ClientCredentials if self.client_id.is_empty() || !is_reference(&self.client_secret) => {
+                Err(format!(
+                    "oauth needs a client_id, and its {secret}; or grant = \"authorization_code\", if somebody is to log in"
+                ))
+            }
+            Grant::ClientCredentials if !self.client_metadata_url.is_empty() => {
+                Err("oauth.client_metadata_url is for grant = \"authorization_code\"".into())
+            }
+            Grant::AuthorizationCode if !self.client_secret.is_empty() && self.client_id.is_empty() => {
+                Err("oauth has a client_secret and no client_id".into())
+            }
+            Grant::AuthorizationCode if !self.client_secret.is_empty() && !is_reference(&self.client_secret) => {
+                Err(format!("oauth.{secret}"))
+            }
+            Grant::AuthorizationCode
+                if !self.client_metadata_url.is_empty() && !self.client_metadata_url.starts_with("https://") =>
+            {
+                Err("oauth.client_metadata_url must begin with https://".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -251,7 +303,16 @@ mod tests {
         check("files", Spec { bearer: "sb_x".into(), ..url("http://a/") }, "env:NAME");
         check("files", Spec { bearer: "env:X".into(), ..command() }, "for a url");
         let oauth =
-            |secret: &str| Some(OAuth { client_id: "me".into(), client_secret: secret.into(), scopes: Vec::new() });
+            |secret: &str| Some(OAuth { client_id: "me".into(), client_secret: secret.into(), ..OAuth::default() });
+        let login = OAuth { grant: Grant::AuthorizationCode, ..OAuth::default() };
+        check("web", Spec { oauth: Some(login.clone()), ..url("http://a/") }, "");
+        check("web", Spec { oauth: Some(OAuth::default()), ..url("http://a/") }, "authorization_code");
+        let lone = OAuth { client_secret: "env:X".into(), ..login.clone() };
+        check("web", Spec { oauth: Some(lone), ..url("http://a/") }, "no client_id");
+        let clear = OAuth { client_id: "me".into(), client_secret: "in clear".into(), ..login.clone() };
+        check("web", Spec { oauth: Some(clear), ..url("http://a/") }, "env:NAME");
+        let document = OAuth { client_metadata_url: "http://me/".into(), ..login };
+        check("web", Spec { oauth: Some(document), ..url("http://a/") }, "https://");
         check("web", Spec { oauth: oauth("file:/x"), ..url("http://a/") }, "");
         check("web", Spec { oauth: oauth("in clear"), ..url("http://a/") }, "client_secret");
         check("web", Spec { oauth: oauth("env:X"), bearer: "env:Y".into(), ..url("http://a/") }, "only one");

@@ -47,6 +47,29 @@ pub(crate) fn of_handshake(error: &ClientInitializeError, place: &str) -> String
     }
 }
 
+/// Whether a server, or its authority, wants to see somebody's login before it says anything.
+pub(crate) fn wants_login(error: &ClientInitializeError) -> bool {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => is_login_wanted(&*error.error),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => wants_login(fallback),
+        _ => false,
+    }
+}
+
+/// The same of any request.
+pub(crate) fn is_login_wanted(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired)) => {
+            true
+        }
+        // The authority does not know the gateway any more, to which a login introduces it anew. rmcp has no name for this.
+        Some(StreamableHttpError::Auth(AuthError::TokenRefreshFailed(said))) => {
+            said.contains("invalid_client") || said.contains("unauthorized_client")
+        }
+        _ => false,
+    }
+}
+
 /// Why a request could not be delivered.
 pub(crate) fn of_request(error: &(dyn Error + Send + Sync + 'static)) -> String {
     of_transport(error, "the server")
@@ -63,6 +86,28 @@ pub(crate) fn of_authority(error: &AuthError) -> String {
         error => words(&error.to_string()),
     };
     format!("no token from the server's OAuth authority: {why}; check oauth.client_id, client_secret and scopes")
+}
+
+/// Why nobody can log in to a server.
+pub(crate) fn of_login(error: &AuthError) -> String {
+    match error {
+        AuthError::HttpError(error) => format!("the server's OAuth authority cannot be asked: {}", unreachable(error)),
+        AuthError::NoAuthorizationSupport | AuthError::AuthorizationRequired => {
+            "the server does not say who grants tokens for it; check its url".into()
+        }
+        AuthError::MetadataError(why) => {
+            format!("what the server says of its OAuth authority cannot be used: {}", words(why))
+        }
+        AuthError::RegistrationFailed(why) => format!(
+            "the OAuth authority does not register the gateway ({}); register it there by hand, and set oauth.client_id",
+            words(why)
+        ),
+        AuthError::TokenExchangeFailed(why) => format!("the OAuth authority did not grant a token: {}", words(why)),
+        AuthError::AuthorizationServerMismatch { .. } | AuthError::AuthorizationServerMissingIssuer { .. } => {
+            "the answer came from another authority than the one that was asked; nothing was kept".into()
+        }
+        error => words(&error.to_string()),
+    }
 }
 
 fn of_transport(error: &(dyn Error + Send + Sync + 'static), place: &str) -> String {
@@ -151,7 +196,7 @@ fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
 }
 
 /// What somebody else said, on one line and not too long.
-fn words(text: &str) -> String {
+pub(crate) fn words(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() > MAX_WORDS {
         return line.chars().take(MAX_WORDS).chain(['…']).collect();

@@ -4,6 +4,9 @@
 use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic};
 use serde_json::{Value, json};
 
+/// Browsers come here without a token; see `upstream_login`.
+const LOGIN_CALLBACK: &str = "/v1/upstream/oauth/callback";
+
 /// Every method and path of the API, with its variables filled in.
 async fn routes(gateway: &Gateway) -> Vec<(String, String)> {
     let api = gateway.operator().get("/openapi.json").await.body;
@@ -178,6 +181,8 @@ async fn every_route_needs_a_token() {
                 _ if open => 200,
                 // It has come in, but not to stay.
                 path if path.starts_with("/v1/channels/ws?token=") => 426,
+                // It wants to know which login this is.
+                path if path.starts_with(LOGIN_CALLBACK) => 400,
                 _ => 401,
             };
             assert!(status == expected || node, "{method} {path} with {authorization:?}: {answer}");
@@ -207,6 +212,7 @@ async fn what_is_for_operators_is_for_nobody_else() {
         "/readyz",
         "/v1/calls/ws",
         "/mcp",
+        LOGIN_CALLBACK,
     ];
     for role in ["agent", "caller", "node", "participant", "user"] {
         let (_, token) = gateway.token(json!({ "name": role, "role": role })).await;

@@ -121,6 +121,8 @@ mod upstream_away;
 mod upstream_documents;
 mod upstream_everything;
 mod upstream_http;
+mod upstream_login;
+mod upstream_login_trouble;
 mod upstream_manage;
 mod upstream_oauth;
 mod upstream_questions;

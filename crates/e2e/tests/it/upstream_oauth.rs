@@ -28,8 +28,9 @@ const SECRET: &str = "the-account-s-secret";
 #[derive(Clone, Default)]
 struct Authority(Arc<AtomicUsize>);
 
+/// A server with one tool.
 #[derive(Clone)]
-struct Guarded;
+pub(crate) struct Guarded;
 
 impl ServerHandler for Guarded {
     fn get_info(&self) -> ServerConfig {

@@ -234,6 +234,10 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
                 format!("the upstream \"{name}\" is offline{why}"),
                 "the gateway goes on trying; switchboard upstream list shows when it is back",
             )),
+            "login_needed" => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" needs a login{why}"),
+                format!("switchboard upstream login {name}"),
+            )),
             "failed" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" failed too often{why}"),
                 format!("mend it, then: switchboard upstream restart {name}"),

@@ -20,6 +20,10 @@ pub(crate) enum UpstreamCommand {
     Remove { name: String },
     /// Start a server anew, and forget how often it failed.
     Restart { name: String },
+    /// Log in to a server that wants it: prints the address to open, and waits until you have logged in there.
+    Login { name: String },
+    /// Forget the login at a server.
+    Logout { name: String },
 }
 
 #[derive(Debug, clap::Args)]
@@ -32,14 +36,21 @@ pub(crate) struct AddArgs {
     /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
     #[arg(long, value_name = "REFERENCE", requires = "server")]
     bearer: Option<String>,
-    /// The gateway's own account, for a server that wants tokens of an OAuth authority.
-    #[arg(long, value_name = "ID", requires_all = ["server", "oauth_client_secret"], conflicts_with = "bearer")]
+    /// It wants somebody to log in, with OAuth; then: switchboard upstream login NAME.
+    #[arg(long, requires = "server", conflicts_with = "bearer")]
+    oauth: bool,
+    /// The gateway's own account, for a server that wants tokens of an OAuth authority. With --oauth: whom the authority
+    /// knows the gateway as, where it does not register it by itself.
+    #[arg(long, value_name = "ID", requires = "server", conflicts_with = "bearer")]
     oauth_client_id: Option<String>,
     /// Where the account's secret is: env:NAME or file:PATH.
     #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
     oauth_client_secret: Option<String>,
+    /// The https address of a document that says what the gateway is, for authorities that take one for a client id.
+    #[arg(long, value_name = "URL", requires = "oauth")]
+    oauth_client_metadata_url: Option<String>,
     /// A scope to ask for. May be repeated.
-    #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "oauth_client_id")]
+    #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "server")]
     oauth_scopes: Vec<String>,
     /// One more header for each request. The value may be a reference. May be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE", requires = "server")]
@@ -72,6 +83,11 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
         UpstreamCommand::Remove { name } => {
             (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
         }
+        UpstreamCommand::Login { name } => return login(global, &client, &name).await,
+        UpstreamCommand::Logout { name } => {
+            let path = format!("/v1/upstream/{}/logout", segment(&name));
+            (client.request(Method::POST, &path), format!("logged out of {name}"))
+        }
         UpstreamCommand::Restart { name } => {
             let path = format!("/v1/upstream/{}/restart", segment(&name));
             (client.request(Method::POST, &path), format!("restarting {name}"))
@@ -93,9 +109,17 @@ impl AddArgs {
         for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
         }
-        if let Some(id) = self.oauth_client_id {
-            let (secret, scopes) = (self.oauth_client_secret, self.oauth_scopes);
-            body["oauth"] = json!({ "client_id": id, "client_secret": secret, "scopes": scopes });
+        if self.oauth || self.oauth_client_id.is_some() || !self.oauth_scopes.is_empty() {
+            let grant = if self.oauth { "authorization_code" } else { "client_credentials" };
+            body["oauth"] = json!({ "grant": grant, "scopes": self.oauth_scopes });
+            let texts = [
+                ("client_id", self.oauth_client_id),
+                ("client_secret", self.oauth_client_secret),
+                ("client_metadata_url", self.oauth_client_metadata_url),
+            ];
+            for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+                body["oauth"][key] = json!(value);
+            }
         }
         for (key, pairs) in [("env", self.env), ("headers", self.headers)] {
             if !pairs.is_empty() {
@@ -112,6 +136,31 @@ impl AddArgs {
 fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
     let (name, value) = pair.split_once('=').ok_or_else(|| Failure::usage(format!("{key}: \"{pair}\" has no =")))?;
     Ok((name.to_owned(), json!(value)))
+}
+
+/// Begins a login, and waits until somebody has come back from it.
+async fn login(global: &Global, client: &Client, name: &str) -> Result<(), Failure> {
+    let path = format!("/v1/upstream/{}/login", segment(name));
+    let raw = client.send(client.request(Method::POST, &path)).await?.text().await.unwrap_or_default();
+    let begun: Value = serde_json::from_str(&raw)
+        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+    if global.json {
+        output::json(&raw)?;
+    } else {
+        let minutes = begun["expires_in_ms"].as_u64().unwrap_or_default() / 60_000;
+        line(&format!("Open this address in a browser and log in there, within {minutes} minutes:"))?;
+        line(text(&begun["url"]))?;
+    }
+    let path = format!("{path}/{}", segment(text(&begun["login"])));
+    loop {
+        let (progress, raw): (Value, _) = client.get(&path).await?;
+        match text(&progress["state"]) {
+            "waiting" => {}
+            "done" if global.json => return output::json(&raw),
+            "done" => return line(&format!("logged in to {name}")),
+            _ => return Err(Failure::other(format!("not logged in: {}", text(&progress["problem"])))),
+        }
+    }
 }
 
 async fn list(global: &Global, client: &Client) -> Result<(), Failure> {

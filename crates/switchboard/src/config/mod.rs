@@ -31,8 +31,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub tls: Option<TlsFiles>,
     pub node_tokens: NodeTokens,
-    /// `SWITCHBOARD_KEY`: what seals the settings of plugins, in place of a key file.
-    pub key: Option<sa_plugins::Key>,
+    /// `SWITCHBOARD_KEY`: what seals the settings of plugins and the logins at upstream servers, in place of a key file.
+    pub key: Option<sa_vault::Key>,
     pub settings: Settings,
 }
 
@@ -107,12 +107,16 @@ impl Config {
         if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
             return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
         }
+        let public = &settings.server.public_url;
+        if !public.is_empty() && !is_base(public) {
+            return Err(wrong("server.public_url", "must be a URL, such as \"https://gw.example.com\"".into()));
+        }
         if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
             return Err(wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into()));
         }
         crate::telemetry::check_filter(&settings.log.filter).map_err(|error| wrong("log.filter", error))?;
         let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
-        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_plugins::Key);
+        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key);
         Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, key, settings })
     }
 
@@ -182,6 +186,14 @@ impl NodeTokens {
 
 pub(crate) fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// Whether a path can be put behind it.
+fn is_base(text: &str) -> bool {
+    url::Url::parse(text).is_ok_and(|url| {
+        let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        matches!(url.scheme(), "http" | "https") && url.has_host() && plain
+    })
 }
 
 fn resolve_listen(text: &str) -> Option<SocketAddr> {

@@ -33,6 +33,7 @@ pub struct Server {
     pub insecure: bool,
     pub tls_cert: String,
     pub tls_key: String,
+    pub public_url: String,
     pub allowed_hosts: Vec<String>,
     pub allowed_origins: Vec<String>,
     pub max_connections: usize,
@@ -205,6 +206,7 @@ impl Default for Server {
             insecure: false,
             tls_cert: String::new(),
             tls_key: String::new(),
+            public_url: String::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_connections: 20_000,
@@ -296,6 +298,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("server.insecure", "Allow an address that other machines reach without TLS."),
     ("server.tls_cert", "PEM file with the certificate chain; turns TLS on."),
     ("server.tls_key", "PEM file with the certificate's private key."),
+    (
+        "server.public_url",
+        "The address by which browsers reach the gateway, such as \"https://gw.example.com\", when something stands in front of it. Empty: the one by which a login at an upstream server was begun.",
+    ),
     (
         "server.allowed_hosts",
         "Host names (name or name:port) by which the gateway may be reached, beside its own address.",

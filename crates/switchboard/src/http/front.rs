@@ -13,13 +13,14 @@ use sa_core::Role;
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
-use super::{App, Problem, plugin_gateway, tools};
+use super::{App, Problem, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 8] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
+const OPEN: [&str; 9] =
+    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS, upstream_login::CALLBACK];
 /// The page's files: what everybody can download with the program.
 const ASSETS: &str = "/console/assets/";
 /// A frame without an origin loads it, which has no token to send: see [`super::console`].

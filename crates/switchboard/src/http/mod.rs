@@ -26,6 +26,7 @@ mod sse;
 mod tokens;
 mod tools;
 mod upstream;
+mod upstream_login;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -85,6 +86,10 @@ fn routes(gateway: App) -> Router {
         .route("/v1/upstream", get(upstream::list).post(upstream::add))
         .route("/v1/upstream/{name}", delete(upstream::remove))
         .route("/v1/upstream/{name}/restart", post(upstream::restart))
+        .route("/v1/upstream/{name}/login", post(upstream_login::begin))
+        .route("/v1/upstream/{name}/login/{id}", get(upstream_login::progress))
+        .route("/v1/upstream/{name}/logout", post(upstream_login::log_out))
+        .route(upstream_login::CALLBACK, get(upstream_login::callback))
         .route("/v1/plugins", get(plugins::list).post(plugins::add))
         .route("/v1/plugins/check", post(plugins::check))
         .route("/v1/plugins/{id}", get(plugins::show).delete(plugins::remove))

@@ -13,6 +13,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::calls::list, super::calls::show, super::calls::cancel, super::calls_ws::upgrade, super::events::follow,
         super::nodes::list, super::nodes::upgrade, super::eligibility::probe, super::eligibility::answer, super::skills::list,
         super::upstream::list, super::upstream::add, super::upstream::remove, super::upstream::restart,
+        super::upstream_login::begin, super::upstream_login::progress, super::upstream_login::log_out, super::upstream_login::callback,
         super::plugins::list, super::plugins::add, super::plugins::show, super::plugins::remove, super::plugins::check,
         super::plugins::enable, super::plugins::disable, super::plugins::refresh, super::plugins::accept, super::plugins::refuse,
         super::plugin_settings::settings, super::plugin_settings::store_settings, super::plugin_settings::delete_settings, super::plugin_gateway::run,

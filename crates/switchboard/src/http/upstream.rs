@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use sa_core::{AuditEvent, Journal as _};
+use sa_core::{AuditEvent, Journal as _, Principal};
 use sa_upstream::{ChangeError, Spec, View};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use crate::tokens::Identity;
 pub(crate) struct AddUpstream {
     /// The first part of its tools' names: `{name}__{tool}`.
     name: String,
-    /// `command` (with `env`, `cwd`) or `url` (with `bearer`, `headers`), `timeout_ms`, `max_running`, `enabled`, `isolate`.
+    /// `command` (with `env`, `cwd`) or `url` (with `bearer`, `headers`, `oauth`), `timeout_ms`, `max_running`, `enabled`, `isolate`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     spec: serde_json::Map<String, serde_json::Value>,
@@ -29,13 +29,16 @@ pub(crate) struct AddUpstream {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct UpstreamDoc {
     name: String,
-    /// `disabled`, `idle`, `starting`, `ready`, `offline` or `failed`.
+    /// `disabled`, `idle`, `starting`, `ready`, `offline`, `failed` or `login_needed`.
     #[schema(value_type = String)]
     state: sa_upstream::State,
     /// Since when it is in this state.
     since_ms: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// Whether somebody has logged in; absent where nobody needs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logged_in: Option<bool>,
     tools: usize,
     /// How often it was started again.
     restarts: u64,
@@ -52,14 +55,15 @@ pub(crate) struct UpstreamList {
 }
 
 impl UpstreamDoc {
-    fn of(view: View) -> Self {
-        let View { name, spec, configured, health } = view;
+    pub(super) fn of(view: View) -> Self {
+        let View { name, spec, configured, health, logged_in } = view;
         let source = if configured { "config" } else { "added" };
         Self {
             name,
             state: health.state,
             since_ms: health.since_ms,
             last_error: health.last_error,
+            logged_in,
             tools: health.tools,
             restarts: health.restarts,
             source,
@@ -76,6 +80,7 @@ impl From<ChangeError> for Problem {
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first"),
             ChangeError::Configured(_) => Self::new(409, "conflict", detail),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard upstream list shows all"),
+            ChangeError::Refused(_) => Self::new(502, "failed", detail),
             ChangeError::Store(error) => error.into(),
         }
     }
@@ -105,7 +110,7 @@ pub(crate) async fn add(
     let spec: Spec = serde_json::from_value(serde_json::Value::Object(new.spec))
         .map_err(|error| Problem::bad_request(printable(&error.to_string())))?;
     let view = app.upstreams.add(&new.name, spec).await?;
-    audit(&app, &identity, "upstream.added", &view);
+    audit(&app, &identity.principal, "upstream.added", &view);
     Ok((StatusCode::CREATED, Json(UpstreamDoc::of(view))).into_response())
 }
 
@@ -120,7 +125,7 @@ pub(crate) async fn remove(
 ) -> Result<Json<UpstreamDoc>, Problem> {
     operator_only(&identity)?;
     let view = app.upstreams.remove(&name).await?;
-    audit(&app, &identity, "upstream.removed", &view);
+    audit(&app, &identity.principal, "upstream.removed", &view);
     Ok(Json(UpstreamDoc::of(view)))
 }
 
@@ -134,14 +139,14 @@ pub(crate) async fn restart(
 ) -> Result<Json<UpstreamDoc>, Problem> {
     operator_only(&identity)?;
     let view = app.upstreams.restart(&name)?;
-    audit(&app, &identity, "upstream.restarted", &view);
+    audit(&app, &identity.principal, "upstream.restarted", &view);
     Ok(Json(UpstreamDoc::of(view)))
 }
 
-fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
+pub(super) fn audit(app: &App, by: &Principal, what: &'static str, view: &View) {
     app.journal.audit(AuditEvent {
         what,
-        who: format!("{} {}", by.principal.role, by.principal.name),
+        who: format!("{} {}", by.role, by.name),
         subject: view.name.clone(),
         detail: if view.spec.url.is_empty() { view.spec.command[0].clone() } else { view.spec.url.clone() },
     });

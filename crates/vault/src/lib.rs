@@ -1,4 +1,4 @@
-//! What is sealed before it reaches the disk.
+//! What is sealed before it reaches the disk: the settings of plugins, and the logins at upstream servers.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,18 +9,23 @@ use std::sync::{Mutex, PoisonError};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
-use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
+/// Named after what was sealed first; what is stored opens with it alone.
 const CONTEXT: &str = "switchboard plugin settings v1";
 const NONCE: usize = 24;
 /// A word that people choose must be long enough to be a key.
 const MIN_KEY: usize = 16;
 
 /// Seals and opens with a key that is in the environment, or in a file that is made when it is first needed.
-pub(crate) struct Vault {
+pub struct Vault {
     file: PathBuf,
     cipher: Mutex<Option<XChaCha20Poly1305>>,
 }
+
+/// What seals, from the environment.
+#[derive(Clone)]
+pub struct Key(pub String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
@@ -34,24 +39,24 @@ pub enum VaultError {
 
 impl Vault {
     /// `key` is what the environment has, if anything.
-    pub(crate) fn new(file: PathBuf, key: Option<&str>) -> Result<Self, VaultError> {
+    pub fn new(file: PathBuf, key: Option<&Key>) -> Result<Self, VaultError> {
         let cipher = match key {
-            Some(key) if key.len() < MIN_KEY => return Err(VaultError::WeakKey),
-            Some(key) => Some(cipher(key)),
+            Some(Key(key)) if key.len() < MIN_KEY => return Err(VaultError::WeakKey),
+            Some(Key(key)) => Some(cipher(key)),
             None => None,
         };
         Ok(Self { file, cipher: Mutex::new(cipher) })
     }
 
     /// Seals `text` for this place: elsewhere it cannot be opened.
-    pub(crate) fn seal(&self, place: &str, text: &str) -> Result<Vec<u8>, VaultError> {
+    pub fn seal(&self, place: &str, text: &str) -> Result<Vec<u8>, VaultError> {
         let nonce: [u8; NONCE] = rand::random();
         let payload = Payload { msg: text.as_bytes(), aad: place.as_bytes() };
         let sealed = self.cipher(true)?.encrypt(XNonce::from_slice(&nonce), payload).map_err(|_| VaultError::Sealed)?;
         Ok([&nonce[..], &sealed].concat())
     }
 
-    pub(crate) fn open(&self, place: &str, sealed: &[u8]) -> Result<String, VaultError> {
+    pub fn open(&self, place: &str, sealed: &[u8]) -> Result<String, VaultError> {
         let (nonce, sealed) = sealed.split_at_checked(NONCE).ok_or(VaultError::Sealed)?;
         let payload = Payload { msg: sealed, aad: place.as_bytes() };
         let text = self.cipher(false)?.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| VaultError::Sealed)?;
@@ -77,7 +82,7 @@ impl Vault {
 }
 
 fn cipher(key: &str) -> XChaCha20Poly1305 {
-    XChaCha20Poly1305::new(Key::from_slice(&blake3::derive_key(CONTEXT, key.as_bytes())))
+    XChaCha20Poly1305::new(&blake3::derive_key(CONTEXT, key.as_bytes()).into())
 }
 
 /// A new key, which is on disk before anything is sealed with it.
@@ -93,6 +98,12 @@ fn write_key(file: &Path) -> std::io::Result<String> {
         fs::File::open(dir)?.sync_all()?;
     }
     Ok(key)
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
 }
 
 impl std::fmt::Debug for Vault {
@@ -126,8 +137,8 @@ mod tests {
             bent[at] ^= 1;
             assert!(again.open("a", &bent).is_err());
         }
-        let other = Vault::new(dir.path().join("none"), Some("another key of enough length")).unwrap();
+        let other = Vault::new(dir.path().join("none"), Some(&Key("another key of enough length".into()))).unwrap();
         assert!(other.open("a", &sealed).is_err());
-        assert!(Vault::new(dir.path().join("none"), Some("short")).is_err());
+        assert!(Vault::new(dir.path().join("none"), Some(&Key("short".into()))).is_err());
     }
 }

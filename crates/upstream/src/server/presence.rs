@@ -1,0 +1,67 @@
+//! Whether a server can be had now, and what is said to whoever wants it while it cannot.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sa_core::{CallError, CallErrorKind};
+use tokio::time::Instant;
+
+use super::{Phase, Server};
+use crate::connection::Connection;
+
+/// How long after it went away a reader still waits for it.
+const ABSENCE: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// The server's own connection, once it is ready. Starts it when it is idle.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
+        self.wanted.notify_one();
+        let mut phase = self.phase.subscribe();
+        loop {
+            match &*phase.borrow_and_update() {
+                Phase::Ready(connection) => return Ok(Arc::clone(connection)),
+                Phase::Away(since) => return Err(self.absence(*since)),
+                Phase::Locked => return Err(self.lock()),
+                Phase::Waiting => {}
+            }
+            if phase.changed().await.is_err() {
+                return Err(self.absence(Instant::now()));
+            }
+        }
+    }
+
+    /// Resolves when it is not known to be away, or over for good.
+    pub(crate) async fn back(&self) {
+        let mut phase = self.phase.subscribe();
+        tokio::select! {
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_) | Phase::Locked)) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Whether one that has only just gone is back after a moment: most absences are restarts.
+    pub(crate) async fn is_back_soon(&self) -> bool {
+        let mut phase = self.phase.subscribe();
+        let left = match &*phase.borrow() {
+            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
+            Phase::Waiting | Phase::Ready(_) | Phase::Locked => ABSENCE,
+        };
+        let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
+        tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
+    }
+
+    fn absence(&self, since: Instant) -> CallError {
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let seconds = since.elapsed().as_secs();
+        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
+    }
+
+    /// What a call is told while nobody is logged in. It would wait in vain.
+    fn lock(&self) -> CallError {
+        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
+        CallError::new(CallErrorKind::Failed, format!("the upstream \"{}\" needs a login: {why}", self.name))
+            .hint(format!("an operator logs in with: switchboard upstream login {}", self.name))
+            .retryable(false)
+    }
+}
