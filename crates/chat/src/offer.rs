@@ -9,10 +9,7 @@ const MAX_TOOLS: usize = 10_000;
 pub(crate) fn tools(router: &Router, view: &View, wanted: impl Fn(&str) -> bool) -> Vec<ToolView> {
     let policy = router.policy();
     let usable = |tool: &ToolView| {
-        tool.online
-            && tool.tool.for_models
-            && wanted(&tool.name)
-            && policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok()
+        tool.online && tool.tool.for_models && wanted(&tool.name) && policy.allows(&view.principal, tool)
     };
     router.directory().list(view, None, MAX_TOOLS, usable).tools
 }

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::index::{Index, Member, Presence, Remembered};
+pub(crate) use self::resolve::away;
 pub use self::resolve::{Route, Unresolved};
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
@@ -87,6 +88,7 @@ pub struct ToolView {
     pub name: Arc<str>,
     pub tool: Arc<Tool>,
     pub provider: ProviderId,
+    pub scope: Scope,
     pub online: bool,
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use crate::directory::ToolView;
 use crate::outcome::{CallError, CallErrorKind};
-use crate::principal::Principal;
+use crate::principal::{Principal, Role, Scope};
 
 /// The gateway's own rules, on top of what a principal's role and token allow.
 #[derive(Debug, Clone, Default)]
@@ -13,19 +14,33 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `names` are all the names that a tool goes by: a rule that names any of them is about this tool.
-    pub fn authorise(&self, principal: &Principal, names: &[&str]) -> Result<(), CallError> {
+    /// `scope` is where the tool is, and `names` are all the names that it goes by: a rule that names any of them is about
+    /// this tool.
+    pub fn authorise(&self, principal: &Principal, scope: &Scope, names: &[&str]) -> Result<(), CallError> {
         let tool = names.first().copied().unwrap_or_default();
         self.authorise_role(principal)?;
-        if !principal.tools.is_empty() && !matches_any(&principal.tools, names) {
-            return Err(refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name))
-                .hint("ask an operator for a token whose tools include it"));
+        // Who may call in a channel is said by its rights there, which were asked before the channel came into view.
+        let own_channel = principal.role == Role::Participant && matches!(scope, Scope::Channel(_));
+        if !own_channel && !principal.includes(names) {
+            let hint = if principal.role == Role::Participant && principal.tools.is_empty() {
+                "a participant's token includes the gateway's tools that it was made for, with --tool PATTERN, and no others"
+            } else {
+                "ask an operator for a token whose tools include it"
+            };
+            return Err(
+                refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name)).hint(hint)
+            );
         }
         if matches_any(&self.deny, names) {
             return Err(refused(format!("the gateway's policy denies the tool \"{tool}\" to everyone"))
                 .hint("see policy.deny in the gateway's configuration"));
         }
         Ok(())
+    }
+
+    /// The same for a tool in a list.
+    pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
+        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name]).is_ok()
     }
 }
 
@@ -44,7 +59,7 @@ fn refused(message: String) -> CallError {
     CallError::new(CallErrorKind::NotAllowed, message)
 }
 
-fn matches_any(patterns: &[Pattern], names: &[&str]) -> bool {
+pub(crate) fn matches_any(patterns: &[Pattern], names: &[&str]) -> bool {
     patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name)))
 }
 
@@ -136,11 +151,31 @@ mod tests {
         let policy = Policy { deny: vec![Pattern::new("macos.notes.*")] };
         let kind = |result: Result<(), CallError>| result.map_err(|error| error.kind);
         let denied = Err(CallErrorKind::NotAllowed);
-        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &names)), denied);
+        let everyone = Scope::Everyone;
+        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &everyone, &names)), denied);
         let policy = Policy::default();
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &names)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &names)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &names)), denied);
-        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &names)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &everyone, &names)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &everyone, &names)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &everyone, &names)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &everyone, &names)), denied);
+    }
+
+    #[test]
+    fn a_participant_has_the_tools_that_it_is_given_and_the_methods_of_its_channels() {
+        let policy = Policy { deny: vec![Pattern::new("secret*")] };
+        let allowed = |tools: &[&str], scope: &Scope, name: &str| {
+            policy.authorise(&principal(Role::Participant, tools), scope, &[name]).is_ok()
+        };
+        let channel = Scope::Channel("room".into());
+        for scope in [Scope::Everyone, Scope::Session("s".into()), Scope::User("u".into())] {
+            assert!(!allowed(&[], &scope, "laptop__Bash"), "{scope:?}");
+            assert!(!allowed(&["notes*"], &scope, "laptop__Bash"), "{scope:?}");
+            assert!(allowed(&["laptop__*"], &scope, "laptop__Bash"), "{scope:?}");
+            assert!(allowed(&["*"], &scope, "laptop__Bash"), "{scope:?}");
+        }
+        assert!(allowed(&[], &channel, "pubsub_worker_search"));
+        assert!(allowed(&["notes*"], &channel, "pubsub_worker_search"));
+        assert!(!allowed(&["*"], &channel, "secret"), "what is denied to everyone");
+        assert!(policy.authorise(&principal(Role::Agent, &["notes*"]), &channel, &["pubsub_worker_search"]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::policy::Pattern;
+use crate::policy::{Pattern, matches_any};
 
 /// Who is asking, as their token says.
 #[derive(Debug, Clone)]
@@ -13,8 +13,22 @@ pub struct Principal {
     /// The token's name, for people.
     pub name: Arc<str>,
     pub role: Role,
-    /// The tools it may use; empty means all that its role may.
+    /// The tools it may use; what empty means is for [`Principal::includes`] to say.
     pub tools: Vec<Pattern>,
+}
+
+impl Principal {
+    /// Whether its token is for some tools only. A participant's always is: it is made for channels, and may be in a web
+    /// page where everybody can read it.
+    pub fn is_limited(&self) -> bool {
+        !self.tools.is_empty() || self.role == Role::Participant
+    }
+
+    /// Whether its token includes the tool that goes by these names. One that names no tools includes all of them, but a
+    /// participant's none.
+    pub fn includes(&self, names: &[&str]) -> bool {
+        !self.is_limited() || matches_any(&self.tools, names)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

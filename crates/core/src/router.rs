@@ -22,7 +22,7 @@ use self::stage::{Attended, Stage, Waiting};
 use crate::audit::Journal;
 use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
-use crate::directory::{Directory, Route, Unresolved};
+use crate::directory::{Directory, Route, Unresolved, away};
 use crate::idempotency::Ledger;
 use crate::limits::{Ceiling, Entered};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
@@ -178,13 +178,13 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { provider, gone_for, names }) => {
+                Err(Unresolved::Offline { provider, gone_for, scope, names }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
-                    self.policy().authorise(&request.view.principal, &known_as)?;
+                    self.policy().authorise(&request.view.principal, &scope, &known_as)?;
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
                     if left.is_zero() {
-                        return Err(Unresolved::Offline { provider, gone_for, names }.into_error(&request.tool));
+                        return Err(away(&request.tool, &provider, gone_for));
                     }
                     let Some(changes) = &mut changes else {
                         changes = Some(self.directory.subscribe());
@@ -211,7 +211,7 @@ impl Router {
 
     fn check(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        self.policy().authorise(&call.request.view.principal, &[exposed, &route.tool.name])?;
+        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name])?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }

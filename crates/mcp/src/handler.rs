@@ -238,7 +238,7 @@ impl ServerHandler for McpHandler {
             return Ok(ListToolsResult { tools: search::tools(), ..list });
         }
         let policy = shared.router.policy();
-        let allowed = |tool: &ToolView| policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok();
+        let allowed = |tool: &ToolView| policy.allows(&caller.principal, tool);
         let cursor = request.and_then(|request| request.cursor);
         let directory = shared.router.directory();
         let revision = *directory.subscribe().borrow();
@@ -352,7 +352,8 @@ impl ServerHandler for McpHandler {
         let route = self.shared.router.directory().resolve(name, &self.shared.anybody).ok()?;
         let asks_for_headers =
             route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
-        let view = || ToolView { name: name.into(), tool: route.tool, provider: route.id, online: true };
+        let view =
+            || ToolView { name: name.into(), tool: route.tool, provider: route.id, scope: route.scope, online: true };
         asks_for_headers.then(|| convert::tool(&view()))
     }
 

@@ -16,7 +16,7 @@ use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
     Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun, Question, RawJson,
-    Router, Update, UpdateSink, View, Watch,
+    Router, Scope, Update, UpdateSink, View, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -270,9 +270,9 @@ impl<'a> Passthrough<'a> {
         }
     }
 
-    /// Documents go by the same rules as tools, under the names that they would have as such.
+    /// Documents go by the same rules as tools for everyone, under the names that they would have as such.
     fn may(&self, name: &str) -> bool {
-        self.router.policy().authorise(&self.view.principal, &[name]).is_ok()
+        self.router.policy().authorise(&self.view.principal, &Scope::Everyone, &[name]).is_ok()
     }
 }
 

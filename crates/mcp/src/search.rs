@@ -118,9 +118,7 @@ impl Search {
         };
         let index = self.index(router, caller);
         let policy = router.policy();
-        let offered = |tool: &ToolView| {
-            tool.tool.for_models && policy.authorise(&caller.principal, &[&tool.name, &tool.tool.name]).is_ok()
-        };
+        let offered = |tool: &ToolView| tool.tool.for_models && policy.allows(&caller.principal, tool);
         let found = index.find(query, limit, offered);
         let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
         let result = json!({ "tools": tools });

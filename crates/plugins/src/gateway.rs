@@ -234,8 +234,7 @@ fn function(found: &Found, name: &str, asker: &Principal) -> Result<String, Refu
         format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
     } else {
         // Of those that the token may call, because what else there is, is not for it.
-        let included = |own: &str| asker.tools.is_empty() || asker.tools.iter().any(|pattern| pattern.matches(own));
-        let functions = found.plugin.functions.iter().filter(|function| included(&function.own));
+        let functions = found.plugin.functions.iter().filter(|function| asker.includes(&[&function.own]));
         let names = functions.map(|function| format!("\"{}\"", function.name)).take(20).collect::<Vec<_>>();
         let has = if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
         format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {has}")

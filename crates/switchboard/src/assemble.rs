@@ -122,7 +122,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             .await?;
     let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records)).await?;
     let plugins =
-        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config, vault), closing.clone()).await?;
+        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config, vault), closing.clone())
+            .await?;
     let channels =
         Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
             .await?;

@@ -153,7 +153,7 @@ pub(crate) struct Facts {
 /// are asked for where they are not known, of all hosts at once, so that one that is silent costs no more than any.
 pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>) -> Vec<Facts> {
     let policy = gateway.router.policy();
-    let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
+    let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
     let directory = gateway.router.directory();
     let mut usable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for tool in directory.list(view, None, usize::MAX, allowed).tools {
@@ -167,7 +167,7 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
         let machine = Machine::of(&member);
         let capabilities = usable.remove(&*member.id.id);
         // Whoever may use only some tools is not told of the hosts of others.
-        let seen = capabilities.is_some() || view.principal.tools.is_empty();
+        let seen = capabilities.is_some() || !view.principal.is_limited();
         (seen && (machine.role.is_some() || !member.capabilities.is_empty())).then(|| Facts {
             node: member.id.id.to_string(),
             online: member.gone_for.is_none(),

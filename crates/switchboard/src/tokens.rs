@@ -46,7 +46,7 @@ pub struct TokenRecord {
     pub expires_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_ms: Option<i64>,
-    /// The tools it may use; empty means all.
+    /// The tools it may use; empty means all, but for a participant none of the gateway's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// The only node id it may use, for a node's token.

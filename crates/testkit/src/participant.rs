@@ -31,12 +31,17 @@ impl Participant {
 
     /// The token of the participant of this name, which is made when it is first asked for: there is only one of a name.
     pub async fn token(gateway: &Gateway, name: &str) -> String {
+        Self::token_with_tools(gateway, name, &[]).await
+    }
+
+    /// The same for one that may call these tools of the gateway's, if this is what makes it.
+    pub async fn token_with_tools(gateway: &Gateway, name: &str, tools: &[&str]) -> String {
         static MADE: Mutex<BTreeMap<(PathBuf, String), String>> = Mutex::new(BTreeMap::new());
         let key = (gateway.dir.path().to_owned(), name.to_owned());
         if let Some(token) = MADE.lock().unwrap().get(&key) {
             return token.clone();
         }
-        let token = gateway.token(json!({ "name": name, "role": "participant" })).await.1;
+        let token = gateway.token(json!({ "name": name, "role": "participant", "tools": tools })).await.1;
         MADE.lock().unwrap().insert(key, token.clone());
         token
     }

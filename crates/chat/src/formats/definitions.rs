@@ -119,7 +119,7 @@ fn short(text: &str, most: usize) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use sa_core::{ProviderId, RawJson, Schema, Tool};
+    use sa_core::{ProviderId, RawJson, Schema, Scope, Tool};
 
     use super::*;
 
@@ -131,6 +131,7 @@ mod tests {
             name: name.into(),
             tool: Arc::new(tool),
             provider: ProviderId { kind: "node", id: "n".into() },
+            scope: Scope::Everyone,
             online: true,
         }
     }

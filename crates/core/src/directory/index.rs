@@ -59,7 +59,7 @@ pub(super) struct Member {
     pub(super) age: u64,
     pub(super) presence: Presence,
     generation: u64,
-    scope: Scope,
+    pub(super) scope: Scope,
     pub(super) bare_names: bool,
     preferred: bool,
     exposed: Vec<Arc<str>>,

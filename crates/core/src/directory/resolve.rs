@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::index::{Claim, Index, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
-use crate::principal::View;
+use crate::principal::{Scope, View};
 use crate::provider::{Provider, ProviderId};
 use crate::tool::Tool;
 
@@ -19,6 +19,8 @@ pub struct Route {
     pub exposed: Option<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: Arc<dyn Provider>,
+    /// Where the tool is.
+    pub scope: Scope,
     pub(crate) slots: Arc<Slots>,
 }
 
@@ -39,6 +41,8 @@ pub enum Unresolved {
     Offline {
         provider: ProviderId,
         gone_for: Duration,
+        /// Where the tool is.
+        scope: Scope,
         /// The names that the tool goes by.
         names: Vec<Arc<str>>,
     },
@@ -60,14 +64,19 @@ impl Unresolved {
                     error.hint("list the tools with: switchboard tools")
                 }
             }
-            Self::Offline { provider, gone_for, .. } => CallError::undelivered(format!(
-                "the tool \"{}\" exists, but its {provider} went away {} s ago",
-                excerpt(name),
-                gone_for.as_secs()
-            ))
-            .hint(format!("start the {} again, then retry", provider.kind)),
+            Self::Offline { provider, gone_for, .. } => away(name, &provider, gone_for),
         }
     }
+}
+
+/// Why a tool cannot be called whose provider is away.
+pub(crate) fn away(name: &str, provider: &ProviderId, gone_for: Duration) -> CallError {
+    CallError::undelivered(format!(
+        "the tool \"{}\" exists, but its {provider} went away {} s ago",
+        excerpt(name),
+        gone_for.as_secs()
+    ))
+    .hint(format!("start the {} again, then retry", provider.kind))
 }
 
 fn excerpt(name: &str) -> String {
@@ -155,11 +164,13 @@ fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc
             exposed: exposed.cloned(),
             tool: tool(),
             provider: Arc::clone(provider),
+            scope: member.scope.clone(),
             slots: Arc::clone(slots),
         }),
         Presence::Offline { at, .. } => {
             let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).collect();
-            Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed(), names })
+            let scope = member.scope.clone();
+            Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed(), scope, names })
         }
     }
 }
@@ -200,7 +211,7 @@ fn prefixes(name: &str) -> impl Iterator<Item = &str> {
 fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
     let wanted = plain(name);
     // Whoever may use only some tools is not told the names of others.
-    if wanted.len() < 3 || !view.principal.tools.is_empty() {
+    if wanted.len() < 3 || view.principal.is_limited() {
         return Vec::new();
     }
     view.scopes()

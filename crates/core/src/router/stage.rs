@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::running::RunningCall;
 use crate::call::{CancelReason, Life};
-use crate::directory::Unresolved;
+use crate::directory::away;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::provider::ProviderId;
 
@@ -41,9 +41,7 @@ impl Stage {
     pub(super) fn absence(&self, tool: &str) -> Option<CallError> {
         match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Waiting::Absent { provider, gone_for, seen }) => {
-                let gone_for = *gone_for + seen.elapsed();
-                let absent = Unresolved::Offline { provider: provider.clone(), gone_for, names: Vec::new() };
-                Some(absent.into_error(tool))
+                Some(away(tool, provider, *gone_for + seen.elapsed()))
             }
             Some(Waiting::Undelivered(error)) => Some(error.clone()),
             None => None,

@@ -151,6 +151,7 @@ async fn participants_call_each_other() {
 async fn a_participant_calls_a_tool_on_a_node() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    Participant::token_with_tools(&gateway, "ann", &["demo.*"]).await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let call = |id: &str, tool: &str| json!({ "callId": id, "methodName": tool, "providerId": "switchboard", "args": { "a": 1 } });
     ann.say("method-call", call("c1", "demo.echo")).await;
@@ -245,7 +246,7 @@ async fn a_method_has_the_time_that_it_says_it_needs() {
 async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
     let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
-    let token = Participant::token(&gateway, "ann").await;
+    let token = Participant::token_with_tools(&gateway, "ann", &["demo.*"]).await;
     let path = format!("/v1/channels/ws?token={token}&channel=room");
     let mut ann = Participant::connect(&gateway, &path).await;
     let call = json!({ "callId": "c1", "methodName": "demo.echo", "providerId": "switchboard", "args": {} });

@@ -87,6 +87,7 @@ mod node_ownership;
 mod node_restart;
 mod node_tokens;
 mod one_outcome;
+mod participant_tools;
 mod plugin_calls;
 mod plugin_echo;
 mod plugin_errors;

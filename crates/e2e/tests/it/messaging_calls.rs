@@ -231,6 +231,9 @@ async fn a_result_counts_from_the_provider_alone() {
 async fn a_tool_of_the_gateways_is_a_method_too() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    for name in ["ann", "bob"] {
+        Participant::token_with_tools(&gateway, name, &["demo.*"]).await;
+    }
     let ann = join(&gateway, "ann").await;
     let call = ann.call_method("switchboard", "demo.echo", json!({ "a": 1 }), CallOptions::new());
     let request = node.request().await;

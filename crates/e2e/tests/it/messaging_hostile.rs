@@ -127,6 +127,7 @@ async fn a_token_that_is_revoked_during_its_replay_is_out_at_once() {
 async fn what_a_tool_counts_is_a_percentage_that_can_be_written() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("laptop").capability("demo").connect(&gateway).await;
+    Participant::token_with_tools(&gateway, "ann", &["demo.*"]).await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let asked = json!({ "callId": "c1", "methodName": "demo.count", "providerId": "switchboard", "args": {} });
     ann.say("method-call", asked).await;

@@ -101,7 +101,11 @@ async fn an_authority_that_has_forgotten_the_gateway_gets_to_know_it_again() {
     log_in(&at, &authority).await;
     authority.forget_clients();
     let reply = hello(&at).await;
-    assert!(reply.assert_problem(502, "failed").detail().contains("switchboard upstream login hosted"), "{}", reply.text);
+    assert!(
+        reply.assert_problem(502, "failed").detail().contains("switchboard upstream login hosted"),
+        "{}",
+        reply.text
+    );
     log_in(&at, &authority).await;
     assert_said(&hello(&at).await);
     assert_eq!(authority.counts().registered, 2);

@@ -189,13 +189,19 @@ fn singular(word: String) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use sa_core::{ProviderId, Tool};
+    use sa_core::{ProviderId, Scope, Tool};
 
     use super::*;
 
     fn view(name: &str, description: &str) -> ToolView {
         let tool = Tool { description: Some(description.into()), ..Tool::named(name) };
-        ToolView { name: name.into(), tool: Arc::new(tool), provider: ProviderId::new("test", "t"), online: true }
+        ToolView {
+            name: name.into(),
+            tool: Arc::new(tool),
+            provider: ProviderId::new("test", "t"),
+            scope: Scope::Everyone,
+            online: true,
+        }
     }
 
     fn office() -> Index {
@@ -277,8 +283,13 @@ mod tests {
         let raw = sa_core::RawJson::of(&schema);
         let mut tool = Tool::named("w");
         tool.input = Some(sa_core::Schema::new(raw));
-        let view =
-            ToolView { name: "w".into(), tool: Arc::new(tool), provider: ProviderId::new("test", "t"), online: true };
+        let view = ToolView {
+            name: "w".into(),
+            tool: Arc::new(tool),
+            provider: ProviderId::new("test", "t"),
+            scope: Scope::Everyone,
+            online: true,
+        };
         let index = Index::new(vec![view]);
         for query in ["zip", "postal", "kelvin"] {
             assert_eq!(index.find(query, 1, |_| true).len(), 1, "{query}");

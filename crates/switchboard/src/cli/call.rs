@@ -14,6 +14,7 @@ use super::lists::{Place, all_tools, named, text};
 use super::output::{self, Failure};
 use super::shown::Shown;
 use super::sse::Events;
+use super::time::milliseconds;
 use crate::redact::printable;
 
 /// When somebody begins to wonder why nothing happens.
@@ -32,7 +33,7 @@ pub(crate) struct CallArgs {
     /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
     #[arg(long = "args-json", value_name = "JSON", conflicts_with_all = ["args", "more_args"])]
     args_json: Option<String>,
-    /// How long it may take: milliseconds, or a number with ms, s or m, such as 3s. Progress extends it.
+    /// How long it may take: milliseconds, or a number with ms, s, m, h or d, such as 3s. Progress extends it.
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
     /// The session that the call belongs to.
@@ -201,42 +202,9 @@ fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
     Some((key.to_owned(), meant, value))
 }
 
-/// A time as people write it, in milliseconds.
-fn milliseconds(text: &str) -> Result<u64, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor = match unit.trim() {
-        "" | "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" | "min" => Some(60_000),
-        _ => None,
-    };
-    let time = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-    time.ok_or_else(|| "a time is a number of milliseconds, or a number with ms, s or m, such as 3s".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check_time(text: &str, expected: Option<u64>) {
-        assert_eq!(milliseconds(text).ok(), expected, "{text}");
-    }
-
-    #[test]
-    fn times_may_have_a_unit() {
-        check_time("250", Some(250));
-        check_time("250ms", Some(250));
-        check_time("3s", Some(3_000));
-        check_time("2 min", Some(120_000));
-        check_time("3h", None);
-        check_time("-1", None);
-        check_time("1.5s", None);
-        check_time("s", None);
-        check_time("99999999999999999999", None);
-        check_time("18446744073709551615m", None);
-    }
 
     #[track_caller]
     fn check(arg: &str, expected: Option<(&str, Value)>) {

@@ -40,6 +40,12 @@ impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
         let config = Config::resolve(&layers(global, &[])?)?;
         let reach = &global.reach;
+        if let Some(url) = reach.url.as_deref().filter(|url| !url.contains("://")) {
+            return Err(Failure::usage(format!(
+                "\"{url}\" is no address of a gateway: http:// or https:// is missing"
+            ))
+            .hint(format!("--url http://{url}   (SWITCHBOARD_URL is read in the same way)")));
+        }
         let (base, origin) = match &reach.url {
             Some(url) => (url.trim_end_matches('/').to_owned(), "--url or SWITCHBOARD_URL".to_owned()),
             None => match std::fs::read_to_string(config.endpoint_file()) {

@@ -7,7 +7,7 @@ use super::output::{self, Failure, line};
 use super::run::layers;
 use super::table::{cut, facts, table, whole, wrapped};
 use crate::config::Config;
-use crate::config::layers::{Layers, Source, variable_name};
+use crate::config::layers::{Layers, Source, unknown_variable, unknown_variables, variable_name};
 use crate::config::named::NAMED_KEYS;
 use crate::config::settings::KEYS;
 
@@ -28,7 +28,16 @@ pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failur
     match command {
         ConfigCommand::Check => {
             Config::resolve(&layers)?.check_files(&layers)?;
-            if global.json { output::json(r#"{"ok":true}"#) } else { line("the configuration is fine") }
+            let unknown = unknown_variables();
+            if global.json {
+                let warnings: Vec<String> = unknown.iter().map(|name| unknown_variable(name)).collect();
+                let warned = json!({ "ok": true, "warnings": warnings }).to_string();
+                return output::json(if warnings.is_empty() { r#"{"ok":true}"# } else { &warned });
+            }
+            for name in &unknown {
+                eprintln!("warning: {}", unknown_variable(name));
+            }
+            line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
         }
         ConfigCommand::Show if global.json => {
             let keys: Vec<_> = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning)).collect();

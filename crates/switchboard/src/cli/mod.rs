@@ -23,6 +23,7 @@ mod skills;
 mod sse;
 mod table;
 mod tail;
+mod time;
 mod token;
 mod tool;
 mod upstream;
@@ -110,7 +111,7 @@ enum Command {
     Calls(calls::CallsArgs),
     /// Watch calls and events as they happen.
     Tail,
-    /// What operators may have to answer for: who connected, who was refused, which tokens were made.
+    /// What operators may have to answer for: who connected, which tokens were made and revoked, what was changed.
     Audit(lists::AuditArgs),
     /// Look for what is wrong, and say how to mend it.
     Doctor(doctor::DoctorArgs),

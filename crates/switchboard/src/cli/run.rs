@@ -15,7 +15,7 @@ use super::output::{Failure, line};
 use super::port;
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::Config;
-use crate::config::layers::{Layers, environment, unknown_variables};
+use crate::config::layers::{Layers, environment, unknown_variable, unknown_variables};
 use crate::examples::Examples;
 use crate::redact::printable;
 use crate::tokens::{ChannelGrant, NewToken};
@@ -80,7 +80,7 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     config.check_files(&layers)?;
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
     for name in unknown_variables() {
-        warn!("the variable {} sets nothing; switchboard config explain lists the keys", printable(&name));
+        warn!("{}", unknown_variable(&name));
     }
     raise_descriptor_limit();
     if let Ok(program) = std::env::current_exe() {

@@ -10,6 +10,7 @@ use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, when};
 use super::table::{cut, table, whole};
+use super::time::seconds;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
@@ -21,7 +22,7 @@ pub(crate) enum TokenCommand {
         /// operator, agent, caller, node, participant or user.
         #[arg(long, default_value = "agent")]
         role: String,
-        /// Only these tools; * stands for any characters. May be repeated.
+        /// Only these tools; * stands for any characters. May be repeated. Without it all, but for a participant none of the gateway's.
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
         /// The only node id it may use (role node).
@@ -33,8 +34,8 @@ pub(crate) enum TokenCommand {
         /// What it may do in channels: read, publish, call, admin. May be repeated; all but the last when left out.
         #[arg(long = "channel-right", value_name = "RIGHT")]
         channel_rights: Vec<String>,
-        /// How long it is good for.
-        #[arg(long, value_name = "SECONDS")]
+        /// How long it is good for: seconds, or a number with s, m, h or d, such as 12h.
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         expires_in: Option<u64>,
     },
     /// List all tokens, without the tokens themselves.

@@ -10,6 +10,7 @@ use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, spared, whole};
+use super::time::milliseconds;
 use crate::redact::printable;
 
 /// A server is somewhere, or is a program here; clap would show both as needed.
@@ -74,7 +75,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     cwd: Option<String>,
     /// Time limit of its tools, where the caller sets none.
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
     timeout_ms: Option<u64>,
     /// Calls that it may be given at once.
     #[arg(long, value_name = "N")]
@@ -120,13 +121,18 @@ async fn add(global: &Global, client: &Client, args: AddArgs) -> Result<(), Fail
         loop {
             let server = found(client, &name).await.ok()?.0;
             match (server["last_error"].as_str(), text(&server["state"])) {
-                (Some(why), _) => return Some(why.to_owned()),
+                (_, state @ "login_needed") => return Some((state.to_owned(), String::new())),
+                (Some(why), state) => return Some((state.to_owned(), why.to_owned())),
                 (None, "starting") => tokio::time::sleep(LOOK_EVERY).await,
                 (None, _) => return None,
             }
         }
     };
-    if let Ok(Some(why)) = tokio::time::timeout(WATCHED, trouble).await {
+    if let Ok(Some((state, why))) = tokio::time::timeout(WATCHED, trouble).await {
+        if state == "login_needed" {
+            eprintln!("it wants somebody to log in; do so with: switchboard upstream login {name}");
+            return Ok(());
+        }
         eprintln!("warning: it does not run: {}", printable(&why));
         eprintln!(
             "  try: switchboard upstream remove {name}   and add it again; or mend it, and: switchboard upstream restart {name}"

@@ -164,6 +164,20 @@ pub fn unknown_variables() -> Vec<String> {
     names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
 }
 
+/// Says that a variable sets nothing, and which one was probably meant.
+pub fn unknown_variable(name: &str) -> String {
+    let known = KEYS.iter().filter_map(|(key, _)| variable_name(key));
+    // Without what all of them begin with, which would make any two of them alike.
+    let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+    let likeness = |other: &str| strsim::jaro_winkler(&own(name), &own(other));
+    let nearest = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|nearest| likeness(nearest) > 0.9);
+    let name = crate::redact::printable(name);
+    match nearest {
+        Some(nearest) => format!("the variable {name} sets nothing; did you mean {nearest}?"),
+        None => format!("the variable {name} sets nothing; switchboard config explain lists the keys"),
+    }
+}
+
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     let (section, name) = key.split_once('.')?;
     table.get(section)?.get(name)

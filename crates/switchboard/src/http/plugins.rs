@@ -168,7 +168,7 @@ impl PluginDoc {
                 tool: function.tool.clone(),
             })
             .collect();
-        let restricted = !principal.tools.is_empty();
+        let restricted = principal.is_limited();
         let callable = principal.role.may_call_tools() && (!restricted || (view.enabled && !shown.is_empty()));
         (operator || callable).then(|| Self::with(view, shown, identity))
     }
@@ -193,12 +193,11 @@ impl PluginDoc {
 
 /// Whether a token includes a function. One that the plugin's page runs is no tool, and goes by the name that it would have.
 fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
-    let patterns = &identity.principal.tools;
     let name = match &function.tool {
         Some(tool) => tool.clone(),
         None => format!("{}__{}", view.manifest.identifier, function.name),
     };
-    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&name))
+    identity.principal.includes(&[&name])
 }
 
 /// A plugin as this token sees it. One that it may not call is as good as none.

@@ -23,7 +23,7 @@ pub(crate) struct CreateToken {
     name: String,
     /// `operator`, `agent`, `caller`, `node`, `participant` or `user`.
     role: String,
-    /// The tools it may use, `*` standing for any characters; all when empty.
+    /// The tools it may use, `*` standing for any characters; when empty all, but for a `participant` none of the gateway's.
     #[serde(default)]
     tools: Vec<String>,
     /// The only node id it may use, for a node's token.
@@ -60,10 +60,14 @@ pub(crate) struct TokenDoc {
     channels: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     channel_rights: Vec<String>,
-    /// What else has changed by making it.
+    /// What else has changed by making it, or what it cannot do.
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<&'static str>,
 }
+
+/// What a participant's token that names no tools is for.
+const NO_TOOLS: &str = "it may call none of the gateway's tools; to allow some, make it with --tool PATTERN (\"tools\"), where * \
+stands for any characters. Methods in its channels go by its rights there";
 
 /// What nobody would expect of making a token.
 const NODES_NEED_TOKENS: &str = "this is the first token for a node: nodes without one are refused from now on, when they \
@@ -145,7 +149,8 @@ pub(crate) async fn create(
         CreateError::Store(error) => error.into(),
     })?;
     audit(&app, &identity, "token.created", &record);
-    let notice = closes.then_some(NODES_NEED_TOKENS);
+    let no_tools = role == Role::Participant && record.tools.is_empty();
+    let notice = closes.then_some(NODES_NEED_TOKENS).or(no_tools.then_some(NO_TOOLS));
     let doc = TokenDoc { notice, ..TokenDoc::of(record, Some(token)) };
     Ok((StatusCode::CREATED, Json(doc)).into_response())
 }

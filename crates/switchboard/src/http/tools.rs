@@ -105,7 +105,7 @@ pub(crate) async fn list(
     let view = app.view_in(&identity, query.session.as_deref(), channel);
     let view = view.ok_or_else(|| not_there(channel.unwrap_or_default()))?;
     let policy = app.router.policy();
-    let allowed = |tool: &ToolView| policy.authorise(&view.principal, &[&tool.name, &tool.tool.name]).is_ok();
+    let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
     let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next };
     Ok(([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&list)).into_response())

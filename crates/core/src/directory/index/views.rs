@@ -27,9 +27,10 @@ impl Index {
                 .range::<str, _>((from, Bound::Unbounded))
                 .filter(|(_, listed)| resolve::blocker_of(self, index, listed).is_none())
                 .filter_map(|(name, listed)| {
-                    let online = self.members.get(&listed.member)?.is_online();
+                    let member = self.members.get(&listed.member)?;
                     let (name, tool) = (Arc::clone(name), Arc::clone(&listed.tool));
-                    Some(ToolView { name, tool, provider: listed.member.clone(), online })
+                    let (scope, online) = (member.scope.clone(), member.is_online());
+                    Some(ToolView { name, tool, provider: listed.member.clone(), scope, online })
                 })
                 .filter(|tool| keep(tool))
                 .take(limit.saturating_add(1));

@@ -1,0 +1,53 @@
+//! Times on the command line, as people write them.
+
+/// A time in milliseconds, which is also what a bare number means.
+pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
+    parse(text, 1)
+        .ok_or_else(|| "a time is a number of milliseconds, or a number with ms, s, m, h or d, such as 3s".to_owned())
+}
+
+/// A time in whole seconds, which is also what a bare number means. What is left of a second counts as one.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    let time = parse(text, 1_000).map(|ms| ms.div_ceil(1_000));
+    time.ok_or_else(|| "a time is a number of seconds, or a number with ms, s, m, h or d, such as 12h".to_owned())
+}
+
+fn parse(text: &str, bare: u64) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit.trim() {
+        "" => bare,
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, in_ms: Option<u64>, in_seconds: Option<u64>) {
+        assert_eq!((milliseconds(text).ok(), seconds(text).ok()), (in_ms, in_seconds), "{text}");
+    }
+
+    #[test]
+    fn times_may_have_a_unit() {
+        check("250", Some(250), Some(250));
+        check("250ms", Some(250), Some(1));
+        check("3s", Some(3_000), Some(3));
+        check("2 min", Some(120_000), Some(120));
+        check("1h", Some(3_600_000), Some(3_600));
+        check("2d", Some(172_800_000), Some(172_800));
+        check("3w", None, None);
+        check("-1", None, None);
+        check("1.5s", None, None);
+        check("", None, None);
+        check("99999999999999999999", None, None);
+    }
+}
