@@ -173,7 +173,6 @@ try {
         for (const key of ["__proto__", "constructor", "prototype"])
           tell("update-plugin-state", { key, value: { polluted: true } });
         tell("update-plugin-state", { key: "giant", value: text });
-        tell("update-plugin-settings", { value: JSON.parse('{"__proto__":{"polluted":true}}') });
         window.heard = [];
         for (const key of ["__proto__", "giant"]) tell("fetch-plugin-state", { key });
       }, "x".repeat(600_000));
@@ -184,6 +183,14 @@ try {
       assert.deepEqual(states, [{ polluted: true }, undefined]);
       assert.equal(await page.evaluate(() => ({}).polluted), undefined);
       await page.getByText("the state would be too-large", { exact: false }).waitFor();
+
+      // A setting that the manifest does not have is refused.
+      await plugin.evaluate(() => {
+        const value = JSON.parse('{"__proto__":{"polluted":true}}');
+        parent.postMessage({ type: "speraxos:update-plugin-settings", value }, "*");
+      });
+      await page.getByText("has no setting", { exact: false }).waitFor();
+      assert.equal(await page.evaluate(() => ({}).polluted), undefined);
 
       // A plugin's page cannot navigate the tab, and a popup of it is not heard either.
       await plugin.evaluate((address) => {

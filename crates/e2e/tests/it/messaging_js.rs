@@ -45,13 +45,15 @@ impl Programs {
         Self { dir }
     }
 
-    /// A program that is told where the gateway is, and has a token for each of these names.
+    /// A program that is told where the gateway is, and has a token for each of these names, who may call the tools of the
+    /// node `demo`.
     pub(crate) async fn program(&self, gateway: &Gateway, name: &str, participants: &[&str]) -> Cli {
         let file = self.dir.path().join(format!("{name}.js"));
         let mut cli = Cli::new("node").args(&[file.to_str().unwrap()]).env("CHANNEL", "room");
         cli = cli.env("SERVER_URL", &gateway.url);
         for participant in participants {
-            let role = json!({ "name": participant, "role": "participant", "channels": ["room", "lobby"] });
+            let channels = ["room", "lobby"];
+            let role = json!({ "name": participant, "role": "participant", "channels": channels, "tools": ["demo*"] });
             let (_, token) = gateway.token(role).await;
             cli = cli.env(&format!("TOKEN_{}", participant.to_uppercase()), &token);
         }

@@ -22,11 +22,12 @@ fn document() -> Value {
         "components": { "securitySchemes": {
             "key": { "type": "apiKey", "in": "header", "name": "X-Api-Key" },
             "query": { "type": "apiKey", "in": "query", "name": "key" },
+            "pin": { "type": "apiKey", "in": "header", "name": "X-Pin" },
             "basic": { "type": "http", "scheme": "basic" },
             "client": { "type": "oauth2", "flows": { "clientCredentials": { "tokenUrl": "/token", "scopes": {} } } } } },
         "paths": {
             "/text": { "get": { "operationId": "text", "security": [{ "key": [], "query": [] }] } },
-            "/json": { "get": { "operationId": "json", "security": [{ "key": [], "query": [] }] } },
+            "/json": { "get": { "operationId": "json", "security": [{ "key": [], "query": [], "pin": [] }] } },
             "/bytes": { "get": { "operationId": "bytes", "security": [{ "key": [], "query": [] }] } },
             "/refuse": { "get": { "operationId": "refuse", "security": [{ "basic": [], "query": [] }] } },
             "/rubbish": { "get": { "operationId": "rubbish", "security": [{ "basic": [] }] } },
@@ -88,7 +89,7 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
     let added = operator.post("/v1/plugins", &json!({ "url": server.url("/document.json") })).await;
     assert_eq!(added.status, 201, "{}", added.text);
     let settings = json!({ "settings": { "key": KEY, "query": QUERY, "basic": format!("me:{PASSWORD}"),
-        "client_clientId": "me", "client_clientSecret": CLIENT_SECRET, "pin": PIN } });
+        "client_clientId": "me", "client_clientSecret": CLIENT_SECRET, "pin": PIN.to_string() } });
     let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/echo/settings").json(&settings)).await;
     assert_eq!(stored.status, 200, "{}", stored.text);
 
