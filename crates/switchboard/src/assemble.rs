@@ -77,7 +77,10 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let journal =
         Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
     let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
-    unfinished::settle(&*records, &*log).await?;
+    // Without room on the disk there is a gateway all the same; the notes wait for the next start.
+    if let Err(error) = unfinished::settle(&*records, &*log).await {
+        warn!(%error, "calls that the last run did not see the end of are not in the history yet");
+    }
 
     // The core.
     let notices = Notices::new();
