@@ -5,6 +5,7 @@
 mod docs;
 mod setup;
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -149,7 +150,19 @@ fn prove() -> Result<()> {
     // A thousand clients of a channel, cut off at random for minutes.
     let storm =
         [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];
-    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))
+    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))?;
+    // Ten thousand that come back after a restart, of a gateway as it is shipped.
+    run(cargo().args(["build", "--release", "--package", "switchboard"]))?;
+    let restart = [
+        ("SWITCHBOARD_RESTART_CLIENTS", "10000".into()),
+        ("SWITCHBOARD_RESTART_SECONDS", "15".into()),
+        ("SWITCHBOARD_RESTART_PROGRAM", target().join("release/switchboard").into_os_string()),
+        ("NEXTEST_PROFILE", OsString::from("prove")),
+    ];
+    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "reconnect_storm"]).envs(restart))?;
+    // Half an hour of comings and goings, after which nothing of them is left.
+    let churn = [("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6"), ("NEXTEST_PROFILE", "prove")];
+    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "leaks"]).envs(churn))
 }
 
 /// Builds the console, when there is something to build it with. Without, the gateway has a page that says so.

@@ -32,6 +32,7 @@ pub struct Metrics {
     providers: Gauge,
     lost_records: Gauge<i64, std::sync::atomic::AtomicI64>,
     connections: Gauge<u64, AtomicU64>,
+    tasks: Gauge,
 }
 
 impl Metrics {
@@ -52,7 +53,9 @@ impl Metrics {
         registry.register("journal_lost", "Records that could not be written to disk", lost_records.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections of all kinds", connections.clone());
-        Self { registry, calls, duration, refused, running, providers, lost_records, connections }
+        let tasks = Gauge::default();
+        registry.register("tasks", "Tasks of the runtime, which come and go with what they are for", tasks.clone());
+        Self { registry, calls, duration, refused, running, providers, lost_records, connections, tasks }
     }
 
     pub fn call_ended(&self, surface: &'static str, provider: &'static str, outcome: &'static str, seconds: f64) {
@@ -68,11 +71,12 @@ impl Metrics {
         &self.connections
     }
 
-    /// The text, with what is counted elsewhere brought up to date.
+    /// The text, with what is counted elsewhere brought up to date. Within a runtime, whose tasks it counts.
     pub fn render(&self, running: usize, nodes: usize, lost_records: u64) -> String {
         self.running.set(running as i64);
         self.providers.set(nodes as i64);
         self.lost_records.set(lost_records as i64);
+        self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

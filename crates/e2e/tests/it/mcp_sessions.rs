@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 use crate::mcp_support::{Era, connect, names, request, value};
 
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#;
+pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#;
 const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
 
-fn post(gateway: &Gateway, token: &str, body: &str) -> reqwest::RequestBuilder {
+pub(crate) fn post(gateway: &Gateway, token: &str, body: &str) -> reqwest::RequestBuilder {
     reqwest::Client::new()
         .post(format!("{}/mcp", gateway.url))
         .bearer_auth(token)
@@ -24,7 +24,7 @@ fn post(gateway: &Gateway, token: &str, body: &str) -> reqwest::RequestBuilder {
 }
 
 /// Opens a session by hand, and gives back its id.
-async fn open(gateway: &Gateway, token: &str) -> String {
+pub(crate) async fn open(gateway: &Gateway, token: &str) -> String {
     let response = post(gateway, token, INITIALIZE).send().await.unwrap();
     assert_eq!(response.status(), 200);
     let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ async fn list(gateway: &Gateway, token: &str, session: &str) -> u16 {
     response.status().as_u16()
 }
 
-fn stream(gateway: &Gateway, token: &str, session: &str) -> reqwest::RequestBuilder {
+pub(crate) fn stream(gateway: &Gateway, token: &str, session: &str) -> reqwest::RequestBuilder {
     reqwest::Client::new()
         .get(format!("{}/mcp", gateway.url))
         .bearer_auth(token)

@@ -1,5 +1,6 @@
 //! MCP clients of both eras, and a provider whose tools are closures.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -41,7 +42,7 @@ pub(crate) async fn connect<H: ClientHandler>(
     handler.serve_with_lifecycle(transport, lifecycle).await.map_err(|error| error.to_string())
 }
 
-pub(crate) fn request(tool: &'static str, args: Value) -> CallToolRequestParams {
+pub(crate) fn request(tool: impl Into<Cow<'static, str>>, args: Value) -> CallToolRequestParams {
     let mut request = CallToolRequestParams::new(tool);
     request.arguments = args.as_object().cloned();
     request

@@ -29,7 +29,7 @@ pub(crate) fn id(session: &Value) -> &str {
     session["session_id"].as_str().unwrap()
 }
 
-async fn answer(caller: &Agent, request: &Value, answer: Value) {
+pub(crate) async fn answer(caller: &Agent, request: &Value, answer: Value) {
     let mut body = json!({ "request_id": request["request_id"] });
     body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
     let reply =

@@ -1,0 +1,181 @@
+//! Whoever comes, works and leaves, in good order or in the middle of something, leaves nothing behind: after each round of
+//! comings and goings the gateway has as many connections, tasks and descriptors as before, and its memory does not grow
+//! from one half of the rounds to the other.
+
+use std::time::Duration;
+
+use sa_testkit::{Gateway, Setup, count, raise_file_limit, resident};
+use tokio::time::Instant;
+
+use crate::SWITCHBOARD;
+use crate::leaks_churn::Churn;
+use crate::relay_callers::session;
+
+/// What is waited for otherwise takes minutes: clients that come back, sessions that somebody may still use.
+const QUICK: &str = "
+[limits]
+reconnect_wait_ms = 100
+[nodes]
+offline_memory_ms = 1000
+[mcp]
+session_idle_ms = 1500
+resume_ms = 100
+[sessions]
+idle_ms = 1000
+caller_grace_ms = 100
+[channels]
+max_queue_bytes = 300000
+keep_messages = 1000
+[journal]
+keep_calls = 1000
+[log]
+filter = \"error\"
+";
+
+/// In the ordinary tests, which have no long run to even out what an allocator keeps.
+const ROUNDS: usize = 8;
+const WARM_UP: usize = 2;
+
+/// What a half may have more than the half before it: an allocator gives pages back when it sees fit.
+const SLACK: u64 = 4 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leaves_leaves_nothing_behind() {
+    // `cargo xtask prove` goes on for half an hour.
+    let time = Duration::from_secs(count("SWITCHBOARD_CHURN_SECONDS", 0) as u64);
+    let width = count("SWITCHBOARD_CHURN_WIDTH", 3);
+    raise_file_limit();
+    let gateway = Setup::new().config(QUICK).spawn(SWITCHBOARD).await;
+    let churn = Churn::new(&gateway, width).await;
+    let (base, base_threads) = (settled(&gateway).await, threads(gateway.pid()));
+    let (started, mut memory) = (Instant::now(), Vec::new());
+    while memory.len() < ROUNDS || started.elapsed() < time {
+        churn.round(&gateway, memory.len(), width).await;
+        back_at(&gateway, &base).await;
+        memory.push(resident(gateway.pid()));
+    }
+    if !time.is_zero() {
+        abandoned_sessions_end(&gateway).await;
+        back_at(&gateway, &base).await;
+    }
+    no_more_threads_than(&gateway, &base_threads).await;
+    // The first rounds fill caches and pools.
+    let memory = &memory[WARM_UP..];
+    let (first, second) = memory.split_at(memory.len() / 2);
+    let (first, second) = (median(first), median(second));
+    let kib = |bytes: u64| bytes / 1_024;
+    eprintln!("{} rounds in {:?}: {base:?}, {} threads", memory.len(), started.elapsed(), base_threads.len());
+    eprintln!("memory: {} KiB in the first half, {} KiB in the second", kib(first), kib(second));
+    assert!(second <= first + SLACK, "memory grows: {:?} KiB", memory.iter().map(|m| kib(*m)).collect::<Vec<_>>());
+    gateway.stop().await;
+}
+
+/// What the gateway has open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Open {
+    connections: u64,
+    nodes: u64,
+    calls: u64,
+    tasks: u64,
+    descriptors: usize,
+    participants: u64,
+    sessions: usize,
+}
+
+impl Open {
+    /// As one new client sees it.
+    async fn of(gateway: &Gateway) -> Self {
+        let operator = gateway.operator();
+        let metrics = operator.get_text("/metrics").await;
+        let gauge = |name: &str| -> u64 {
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
+        };
+        let channels = operator.get("/v1/channels").await.body;
+        let sessions = operator.get("/v1/sessions").await.body;
+        let sessions = sessions["sessions"].as_array().unwrap();
+        Self {
+            connections: gauge("switchboard_connections"),
+            nodes: gauge("switchboard_nodes_online"),
+            calls: gauge("switchboard_calls_running"),
+            tasks: gauge("switchboard_tasks"),
+            descriptors: std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count(),
+            participants: channels["channels"].as_array().unwrap().iter().map(present).sum(),
+            sessions: sessions.iter().filter(|session| session["state"] != "ended").count(),
+        }
+    }
+}
+
+fn present(channel: &serde_json::Value) -> u64 {
+    channel["participants"].as_u64().unwrap()
+}
+
+/// What is open once it stays the same.
+async fn settled(gateway: &Gateway) -> Open {
+    let mut before = Open::of(gateway).await;
+    let mut same = 0;
+    while same < 20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = Open::of(gateway).await;
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+    }
+    let quiet = (before.connections, before.nodes, before.calls, before.participants, before.sessions);
+    assert_eq!(quiet, (1, 0, 0, 0, 0), "{before:?}");
+    before
+}
+
+async fn back_at(gateway: &Gateway, base: &Open) {
+    let until = Instant::now() + sa_testkit::PATIENCE;
+    loop {
+        let now = Open::of(gateway).await;
+        let below = now.descriptors <= base.descriptors && now.tasks <= base.tasks;
+        if below
+            && (Open { descriptors: 0, tasks: 0, ..now.clone() }) == (Open { descriptors: 0, tasks: 0, ..base.clone() })
+        {
+            return;
+        }
+        assert!(Instant::now() < until, "something stays: {now:?}, and before it was {base:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Sessions that neither a caller nor an agent has anything to do with are found by the housekeeping, once a minute.
+async fn abandoned_sessions_end(gateway: &Gateway) {
+    for _ in 0..20 {
+        session(&gateway.operator()).await;
+    }
+    let until = Instant::now() + Duration::from_secs(150);
+    while Open::of(gateway).await.sessions > 0 {
+        assert!(Instant::now() < until, "abandoned sessions stay");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// A thread for what blocks is kept for ten seconds.
+async fn no_more_threads_than(gateway: &Gateway, base: &[String]) {
+    let until = Instant::now() + 2 * sa_testkit::PATIENCE;
+    loop {
+        let now = threads(gateway.pid());
+        if now.len() <= base.len() {
+            return;
+        }
+        assert!(Instant::now() < until, "threads stay: {now:?}, and before there were {base:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn threads(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // One may end while they are looked at.
+    let name = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.ok()?.path().join("comm")).ok().map(|name| name.trim().to_owned())
+    };
+    threads.filter_map(name).collect()
+}
+
+fn median(values: &[u64]) -> u64 {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    values[values.len() / 2]
+}
