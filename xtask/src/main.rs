@@ -2,6 +2,7 @@
 //!
 //! They install what they need, so that a fresh Debian machine with Rust, Node.js and npm is enough.
 
+mod autobahn;
 mod docs;
 mod setup;
 

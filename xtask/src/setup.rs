@@ -49,7 +49,8 @@ pub(crate) fn for_tests() -> Result<()> {
     npm_packages("xtask/openai", "openai-clients")?;
     npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_package("mcp==2.3.0", "mcp-peers/venv")?;
-    python_package("openai==3.49.0", "openai-clients/venv")
+    python_package("openai==3.49.0", "openai-clients/venv")?;
+    crate::autobahn::install()
 }
 
 pub(crate) fn has_npm() -> bool {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -16,6 +16,10 @@ use crate::outbox::Outbox;
 
 /// How long a peer may take to acknowledge a close before the connection is dropped.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a peer that broke the protocol has to read why. Nothing more of what it says is read, so that it cannot even
+/// say that it knows; to hang up at once could take the reason from it.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// How long a peer may take to read what was written before a close.
 const READ_PATIENCE: Duration = Duration::from_secs(8);
@@ -175,11 +179,19 @@ async fn serve_halves(
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
             // The peer has closed, or is gone.
-            ended = &mut reader => ended,
+            (ended, unanswered) = &mut reader => {
+                if let Some(mut stream) = unanswered {
+                    // The answer to a close is ready by itself, and leaves when the stream is read again, which then ends.
+                    let answered = async move { while let Some(Ok(_)) = stream.next().await {} };
+                    let _ = Box::pin(tokio::time::timeout(CLOSE_PATIENCE, answered)).await;
+                }
+                ended
+            }
             // We have closed; the peer gets a moment to say that it knows.
             ended = &mut writer => {
                 if ended.code != 1006 {
-                    let _ = Box::pin(tokio::time::timeout(CLOSE_PATIENCE, reader)).await;
+                    let patience = if heard.violated.load(Ordering::Relaxed) { LAST_WORDS } else { CLOSE_PATIENCE };
+                    let _ = Box::pin(tokio::time::timeout(patience, reader)).await;
                 }
                 ended
             }
@@ -189,39 +201,38 @@ async fn serve_halves(
     ended
 }
 
+/// Why it ended, and the stream if the peer has closed it and not been answered yet.
 async fn read(
     mut stream: SplitStream<WebSocket>,
     outbox: &Outbox,
     heard: &Heard,
     mut on_message: impl FnMut(Received) -> Work,
-) -> Close {
+) -> (Close, Option<SplitStream<WebSocket>>) {
     let mut refused = false;
-    let mut violated = false;
     while let Some(message) = stream.next().await {
         heard.now();
         // What takes no time is done by a function, so that nothing of it has room in this future.
         match one(message, outbox, &mut refused, &mut on_message) {
             One::Done => {}
             One::Later(work) => refused = settled(outbox, work.await),
-            One::Ended(close) => return close,
+            One::Closed(close) => return (close, Some(stream)),
+            One::Lost => break,
             // The stream cannot be read any further; the writer still says why.
             One::Violated => {
-                violated = true;
-                break;
+                heard.violated.store(true, Ordering::Relaxed);
+                std::future::pending::<()>().await;
             }
         }
     }
-    if violated {
-        std::future::pending::<()>().await;
-    }
-    Close::lost("the connection broke")
+    (Close::lost("the connection broke"), None)
 }
 
 /// What came of one message.
 enum One {
     Done,
     Later(BoxFuture<'static, Next>),
-    Ended(Close),
+    Closed(Close),
+    Lost,
     Violated,
 }
 
@@ -235,14 +246,14 @@ fn one(
         Ok(Message::Text(text)) => Received::Text(text),
         Ok(Message::Binary(bytes)) => Received::Binary(bytes),
         Ok(Message::Close(frame)) => {
-            return One::Ended(frame.map_or_else(
+            return One::Closed(frame.map_or_else(
                 || Close::new(1005, "closed by the peer"),
                 |frame| Close::new(frame.code, frame.reason.to_string()),
             ));
         }
         Ok(_) => return One::Done,
         Err(error) => {
-            let Some(close) = Close::violation(&error) else { return One::Ended(Close::lost("the connection broke")) };
+            let Some(close) = Close::violation(&error) else { return One::Lost };
             outbox.close(close);
             return One::Violated;
         }
@@ -357,11 +368,13 @@ async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Message>, Option<Close>) 
 struct Heard {
     base: Instant,
     at_ms: AtomicU64,
+    /// Whether it has broken the protocol, so that nothing more is heard.
+    violated: AtomicBool,
 }
 
 impl Heard {
     fn new() -> Self {
-        Self { base: Instant::now(), at_ms: AtomicU64::new(0) }
+        Self { base: Instant::now(), at_ms: AtomicU64::new(0), violated: AtomicBool::new(false) }
     }
 
     fn now(&self) {

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,7 +23,7 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101";
 /// A WebSocket's buffers live for as long as it does, and most of the time it is idle. So it is given next to none, and
 /// what makes many frames one system call is here: buffers that are there only while something is in them.
 #[derive(Debug)]
-pub(crate) struct Placed<S> {
+pub(crate) struct Placed<S: AsyncWrite + Unpin> {
     socket: S,
     _place: Place,
     /// Whether it has become a WebSocket.
@@ -50,7 +50,7 @@ impl Place {
         Self { metrics, _permit: permit }
     }
 
-    pub(crate) fn with<S>(self, socket: S) -> Placed<S> {
+    pub(crate) fn with<S: AsyncWrite + Unpin>(self, socket: S) -> Placed<S> {
         Placed {
             socket,
             _place: self,
@@ -69,7 +69,7 @@ impl Drop for Place {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Placed<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
@@ -140,6 +140,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Drop for Placed<S> {
+    /// tungstenite writes the answer to a peer's close and is done, without a flush: what was gathered leaves now. A socket
+    /// that takes nothing at this moment has a peer that is not waiting for it.
+    fn drop(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let last = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_flush(cx));
+        // It has one try, which must not be refused for what the task has done before.
+        let last = std::pin::pin!(tokio::task::unconstrained(last));
+        let _ = last.poll(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -176,6 +190,16 @@ mod tests {
         there.read_exact(&mut heard).await.unwrap();
         assert_eq!(heard, pieces.concat());
         assert_eq!((here.gathered.capacity(), here.ahead.capacity()), (0, 0), "an idle one has no buffers");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_flushed_leaves_when_it_is_dropped() {
+        let (mut here, mut there) = switched(1 << 20).await;
+        here.write_all(b"goodbye").await.unwrap();
+        drop(here);
+        let mut heard = Vec::new();
+        there.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, b"goodbye");
     }
 
     #[tokio::test]

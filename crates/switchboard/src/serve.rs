@@ -38,8 +38,18 @@ pub struct Ends {
 
 /// Serves until `stop` fires; then takes no new connections, drains, and returns once everything has ended.
 pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
-    let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
     let app = http::FrontDoor::new(Arc::clone(&gateway));
+    serve_behind(app, gateway, listener, stop).await
+}
+
+/// The same with a front door of the caller's making.
+pub async fn serve_behind(
+    app: http::FrontDoor,
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
     let most = gateway.config.settings.server.max_connections;
     let places = Arc::new(Semaphore::new(most));
     loop {

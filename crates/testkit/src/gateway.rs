@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use switchboard::config::Config;
 use switchboard::config::layers::Layers;
+use switchboard::http::FrontDoor;
 use switchboard::{assemble, serve};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -79,6 +80,11 @@ impl Setup {
 
     /// A gateway in this process.
     pub async fn start(self) -> Gateway {
+        self.start_behind(FrontDoor::new).await
+    }
+
+    /// The same with a front door of the test's making.
+    pub async fn start_behind(self, door: impl FnOnce(Arc<assemble::Gateway>) -> FrontDoor) -> Gateway {
         let (dir, file) = self.prepare();
         let flags = [
             ("server.listen", toml::Value::String("127.0.0.1:0".into())),
@@ -90,7 +96,8 @@ impl Setup {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let inner = assemble::assemble(config).await.unwrap();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve::serve(Arc::clone(&inner), listener, stop.clone()));
+        let door = door(Arc::clone(&inner));
+        let task = tokio::spawn(serve::serve_behind(door, Arc::clone(&inner), listener, stop.clone()));
         Gateway::new(dir, url, Running::Here { task: Some(task), stop, inner })
     }
 

@@ -21,7 +21,7 @@ offline_memory_ms = 1000
 session_idle_ms = 1500
 resume_ms = 100
 [sessions]
-idle_ms = 1000
+idle_ms = 20000
 caller_grace_ms = 100
 [channels]
 max_queue_bytes = 300000

@@ -17,6 +17,9 @@ pub(crate) struct Churn {
     servers: [HttpServer; 2],
 }
 
+/// Which of three upstream servers is a program, beside the two over HTTP.
+const STDIO: usize = 2;
+
 impl Churn {
     pub(crate) async fn new(gateway: &Gateway, width: usize) -> Self {
         let mut agents = Vec::new();
@@ -30,7 +33,10 @@ impl Churn {
             let said = gateway.operator().post(&path, &json!({ "type": "note", "payload": {} })).await;
             assert!(said.status < 300, "{}", said.text);
         }
-        Self { agents, servers }
+        let churn = Self { agents, servers };
+        // With the first program that the gateway starts comes the process that ends such programs, should the gateway die.
+        churn.upstreams(gateway, STDIO).await;
+        churn
     }
 
     /// Everything at once, `width` times; nothing of it is there any more when this returns, or will be soon.
@@ -114,7 +120,7 @@ impl Churn {
         let operator = gateway.operator();
         let name = format!("up{n}");
         let about = match n % 3 {
-            2 => json!({ "name": name, "command": [SERVER] }),
+            STDIO => json!({ "name": name, "command": [SERVER] }),
             era => json!({ "name": name, "url": format!("{}/mcp", self.servers[era].url) }),
         };
         let added = operator.post("/v1/upstream", &about).await;

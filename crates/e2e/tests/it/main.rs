@@ -132,6 +132,7 @@ mod upstream_oauth;
 mod upstream_questions;
 mod upstream_restart;
 mod upstream_trouble;
+mod websocket_conformance;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

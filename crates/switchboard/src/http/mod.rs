@@ -61,7 +61,13 @@ pub struct FrontDoor {
 
 impl FrontDoor {
     pub fn new(gateway: App) -> Self {
-        Self { routes: routes(Arc::clone(&gateway)), gateway }
+        let routes = routes(Arc::clone(&gateway));
+        Self::with_routes(gateway, routes)
+    }
+
+    /// The same door in front of other routes than the gateway's own.
+    pub fn with_routes(gateway: App, routes: Router) -> Self {
+        Self { gateway, routes }
     }
 
     /// Answers one request of a connection between these ends.
