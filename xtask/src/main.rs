@@ -161,6 +161,9 @@ fn prove() -> Result<()> {
         ("NEXTEST_PROFILE", OsString::from("prove")),
     ];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "reconnect_storm"]).envs(restart))?;
+    // All of Autobahn's test suite, messages of 16 MiB in fragments of 64 bytes included.
+    let suite = [("SWITCHBOARD_AUTOBAHN_ALL", "1"), ("NEXTEST_PROFILE", "prove")];
+    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "websocket_conformance"]).envs(suite))?;
     // Half an hour of comings and goings, after which nothing of them is left.
     let churn = [("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6"), ("NEXTEST_PROFILE", "prove")];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "leaks"]).envs(churn))

@@ -1,9 +1,11 @@
 //! Comings and goings of every kind, most of which end in the middle of something.
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use rmcp::model::SubscriptionFilter;
 use sa_testkit::{Agent, Gateway, Hello, Participant, RawHttp, RelaySocket, eventually, soon};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::mcp_sessions::{INITIALIZE, open, post, stream};
 use crate::mcp_support::{ERAS, Era, connect, names, request};
@@ -15,6 +17,7 @@ use crate::upstream_http::HttpServer;
 pub(crate) struct Churn {
     agents: Vec<String>,
     servers: [HttpServer; 2],
+    _residents: JoinSet<()>,
 }
 
 /// Which of three upstream servers is a program, beside the two over HTTP.
@@ -27,13 +30,13 @@ impl Churn {
             agents.push(gateway.token(json!({ "name": format!("agent-{n}"), "role": "agent" })).await.1);
         }
         let servers = [HttpServer::start("127.0.0.1:0", "old").await, HttpServer::start("127.0.0.1:0", "new").await];
-        // A channel that has once been used stays open, for it stays in the list.
+        // A channel that nobody is in is let go of by the housekeeping, so somebody stays.
+        let mut residents = JoinSet::new();
         for n in 0..width {
-            let path = format!("/v1/channels/{}/messages", lasting(n));
-            let said = gateway.operator().post(&path, &json!({ "type": "note", "payload": {} })).await;
-            assert!(said.status < 300, "{}", said.text);
+            let mut resident = Participant::join(gateway, &lasting(n), &format!("resident-{n}")).await;
+            residents.spawn(async move { while let Some(Ok(_)) = resident.socket.next().await {} });
         }
-        let churn = Self { agents, servers };
+        let churn = Self { agents, servers, _residents: residents };
         // With the first program that the gateway starts comes the process that ends such programs, should the gateway die.
         churn.upstreams(gateway, STDIO).await;
         churn
