@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::stream;
 
-const STREAM: &str = "channels:present";
+pub(crate) const STREAM: &str = "channels:present";
 const PAGE: usize = 1_000;
 /// The list of notes is written anew when it has become this long.
 const LONG: u64 = 50_000;
@@ -60,10 +60,6 @@ fn departure_key(n: &str) -> Arc<str> {
 
 pub(crate) fn is_arrival(note: &[u8]) -> bool {
     note.ends_with(b"\"here\":true}")
-}
-
-pub(crate) fn note(body: Bytes) -> NewEntry {
-    NewEntry { stream: STREAM.into(), key: None, body }
 }
 
 /// Stores a departure for everybody who was there when the gateway ended, and says in which channels that was.
