@@ -105,7 +105,7 @@ pub(crate) async fn compact(log: &Arc<dyn Log>, here: impl FnOnce() -> Vec<Bytes
         return Ok(());
     }
     let here = here();
-    try_join_all(here.into_iter().map(|body| log.append(note(body)))).await?;
+    try_join_all(here.into_iter().map(|body| log.append(NewEntry { stream: STREAM.into(), key: None, body }))).await?;
     let now = log.bounds(STREAM).await?.last;
     log.trim(STREAM, Retention { entries: Some(now - bounds.last), since_ms: None }).await.map(drop)
 }

@@ -56,11 +56,7 @@ struct Load {
 
 enum Item {
     Op(Queued),
-    Record {
-        stream: usize,
-        key: Option<usize>,
-        body: usize,
-    },
+    Record { stream: usize, key: Option<usize>, body: usize },
 }
 
 #[derive(PartialEq)]
@@ -226,16 +222,13 @@ impl Queue {
 }
 
 impl Load {
-    fn record(&mut self, stream: &str, key: Option<&str>, body: &[u8]) {
+    fn record(&mut self, name: &str, key: Option<&str>, body: &[u8]) {
         // Most are for the same stream as the one before, and hardly ever are there many.
-        let known = self.streams.iter().rev().take(4).position(|known| **known == *stream);
-        let stream = match known {
-            Some(back) => self.streams.len() - 1 - back,
-            None => {
-                self.streams.push(stream.into());
-                self.streams.len() - 1
-            }
-        };
+        let known = self.streams.iter().rev().take(4).position(|known| **known == *name);
+        let stream = known.map_or(self.streams.len(), |back| self.streams.len() - 1 - back);
+        if known.is_none() {
+            self.streams.push(name.into());
+        }
         self.items.push(Item::Record { stream, key: key.map(str::len), body: body.len() });
         self.text.extend_from_slice(key.unwrap_or_default().as_bytes());
         self.text.extend_from_slice(body);

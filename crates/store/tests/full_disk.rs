@@ -92,7 +92,7 @@ async fn full_from_the_start(dir: &Path, kept: usize) {
     store.verify().await.expect("intact");
     assert!(store.stats().lost == 0);
     fill(dir, 0);
-    store.record("a", None, &[0; 50_000]);
+    store.record("a", None, &vec![0; 50_000]);
     let error = store.shutdown().await.expect_err("an entry is lost, which is said");
     assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
     assert_eq!(store.stats().lost, 1);

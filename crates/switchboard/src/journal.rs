@@ -99,7 +99,8 @@ impl Journal for StoreJournal {
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
         }
-        let id = &*record.id.encode(&mut [0; CallId::LEN]);
+        let mut id = [0; CallId::LEN];
+        let id = record.id.encode(&mut id);
         tracing::debug!(
             call_id = id,
             trace_id = format_args!("{:032x}", record.trace.trace_id),
