@@ -20,7 +20,7 @@ reconnect_wait_ms = 100
 [nodes]
 offline_memory_ms = 1000
 [mcp]
-session_idle_ms = 1500
+session_idle_ms = 3000
 resume_ms = 100
 [sessions]
 idle_ms = 20000
@@ -35,7 +35,7 @@ filter = \"error\"
 ";
 
 /// In the ordinary tests, which have no long run to even out what an allocator keeps.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 6;
 const WARM_UP: usize = 2;
 
 /// What a half may have more than the half before it: an allocator gives pages back when it sees fit.

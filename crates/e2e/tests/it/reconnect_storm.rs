@@ -87,6 +87,7 @@ impl Crowd {
         for n in 0..IN_A_CHANNEL {
             tokens.push(Participant::token(gateway, &format!("reader-{n}")).await);
         }
+        #[expect(clippy::async_yields_async, reason = "each reads on from the moment that it is there")]
         let client = |n: usize| {
             let (token, channel) = (&tokens[n % IN_A_CHANNEL], channel(n / IN_A_CHANNEL));
             let mut client = Client {
