@@ -121,6 +121,7 @@ mod upstream;
 mod upstream_away;
 mod upstream_documents;
 mod upstream_everything;
+mod upstream_hostile;
 mod upstream_http;
 mod upstream_login;
 mod upstream_login_trouble;
