@@ -7,7 +7,7 @@
 //! A client that loses the stream of a call may come back for it, as the protocol has it, and the call goes on meanwhile.
 //! If nobody comes back for a while the call is cancelled: its caller is gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, GetExtensions as _,
-    RequestId, ServerJsonRpcMessage,
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, ErrorData,
+    GetExtensions as _, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::session::local::{
@@ -61,6 +61,8 @@ pub(crate) struct Session {
     used: Mutex<Instant>,
     /// How many streams are open.
     open: AtomicUsize,
+    /// The requests that have no answer yet. Two of one name could not be told apart, and one would never be answered.
+    running: Mutex<HashSet<RequestId>>,
     /// The requests whose streams broke, by rmcp's number of the stream.
     broken: Mutex<HashMap<u64, RequestId>>,
     resume: Duration,
@@ -250,6 +252,19 @@ impl Session {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn running(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a request whose id another one has that still runs.
+    fn refuse(self: &Arc<Self>, id: RequestId) -> Watched {
+        let (sender, receiver) = mpsc::channel(1);
+        let why = format!("a request with the id {id} is running already; each needs one of its own");
+        let answer = ServerJsonRpcMessage::error(ErrorData::invalid_request(why, None), Some(id));
+        let _ = sender.try_send(ServerSseMessage::from_message(answer));
+        self.watch(receiver, None)
+    }
+
     fn watch(self: &Arc<Self>, inner: mpsc::Receiver<ServerSseMessage>, request: Option<(u64, RequestId)>) -> Watched {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
@@ -275,6 +290,7 @@ impl SessionManager for Sessions {
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),
             open: AtomicUsize::new(0),
+            running: Mutex::default(),
             broken: Mutex::default(),
             resume: self.limits.resume,
         };
@@ -317,6 +333,9 @@ impl SessionManager for Sessions {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
+        if let Some(id) = request.as_ref().filter(|id| !session.running().insert(RequestId::clone(id))) {
+            return Ok(session.refuse(id.clone()));
+        }
         let receiver = session.handle.establish_request_wise_channel().await?;
         let stream = session.watch(receiver.inner, receiver.http_request_id.zip(request));
         session.handle.push_message(message, receiver.http_request_id).await?;
@@ -368,11 +387,21 @@ impl Stream for Watched {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => self.inner.poll_recv(context),
         };
-        if let Poll::Ready(None) = &polled {
-            self.request = None;
+        let is_over = match &polled {
+            Poll::Ready(Some(event)) => event.message.as_deref().is_some_and(is_answer),
+            Poll::Ready(None) => true,
+            Poll::Pending => false,
+        };
+        // A client may use the id again as soon as it has the answer.
+        if is_over && let Some((_, request)) = self.request.take() {
+            self.session.running().remove(&request);
         }
         polled
     }
+}
+
+fn is_answer(message: &ServerJsonRpcMessage) -> bool {
+    matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
 
 impl Drop for Watched {
@@ -389,6 +418,7 @@ impl Drop for Watched {
             }
             let abandoned = session.broken().remove(&stream);
             if let Some(request) = abandoned {
+                session.running().remove(&request);
                 let gone = CancelledNotificationParam::new(Some(request), Some("nobody came back for it".into()));
                 let word = ClientNotification::CancelledNotification(CancelledNotification::new(gone));
                 session.handle.push_message(ClientJsonRpcMessage::notification(word), None).await.ok();

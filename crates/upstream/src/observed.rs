@@ -14,10 +14,9 @@ use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
+use sa_lines::MAX_MESSAGE;
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
-
-use crate::unreadable::MAX_ANSWER;
 
 pub(crate) type Failed = StreamableHttpError<reqwest::Error>;
 pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
@@ -26,8 +25,8 @@ pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
 #[derive(Clone)]
 pub(crate) struct Observed {
     pub(crate) http: reqwest::Client,
-    /// What it is called here.
-    pub(crate) server: Arc<str>,
+    /// The server, in words.
+    pub(crate) who: Arc<str>,
     /// Fired when the server is gone, or does not know the connection any more.
     suspect: CancellationToken,
     /// Whether it ever had a stream for us. What a server without streams says to those who ask for one means nothing.
@@ -35,8 +34,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) fn new(http: reqwest::Client, server: Arc<str>, suspect: CancellationToken) -> Self {
-        Self { http, server, suspect, streamed: Arc::default() }
+    pub(crate) fn new(http: reqwest::Client, who: Arc<str>, suspect: CancellationToken) -> Self {
+        Self { http, who, suspect, streamed: Arc::default() }
     }
 
     fn look(&self, answer: Result<Events, Failed>) -> Result<Events, Failed> {
@@ -76,7 +75,7 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_ANSWER).await
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_MESSAGE).await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -109,7 +108,7 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_ANSWER).await
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_MESSAGE).await
     }
 
     async fn get_stream_with_max_sse_event_size(

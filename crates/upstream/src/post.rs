@@ -17,12 +17,12 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpError,
     StreamableHttpPostResponse as Answer,
 };
+use sa_lines::{is_too_much, no_answer, too_long};
 use sse_stream::{Sse, SseStream};
 use tracing::debug;
 
 use crate::gauge::{Cut, Gauge};
 use crate::observed::{Events, Failed, Headers, Observed};
-use crate::unreadable;
 
 /// What is said for a body that cannot be had.
 const NO_BODY: &str = "<the body cannot be read>";
@@ -81,11 +81,12 @@ impl Observed {
             return Ok(said.map_or(Answer::Accepted, |said| Answer::Json(said, session)));
         };
         let answer = match body {
-            None => unreadable::too_long(&self.server, asked, most),
+            None => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
+            Some(body) if is_too_much(&body) => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
             Some(body) => match serde_json::from_slice(&body) {
-                Ok(answer) => belonging(&self.server, asked, answer),
+                Ok(answer) => belonging(&self.who, asked, answer),
                 Err(error) => {
-                    debug!(upstream = %self.server, %error, "an answer cannot be read");
+                    debug!(%error, "an answer of {} cannot be read", self.who);
                     return Err(StreamableHttpError::UnexpectedServerResponse(error.to_string().into()));
                 }
             },
@@ -96,14 +97,21 @@ impl Observed {
     fn events(&self, response: Response, asked: Option<RequestId>, most: usize) -> Events {
         let bytes =
             response.bytes_stream().scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
-        let server = Arc::clone(&self.server);
-        let events = SseStream::from_bytes_stream(bytes).map(move |event| match (event, &asked) {
-            // As an error it would look like a connection that broke, which rmcp tries to go on with.
-            (Err(SseError::Body(error)), Some(asked)) if matches!(error.downcast_ref(), Some(Cut::TooLong)) => {
-                let told = serde_json::to_string(&unreadable::too_long(&server, asked.clone(), most));
-                Ok(Sse::default().data(told.unwrap_or_default()))
+        let who = Arc::clone(&self.who);
+        let events = SseStream::from_bytes_stream(bytes).map(move |event| {
+            let is_too_long = match &event {
+                Ok(event) => event.data.as_ref().is_some_and(|data| is_too_much(data.as_bytes())),
+                Err(SseError::Body(error)) => matches!(error.downcast_ref(), Some(Cut::TooLong)),
+                Err(_) => false,
+            };
+            match &asked {
+                // As an error it would look like a connection that broke, which rmcp tries to go on with.
+                Some(asked) if is_too_long => {
+                    let told = serde_json::to_string(&ServerJsonRpcMessage::Error(too_long(&who, asked.clone())));
+                    Ok(Sse::default().data(told.unwrap_or_default()))
+                }
+                _ => event,
             }
-            (event, _) => event,
         });
         events.boxed()
     }
@@ -147,7 +155,7 @@ async fn refused(
 }
 
 /// The answer to what was asked, or that it is none.
-fn belonging(server: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
     match answer {
         ServerJsonRpcMessage::Error(mut error) => {
             error.id = Some(asked);
@@ -158,7 +166,7 @@ fn belonging(server: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> Se
             response.id = asked;
             ServerJsonRpcMessage::Response(response)
         }
-        _ => unreadable::no_answer(server, asked),
+        _ => ServerJsonRpcMessage::Error(no_answer(who, asked)),
     }
 }
 

@@ -18,6 +18,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use sa_core::{Asking, CallError, CallErrorKind};
+use sa_lines::{Lines, MAX_MESSAGE};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -26,11 +27,9 @@ use tokio_util::sync::CancellationToken;
 use crate::account::{Account, NoToken};
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
-use crate::lines::Lines;
 use crate::observed::Observed;
 use crate::spec::{OAuth, Spec, resolve};
 use crate::trouble;
-use crate::unreadable::MAX_ANSWER;
 
 /// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
 const MAX_CONNECTIONS: usize = 256;
@@ -150,13 +149,18 @@ impl Seats {
         }
     }
 
+    /// The server in the words of an error.
+    fn who(&self) -> String {
+        format!("the upstream \"{}\"", self.name)
+    }
+
     async fn open_in(&self, era: Era) -> Result<Connection, NotOpened> {
         if self.spec.url.is_empty() { self.open_process(era).await } else { self.open_url(era).await }
     }
 
     async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
-        let transport = Lines::new(Arc::clone(&self.name), stdout, stdin);
+        let transport = Lines::of_server(self.who(), stdout, stdin);
         let opened = tokio::select! {
             opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
                 opened.map_err(|error| trouble::of_handshake(&error, "the program"))
@@ -186,7 +190,7 @@ impl Seats {
     async fn open_url(&self, era: Era) -> Result<Connection, NotOpened> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.spec.url.as_str())
             .max_concurrent_requests(self.spec.max_running.saturating_add(8))
-            .max_sse_event_size(MAX_ANSWER);
+            .max_sse_event_size(MAX_MESSAGE);
         if !self.spec.bearer.is_empty() {
             let token = resolve(&self.spec.bearer).map_err(|error| format!("bearer: {error}"))?;
             config = config.auth_header(token.expose_secret());
@@ -202,7 +206,7 @@ impl Seats {
         // A session that the server has forgotten is renewed with a new connection, which asks again for all that is watched.
         config.reinit_on_expired_session = false;
         let (news, suspect) = (self.news.clone(), CancellationToken::new());
-        let http = Observed::new(self.http.clone(), Arc::clone(&self.name), suspect.clone());
+        let http = Observed::new(self.http.clone(), self.who().into(), suspect.clone());
         let authorised = match (&self.account, &self.spec.oauth) {
             (Some(account), _) => account.client(http.clone()).await?,
             (None, Some(oauth)) => Some(AuthClient::new(http.clone(), self.authorise(oauth).await?)),

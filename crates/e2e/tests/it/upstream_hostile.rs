@@ -18,8 +18,10 @@ use tokio::net::TcpListener;
 use crate::upstream::until;
 
 const MIB: usize = 1 << 20;
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 12] = [
     "echo",
+    "many_values",
+    "many_values_in_an_event",
     "endless_answer",
     "endless_event",
     "endless_error",
@@ -87,6 +89,11 @@ fn endless(open: &Open, head: String) -> Body {
     Body::from_stream(bytes.map(move |piece| (&counted, Ok::<_, std::io::Error>(piece)).1))
 }
 
+/// Short as it is written, and long as it is read.
+fn many(id: &Value) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"structuredContent\":{{\"n\":[{}0]}}}}}}", "0,".repeat(5 * MIB))
+}
+
 /// A byte now and then.
 fn slow(open: &Open) -> Body {
     let counted = Counted::new(open);
@@ -127,6 +134,8 @@ async fn answer(State(open): State<Open>, method: Method, body: Bytes) -> Respon
         "tools/call" => match asked["params"]["name"].as_str().unwrap() {
             "endless_answer" => respond(200, json, endless(&open, head)),
             "endless_event" => respond(200, "text/event-stream", endless(&open, format!("id: 1\ndata: {head}"))),
+            "many_values" => respond(200, json, many(id)),
+            "many_values_in_an_event" => respond(200, "text/event-stream", format!("data: {}\n\n", many(id))),
             "endless_error" => respond(400, json, endless(&open, head)),
             "endless_page" => respond(502, "text/html", endless(&open, "<html>".into())),
             "slow_answer" => respond(200, json, slow(&open)),
@@ -151,7 +160,7 @@ async fn an_answer_without_end_ends_its_call_and_takes_bounded_memory() {
     let server = Hostile::start().await;
     let (gateway, agent) = server.gateway().await;
     let before = peak_resident(gateway.pid());
-    for tool in ["web__endless_answer", "web__endless_event"] {
+    for tool in ["web__endless_answer", "web__endless_event", "web__many_values", "web__many_values_in_an_event"] {
         let reply = at_once(&agent, tool).await;
         let said = reply.assert_problem(502, "failed").detail();
         assert!(said.contains("\"web\"") && said.contains("16 MiB"), "{said}");
@@ -203,9 +212,12 @@ while read -r line; do
     *'"initialize"'*)
         say '"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"p","version":"1"}}' ;;
     *tools/list*)
-        say "\"result\":{\"tools\":[$(tool wrong),$(tool long),$(tool long_first),$(tool endless),$(tool echo)]}" ;;
+        say "\"result\":{\"tools\":[$(tool wrong),$(tool long),$(tool many),$(tool long_first),$(tool endless),$(tool echo)]}" ;;
     *'"wrong"'*) say '"error":"boom"' ;;
     *'"long"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":"' "$id"; filling; printf '"}}\n' ;;
+    *'"many"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; head -c 2000000 /dev/zero | tr '\0' 0 | sed 's/0/0,/g'
+        printf '0]}}\n' ;;
     *'"long_first"'*) printf '{"result":{"content":"'; filling; printf '"},"id":%s}\n' "$id" ;;
     *'"endless"'*) printf '{"jsonrpc":"2.0","id":%s,"result":"' "$id"; exec tr '\0' x </dev/zero ;;
     *'"echo"'*) say '"result":{"content":[{"type":"text","text":"hello"}]}' ;;
@@ -228,7 +240,7 @@ async fn what_a_program_answers_wrongly_ends_its_call_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let (gateway, agent) = program(dir.path()).await;
     let before = peak_resident(gateway.pid());
-    for (tool, words) in [("wrong", "no answer"), ("long", "16 MiB"), ("long_first", "16 MiB"), ("endless", "16 MiB")] {
+    for (tool, words) in [("wrong", "no answer"), ("long", "16 MiB"), ("many", "a million"), ("long_first", "16 MiB"), ("endless", "16 MiB")] {
         let reply = at_once(&agent, &format!("test__{tool}")).await;
         let said = reply.assert_problem(502, "failed").detail();
         assert!(said.contains("\"test\"") && said.contains(words), "{tool}: {said}");

@@ -64,6 +64,11 @@ impl Outline {
         }
     }
 
+    /// Whether it has a field of this name, or a text.
+    pub(crate) fn has(&self, text: &[u8]) -> bool {
+        self.text.windows(text.len()).any(|window| window == text)
+    }
+
     /// The object as far as it is known, as JSON.
     pub(crate) fn so_far(&self) -> Vec<u8> {
         let mut object = self.text[..self.sure].to_vec();
