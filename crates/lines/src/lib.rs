@@ -142,12 +142,17 @@ fn too_much() -> String {
 
 /// Whether a message that is not too long would take too much room once it is read.
 pub fn is_too_much(message: &[u8]) -> bool {
+    has_more_values(message, MAX_VALUES)
+}
+
+/// Whether a JSON text holds more values than this.
+pub fn has_more_values(text: &[u8], most: usize) -> bool {
     // No value is shorter than what stands between two of them.
-    if message.len() <= MAX_VALUES {
+    if text.len() <= most {
         return false;
     }
     let (mut values, mut in_text, mut is_escape) = (0, false, false);
-    for byte in message {
+    for byte in text {
         match byte {
             _ if is_escape => is_escape = false,
             b'\\' => is_escape = in_text,
@@ -156,7 +161,7 @@ pub fn is_too_much(message: &[u8]) -> bool {
             _ => {}
         }
     }
-    values > MAX_VALUES
+    values > most
 }
 
 impl<Role: ServiceRole, R, W: AsyncWrite> std::fmt::Debug for Lines<Role, R, W> {

@@ -82,7 +82,6 @@ impl Observed {
         };
         let answer = match body {
             None => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
-            Some(body) if is_too_much(&body) => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
             Some(body) => match serde_json::from_slice(&body) {
                 Ok(answer) => belonging(&self.who, asked, answer),
                 Err(error) => {
@@ -178,7 +177,7 @@ fn is_discover(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::DiscoverRequest(_)))
 }
 
-/// The whole body, or `None` if it is longer than it may be.
+/// The whole body, or `None` if it is longer than it may be, or takes too much room once it is read.
 async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await? {
@@ -187,7 +186,7 @@ async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, re
         }
         body.extend_from_slice(&piece);
     }
-    Ok(Some(body))
+    Ok(Some(body).filter(|body| !is_too_much(body)))
 }
 
 /// Whether somebody has to show a token, or one that allows more.

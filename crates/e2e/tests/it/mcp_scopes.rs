@@ -50,7 +50,8 @@ async fn what_is_shown_can_be_called_and_nothing_else_by_either_way() {
     let gateway = Setup::new().start().await;
     let _worker = Participant::join(&gateway, "room", "worker").await;
     let tokens = tokens(&gateway).await;
-    let (_, owner) = tokens.iter().find(|(name, _)| *name == json!({ "name": "caller", "role": "caller" }).to_string()).unwrap();
+    let caller = json!({ "name": "caller", "role": "caller" }).to_string();
+    let (_, owner) = tokens.iter().find(|(name, _)| *name == caller).unwrap();
     let (own, other) = (session(&gateway, owner).await, session(&gateway, &gateway.operator).await);
     let scopes = [
         ("for_all", Scope::Everyone),

@@ -126,10 +126,8 @@ async fn what_is_no_request_is_refused_and_spoils_nothing() {
     said.extend(b"\xff\xfe\n");
     said.extend(call.to_string().into_bytes());
     let heard = answers_to_bytes(&gateway, said).await;
-    let mut codes: Vec<(Option<i64>, i64)> = heard
-        .iter()
-        .filter_map(|answer| Some((answer["id"].as_i64(), answer["error"]["code"].as_i64()?)))
-        .collect();
+    let mut codes: Vec<(Option<i64>, i64)> =
+        heard.iter().filter_map(|answer| Some((answer["id"].as_i64(), answer["error"]["code"].as_i64()?))).collect();
     codes.sort_unstable();
     let (parse, invalid) = (-32700, -32600);
     assert_eq!(codes, [(None, parse), (None, parse), (None, parse), (None, invalid), (Some(3), invalid)], "{heard:?}");

@@ -84,14 +84,17 @@ fn respond(status: u16, kind: &str, body: impl Into<Body>) -> Response<Body> {
 /// `head`, and then far more than anybody should take, without an end.
 fn endless(open: &Open, head: String) -> Body {
     let counted = Counted::new(open);
-    let filling = stream::repeat_with(|| Bytes::from_static(&[b'x'; 1 << 16])).take(512 * MIB >> 16);
+    let filling = stream::repeat(Bytes::from(vec![b'x'; 1 << 16])).take(512 * 16);
     let bytes = stream::once(async move { Bytes::from(head) }).chain(filling).chain(stream::pending());
     Body::from_stream(bytes.map(move |piece| (&counted, Ok::<_, std::io::Error>(piece)).1))
 }
 
 /// Short as it is written, and long as it is read.
 fn many(id: &Value) -> String {
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"structuredContent\":{{\"n\":[{}0]}}}}}}", "0,".repeat(5 * MIB))
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"structuredContent\":{{\"n\":[{}0]}}}}}}",
+        "0,".repeat(5 * MIB)
+    )
 }
 
 /// A byte now and then.
@@ -240,7 +243,13 @@ async fn what_a_program_answers_wrongly_ends_its_call_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let (gateway, agent) = program(dir.path()).await;
     let before = peak_resident(gateway.pid());
-    for (tool, words) in [("wrong", "no answer"), ("long", "16 MiB"), ("many", "a million"), ("long_first", "16 MiB"), ("endless", "16 MiB")] {
+    for (tool, words) in [
+        ("wrong", "no answer"),
+        ("long", "16 MiB"),
+        ("many", "a million"),
+        ("long_first", "16 MiB"),
+        ("endless", "16 MiB"),
+    ] {
         let reply = at_once(&agent, &format!("test__{tool}")).await;
         let said = reply.assert_problem(502, "failed").detail();
         assert!(said.contains("\"test\"") && said.contains(words), "{tool}: {said}");
