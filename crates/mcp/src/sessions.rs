@@ -7,24 +7,21 @@
 //! A client that loses the stream of a call may come back for it, as the protocol has it, and the call goes on meanwhile.
 //! If nobody comes back for a while the call is cancelled: its caller is gone.
 
+mod watched;
+
 use std::collections::{HashMap, HashSet};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, ErrorData,
-    GetExtensions as _, RequestId, ServerJsonRpcMessage,
-};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
-use sa_core::{Attendance, Notice, Notices, Principal};
+use sa_core::{Notice, Notices, Principal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +29,7 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::news::Outbox;
+use crate::sessions::watched::Watched;
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -333,10 +331,14 @@ impl SessionManager for Sessions {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
-        if let Some(id) = request.as_ref().filter(|id| !session.running().insert(RequestId::clone(id))) {
+        if let Some(id) = request.as_ref().filter(|id| session.running().contains(id)) {
             return Ok(session.refuse(id.clone()));
         }
         let receiver = session.handle.establish_request_wise_channel().await?;
+        // Taken back by the stream, which is there before anything else is waited for.
+        if let Some(id) = request.as_ref().filter(|id| !session.running().insert(RequestId::clone(id))) {
+            return Ok(session.refuse(id.clone()));
+        }
         let stream = session.watch(receiver.inner, receiver.http_request_id.zip(request));
         session.handle.push_message(message, receiver.http_request_id).await?;
         Ok(stream)
@@ -365,64 +367,5 @@ impl SessionManager for Sessions {
         let request = receiver.http_request_id.and_then(|stream| Some((stream, session.broken().remove(&stream)?)));
         let stream = session.watch(receiver.inner, request);
         Ok(if receiver.http_request_id.is_none() { self.listen(&session, stream) } else { stream })
-    }
-}
-
-/// A stream to the client, which notices when it is left before its end.
-struct Watched {
-    inner: mpsc::Receiver<ServerSseMessage>,
-    over: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    session: Arc<Session>,
-    /// The request that is answered here, until it is.
-    request: Option<(u64, RequestId)>,
-    /// Says that its owner hears notices, where it is a stream that carries them.
-    attending: Option<Attendance>,
-}
-
-impl Stream for Watched {
-    type Item = ServerSseMessage;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
-        let polled = match self.over.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => self.inner.poll_recv(context),
-        };
-        let is_over = match &polled {
-            Poll::Ready(Some(event)) => event.message.as_deref().is_some_and(is_answer),
-            Poll::Ready(None) => true,
-            Poll::Pending => false,
-        };
-        // A client may use the id again as soon as it has the answer.
-        if is_over && let Some((_, request)) = self.request.take() {
-            self.session.running().remove(&request);
-        }
-        polled
-    }
-}
-
-fn is_answer(message: &ServerJsonRpcMessage) -> bool {
-    matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.session.touch();
-        self.session.open.fetch_sub(1, Ordering::AcqRel);
-        let Some((stream, request)) = self.request.take() else { return };
-        let session = Arc::clone(&self.session);
-        session.broken().insert(stream, request);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = tokio::time::sleep(session.resume) => {}
-                () = session.ended.cancelled() => return,
-            }
-            let abandoned = session.broken().remove(&stream);
-            if let Some(request) = abandoned {
-                session.running().remove(&request);
-                let gone = CancelledNotificationParam::new(Some(request), Some("nobody came back for it".into()));
-                let word = ClientNotification::CancelledNotification(CancelledNotification::new(gone));
-                session.handle.push_message(ClientJsonRpcMessage::notification(word), None).await.ok();
-            }
-        });
     }
 }
