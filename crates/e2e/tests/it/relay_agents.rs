@@ -254,14 +254,17 @@ async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_sta
         let processes = processes_of(&gateway);
         let pid = processes.iter().find(|pid| words_of(pid).get(at).is_some_and(|word| word == victim)).unwrap();
         kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-        if victim != "agent-keeper" {
-            work.events.wait_for("caller_tool_cancelled").await;
-        }
         if victim == "relay" {
-            assert!(work.said("refused").await.contains("closed"));
             work.order("exit").await;
         }
         work.events.wait_for("agent_exited").await;
+        // Whoever has killed the keeper has left the agent to itself.
+        if victim != "agent-keeper" {
+            eventually("nothing asked any more", || async {
+                (work.caller.get(&work.path("")).await.body["pending"] == 0).then_some(())
+            })
+            .await;
+        }
         work.order("list").await;
         assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message", "{victim}");
         assert_eq!(caller.delete(&work.path("")).await.status, 200);
