@@ -22,7 +22,7 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 /// Events may be as long as rmcp takes them to be by itself.
-const MAX_EVENT: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_EVENT: usize = 16 * 1024 * 1024;
 
 #[derive(Clone)]
 pub(crate) struct Observed {
