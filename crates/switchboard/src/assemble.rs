@@ -189,6 +189,7 @@ impl Gateway {
             sessions.shut_down().await;
         }
         self.closing.cancel();
+        self.upstreams.settle().await;
         self.housekeeping.cancel();
     }
 }

@@ -23,7 +23,7 @@ mod traffic;
 mod wait;
 
 pub use agent::{Agent, Events, Reply};
-pub use authority::{Authority, Counts, Manner};
+pub use authority::{Asked, Authority, Counts, Held, Manner};
 pub use calls::CallSocket;
 pub use canary::{assert_nowhere, find_in_files};
 pub use cli::{Cli, Finished, Started};

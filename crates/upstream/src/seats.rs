@@ -15,7 +15,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
+use rmcp::transport::auth::{AuthorizationManager, ClientCredentialsConfig};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use sa_core::{Asking, CallError, CallErrorKind};
 use sa_lines::{Lines, MAX_MESSAGE};
@@ -25,6 +25,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, NoToken};
+use crate::authorised::Authorised;
+use crate::authority::Authority;
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
 use crate::observed::Observed;
@@ -209,7 +211,7 @@ impl Seats {
         let http = Observed::new(self.http.clone(), self.who().into(), suspect.clone());
         let authorised = match (&self.account, &self.spec.oauth) {
             (Some(account), _) => account.client(http.clone()).await?,
-            (None, Some(oauth)) => Some(AuthClient::new(http.clone(), self.authorise(oauth).await?)),
+            (None, Some(oauth)) => Some(Authorised::new(http.clone(), self.authorise(oauth).await?)),
             (None, None) => None,
         };
         let opened = if let Some(client) = authorised {
@@ -221,7 +223,7 @@ impl Seats {
             (Ok(connection), Some(account)) => Ok(connection.with_account(Arc::clone(account))),
             (Ok(connection), None) => Ok(connection),
             (Err(error), Some(account)) if trouble::wants_login(&error) => {
-                account.lock_out(true);
+                account.lock_out();
                 Err(NoToken::LoginNeeded(account.login_needed().await).into())
             }
             (Err(error), _) => Err(NotOpened {
@@ -242,11 +244,14 @@ impl Seats {
             resource: Some(self.spec.url.clone()),
         };
         let granted = async {
-            let mut state = OAuthState::new(&self.spec.url, None).await?;
-            state.authenticate_client_credentials(config).await?;
-            state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
+            let mut manager = Authority::of(&self.spec.url, &oauth.issuer).await?.manager;
+            manager.validate_client_credentials_metadata(&config)?;
+            manager.configure_client_credentials(&config)?;
+            manager.exchange_client_credentials(&config).await?;
+            Ok(manager)
         };
-        granted.await.map_err(|error| trouble::of_authority(&error))
+        let advice = "check oauth.client_id, client_secret and scopes";
+        granted.await.map_err(|error| format!("{}; {advice}", trouble::of_authority(&error)))
     }
 
     /// The connection of this caller; the server's own, where all share it.

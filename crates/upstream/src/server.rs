@@ -261,7 +261,7 @@ impl Server {
     /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
         if let Some(account) = self.account() {
-            account.lock_out(false);
+            account.try_again();
         }
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;

@@ -19,8 +19,7 @@ use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 9] =
-    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS, upstream_login::CALLBACK];
+const OPEN: [&str; 8] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
 /// The page's files: what everybody can download with the program.
 const ASSETS: &str = "/console/assets/";
 /// A frame without an origin loads it, which has no token to send: see [`super::console`].
@@ -77,7 +76,8 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
     }
     let mut identity = None;
-    if path != NODES && !OPEN.contains(&path) && !path.starts_with(ASSETS) {
+    let open = OPEN.contains(&path) || path.starts_with(ASSETS) || upstream_login::is_callback(path);
+    if path != NODES && !open {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => identity = Some(known),
             Err(refused) => {
