@@ -100,7 +100,7 @@ async fn store(log: Arc<dyn Log>, stream: Arc<str>, item: Item) -> (Item, Result
         return (item, Ok(None));
     }
     if let Some(note) = item.presence.as_ref().filter(|note| presence::is_arrival(note)) {
-        log.record(presence::note(note.clone()));
+        log.record(presence::STREAM, None, note);
     }
     let body = match &item.attached {
         None => Bytes::copy_from_slice(item.body.as_bytes()),
@@ -127,7 +127,7 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
         }
     };
     if let Some(note) = item.presence.as_ref().filter(|note| !presence::is_arrival(note)) {
-        log.record(presence::note(note.clone()));
+        log.record(presence::STREAM, None, note);
     }
     if let Some(channel) = channel.upgrade() {
         let duplicate = appended.is_some_and(|appended| appended.duplicate);

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::stream;
 
-const STREAM: &str = "channels:present";
+pub(crate) const STREAM: &str = "channels:present";
 const PAGE: usize = 1_000;
 /// The list of notes is written anew when it has become this long.
 const LONG: u64 = 50_000;
@@ -60,10 +60,6 @@ fn departure_key(n: &str) -> Arc<str> {
 
 pub(crate) fn is_arrival(note: &[u8]) -> bool {
     note.ends_with(b"\"here\":true}")
-}
-
-pub(crate) fn note(body: Bytes) -> NewEntry {
-    NewEntry { stream: STREAM.into(), key: None, body }
 }
 
 /// Stores a departure for everybody who was there when the gateway ended, and says in which channels that was.
@@ -109,7 +105,7 @@ pub(crate) async fn compact(log: &Arc<dyn Log>, here: impl FnOnce() -> Vec<Bytes
         return Ok(());
     }
     let here = here();
-    try_join_all(here.into_iter().map(|body| log.append(note(body)))).await?;
+    try_join_all(here.into_iter().map(|body| log.append(NewEntry { stream: STREAM.into(), key: None, body }))).await?;
     let now = log.bounds(STREAM).await?.last;
     log.trim(STREAM, Retention { entries: Some(now - bounds.last), since_ms: None }).await.map(drop)
 }

@@ -26,7 +26,7 @@ pub trait Log: Send + Sync + 'static {
     /// Hands over an entry that nobody waits for: it reaches the disk shortly, together with others, and in the
     /// order of the calls. Never waits and never refuses, so that it can be used in a destructor. A failure to
     /// write is logged and counted by the store, never dropped in silence.
-    fn record(&self, entry: NewEntry);
+    fn record(&self, stream: &str, key: Option<&str>, body: &[u8]);
 
     /// What a well-behaved user of [`Log::record`] waits for before it makes more work, so that the queue stays
     /// bounded though it refuses nothing. `None` while the store keeps up.

@@ -91,8 +91,7 @@ impl Events {
     }
 
     pub(crate) fn keep(&self, event: &RawJson) {
-        let body = Bytes::copy_from_slice(event.as_str().as_bytes());
-        self.log.0.record(NewEntry { stream: Arc::clone(&self.stream), key: None, body });
+        self.log.0.record(&self.stream, None, event.as_str().as_bytes());
     }
 
     /// What somebody who says much waits for.

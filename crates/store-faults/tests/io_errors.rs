@@ -22,7 +22,7 @@ async fn run(seed: u64) {
     let mut acknowledged = Vec::new();
     for n in 0..150_u32 {
         let body = n.to_le_bytes().to_vec();
-        store.record(NewEntry { stream: "background".into(), key: None, body: body.clone().into() });
+        store.record("background", None, body.as_ref());
         let entry = NewEntry { stream: "log".into(), key: None, body: body.into() };
         if let Ok(appended) = store.append(entry).await {
             acknowledged.push((appended.seq, n));

@@ -91,7 +91,7 @@ async fn write(store: Arc<Store>, writer: u64, mut dice: Dice) -> Acknowledged {
                 acknowledged.document = Some((revision, value));
             }
         }
-        store.record(NewEntry { stream: "noise".into(), key: None, body: vec![1; 300].into() });
+        store.record("noise", None, &[1; 300]);
         if n % 20 == 0 {
             let _ = store.trim("noise", Retention { entries: Some(20), since_ms: None }).await;
         }

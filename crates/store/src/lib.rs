@@ -172,9 +172,9 @@ impl Drop for Inner {
 
 impl Shared {
     /// An entry that nobody waits for is given up.
-    fn lost(&self, entry: &sa_core::store::NewEntry, error: &StoreError) {
+    fn lost(&self, stream: &str, key: Option<&str>, error: &StoreError) {
         self.counters.lost.fetch_add(1, Relaxed);
-        tracing::error!(stream = %entry.stream, key = entry.key.as_deref(), %error, "an entry is LOST");
+        tracing::error!(stream, key, %error, "an entry is LOST");
     }
 }
 

@@ -11,16 +11,17 @@ use crate::{Store, check_body, check_name, error, heads};
 impl Log for Store {
     fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
         Box::pin(async move {
-            check(&entry)?;
+            check(&entry.stream, entry.key.as_deref(), &entry.body)?;
             self.ask(|reply| Op::Append { entry, reply: Some(reply) }).await
         })
     }
 
-    fn record(&self, entry: NewEntry) {
-        if let Some(op) = self.background(entry)
-            && let Err(op) = self.inner.shared.queue.push_now(op)
-        {
-            self.refused(op);
+    fn record(&self, stream: &str, key: Option<&str>, body: &[u8]) {
+        let shared = &self.inner.shared;
+        if let Err(error) = check(stream, key, body) {
+            shared.lost(stream, key, &error);
+        } else if !shared.queue.record(stream, key, body) {
+            shared.lost(stream, key, &error::closed(&shared.options.path));
         }
     }
 
@@ -89,27 +90,12 @@ impl Store {
         }
         Ok(answer)
     }
-
-    fn background(&self, entry: NewEntry) -> Option<Op> {
-        if let Err(error) = check(&entry) {
-            self.inner.shared.lost(&entry, &error);
-            return None;
-        }
-        Some(Op::Append { entry, reply: None })
-    }
-
-    fn refused(&self, op: Op) {
-        let error = error::closed(&self.inner.shared.options.path);
-        if let Some(entry) = op.fail(&error) {
-            self.inner.shared.lost(&entry, &error);
-        }
-    }
 }
 
-fn check(entry: &NewEntry) -> Result<(), StoreError> {
-    check_name("stream's name", &entry.stream)?;
-    if let Some(key) = &entry.key {
+fn check(stream: &str, key: Option<&str>, body: &[u8]) -> Result<(), StoreError> {
+    check_name("stream's name", stream)?;
+    if let Some(key) = key {
         check_name("key", key)?;
     }
-    check_body("log entry", entry.body.len())
+    check_body("log entry", body.len())
 }

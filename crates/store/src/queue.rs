@@ -2,13 +2,19 @@
 //!
 //! A channel would need a second one for `record` when it is full, and two queues have no common order. So
 //! it is one vector under a mutex, which the writer swaps for an empty one; the bound is a semaphore that
-//! `record` passes by, and that its users keep to by way of `keep_pace`. Pushing costs an uncontended lock, and wakes the writer only when it sleeps and the
-//! push is a reason to get up.
+//! `record` passes by, and that its users keep to by way of `keep_pace`. Pushing costs an uncontended lock, and wakes
+//! the writer only when it sleeps and the push is a reason to get up.
+//!
+//! There is a record for every call. What it says is copied behind the ones before it, into memory that goes to the
+//! writer as a whole: pieces that are allocated on one thread and freed on another cost more than all the rest.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use sa_core::store::NewEntry;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::op::Op;
@@ -30,12 +36,27 @@ pub(crate) struct Queue {
 }
 
 struct State {
-    ops: Vec<Queued>,
+    load: Load,
     bytes: usize,
     /// Someone waits for one of them.
     urgent: bool,
     sleeping: Sleep,
     closed: bool,
+}
+
+/// What has come in since the writer looked last.
+#[derive(Default)]
+struct Load {
+    items: Vec<Item>,
+    /// The keys and bodies of all records, in their order.
+    text: Vec<u8>,
+    /// The streams that they are for.
+    streams: Vec<Arc<str>>,
+}
+
+enum Item {
+    Op(Queued),
+    Record { stream: usize, key: Option<usize>, body: usize },
 }
 
 #[derive(PartialEq)]
@@ -55,7 +76,7 @@ const GOOD_LOAD: usize = 2 << 20;
 impl Queue {
     pub(crate) fn new(bytes: usize, largest: usize) -> Self {
         let capacity = (bytes / UNIT).max(largest / UNIT + 2) as u32;
-        let state = State { ops: Vec::new(), bytes: 0, urgent: false, sleeping: Sleep::Awake, closed: false };
+        let state = State { load: Load::default(), bytes: 0, urgent: false, sleeping: Sleep::Awake, closed: false };
         Self {
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -77,11 +98,6 @@ impl Queue {
         self.put(Queued { op, permits })
     }
 
-    /// Adds an operation, room or not.
-    pub(crate) fn push_now(&self, op: Op) -> Result<(), Op> {
-        self.put(Queued { op, permits: 0 })
-    }
-
     fn put(&self, queued: Queued) -> Result<(), Op> {
         let mut state = self.lock();
         if state.closed {
@@ -89,10 +105,27 @@ impl Queue {
             self.release(queued.permits);
             return Err(queued.op);
         }
-        state.bytes += queued.op.size();
+        let (size, awaited) = (queued.op.size(), queued.op.awaited());
+        state.load.items.push(Item::Op(queued));
+        self.added(state, size, awaited);
+        Ok(())
+    }
+
+    /// Adds an entry that nobody waits for, room or not. `false` when the store is closed.
+    pub(crate) fn record(&self, stream: &str, key: Option<&str>, body: &[u8]) -> bool {
+        let mut state = self.lock();
+        if !state.closed {
+            state.load.record(stream, key, body);
+            self.added(state, body.len(), false);
+            return true;
+        }
+        false
+    }
+
+    fn added(&self, mut state: MutexGuard<'_, State>, size: usize, awaited: bool) {
+        state.bytes += size;
         self.waiting.store(state.bytes, Ordering::Release);
-        state.urgent |= queued.op.awaited();
-        state.ops.push(queued);
+        state.urgent |= awaited;
         let get_up = match state.sleeping {
             Sleep::Awake => false,
             Sleep::Idle => true,
@@ -103,15 +136,14 @@ impl Queue {
             drop(state);
             self.wake.notify_one();
         }
-        Ok(())
     }
 
-    /// Gives the writer all that is queued, in exchange for an empty vector. Waits for the first operation, at
-    /// most `idle` long, and then up to `linger` for company unless someone waits. `true` once closed.
-    pub(crate) fn take(&self, into: &mut Vec<Queued>, idle: Option<Duration>, linger: Duration) -> bool {
+    /// Gives the writer all that is queued. Waits for the first operation, at most `idle` long, and then up to
+    /// `linger` for company unless someone waits. `true` once closed.
+    pub(crate) fn take(&self, into: &mut VecDeque<Queued>, idle: Option<Duration>, linger: Duration) -> bool {
         let mut state = self.lock();
         let idle_until = idle.map(|idle| Instant::now() + idle);
-        while state.ops.is_empty() && !state.closed {
+        while state.load.items.is_empty() && !state.closed {
             state.sleeping = Sleep::Idle;
             match self.sleep(state, idle_until) {
                 Ok(woken) => state = woken,
@@ -122,7 +154,7 @@ impl Queue {
             }
         }
         let linger_until = Instant::now() + linger;
-        while !(state.ops.is_empty() || state.urgent || state.closed || state.bytes >= GOOD_LOAD) {
+        while !(state.load.items.is_empty() || state.urgent || state.closed || state.bytes >= GOOD_LOAD) {
             state.sleeping = Sleep::Lingering;
             match self.sleep(state, Some(linger_until)) {
                 Ok(woken) => state = woken,
@@ -136,8 +168,11 @@ impl Queue {
         (state.urgent, state.bytes) = (false, 0);
         self.waiting.store(0, Ordering::Release);
         self.taken.notify_waiters();
-        std::mem::swap(&mut state.ops, into);
-        state.closed
+        let load = std::mem::take(&mut state.load);
+        let closed = state.closed;
+        drop(state);
+        load.unpack(into);
+        closed
     }
 
     /// Whether more waits than the queue is meant to hold.
@@ -183,5 +218,31 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Load {
+    fn record(&mut self, name: &str, key: Option<&str>, body: &[u8]) {
+        // Most are for the same stream as the one before, and hardly ever are there many.
+        let known = self.streams.iter().rev().take(4).position(|known| **known == *name);
+        let stream = known.map_or(self.streams.len(), |back| self.streams.len() - 1 - back);
+        if known.is_none() {
+            self.streams.push(name.into());
+        }
+        self.items.push(Item::Record { stream, key: key.map(str::len), body: body.len() });
+        self.text.extend_from_slice(key.unwrap_or_default().as_bytes());
+        self.text.extend_from_slice(body);
+    }
+
+    fn unpack(self, into: &mut VecDeque<Queued>) {
+        let mut text = Bytes::from(self.text);
+        into.extend(self.items.into_iter().map(|item| match item {
+            Item::Op(queued) => queued,
+            Item::Record { stream, key, body } => {
+                let key = key.map(|len| String::from_utf8_lossy(&text.split_to(len)).into());
+                let entry = NewEntry { stream: Arc::clone(&self.streams[stream]), key, body: text.split_to(body) };
+                Queued { op: Op::Append { entry, reply: None }, permits: 0 }
+            }
+        }));
     }
 }

@@ -33,6 +33,8 @@ use crate::{Shared, error};
 /// At most so many operations or bytes are put into one transaction.
 const BATCH_OPS: usize = 4096;
 const BATCH_BYTES: usize = 8 << 20;
+/// So many operations are worked on before others get the core.
+const WITHOUT_PAUSE: usize = 32;
 /// How long to wait before the file is opened again when that has failed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -45,7 +47,6 @@ pub(crate) struct Writer {
     uncertain: Vec<NewEntry>,
     /// Taken from the queue and not yet tried.
     backlog: VecDeque<Queued>,
-    incoming: Vec<Queued>,
     /// Trims that have more to delete.
     unfinished: Vec<Op>,
     closed: bool,
@@ -61,7 +62,6 @@ pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError>
         retained: Retained::new(shared.options.retain_bytes),
         uncertain: Vec::new(),
         backlog: VecDeque::new(),
-        incoming: Vec::new(),
         unfinished: Vec::new(),
         closed: false,
         shared: shared.clone(),
@@ -98,7 +98,7 @@ struct CloseAtEnd<'a>(&'a Shared);
 impl Drop for CloseAtEnd<'_> {
     fn drop(&mut self) {
         self.0.queue.close();
-        let mut rest = Vec::new();
+        let mut rest = VecDeque::new();
         self.0.queue.take(&mut rest, None, Duration::ZERO);
         self.0.directory.close();
     }
@@ -116,8 +116,7 @@ impl Writer {
                 let pause = [self.retained.pause(), self.wal.pause()].into_iter().flatten().min();
                 let (idle, linger) =
                     if busy { (Some(Duration::ZERO), Duration::ZERO) } else { (pause, shared.options.linger) };
-                self.closed = shared.queue.take(&mut self.incoming, idle, linger);
-                self.backlog.extend(self.incoming.drain(..));
+                self.closed = shared.queue.take(&mut self.backlog, idle, linger);
             }
             let (batch, permits) = self.next_batch();
             let nothing = batch.is_empty();
@@ -232,7 +231,11 @@ impl Writer {
         run("BEGIN IMMEDIATE")?;
         let now = now_ms();
         let mut outcomes = Vec::with_capacity(batch.len());
-        for op in batch {
+        for (count, op) in batch.iter().enumerate() {
+            if count % WITHOUT_PAUSE == WITHOUT_PAUSE - 1 {
+                // Whoever answers calls on this core would wait for the whole transaction otherwise.
+                std::thread::yield_now();
+            }
             outcomes.push(session.apply(&mut self.heads, op, now)?);
         }
         if !self.heads.dirty() {
@@ -305,8 +308,7 @@ impl Writer {
 
     /// The file cannot be opened at the moment: nobody is left waiting for it.
     fn turn_away(&mut self, error: &StoreError) {
-        self.closed = self.shared.queue.take(&mut self.incoming, Some(REOPEN_PAUSE), Duration::ZERO);
-        self.backlog.extend(self.incoming.drain(..));
+        self.closed = self.shared.queue.take(&mut self.backlog, Some(REOPEN_PAUSE), Duration::ZERO);
         let mut ops = std::mem::take(&mut self.unfinished);
         for queued in self.backlog.drain(..) {
             self.shared.queue.release(queued.permits);
@@ -318,7 +320,7 @@ impl Writer {
 
     fn lose(&self, entries: &[NewEntry], error: &StoreError) {
         for entry in entries {
-            self.shared.lost(entry, error);
+            self.shared.lost(&entry.stream, entry.key.as_deref(), error);
         }
     }
 }

@@ -102,7 +102,7 @@ async fn child() {
                 assert!(!appended.duplicate);
                 println!("ack {key} {}", appended.seq);
                 // The load around it: entries that nobody waits for, and trims.
-                store.record(entry("noise", None, vec![0; 700]));
+                store.record("noise", None, &[0; 700]);
                 if n % 50 == 0 {
                     store.trim("noise", Retention { entries: Some(100), since_ms: None }).await.expect("trimmed");
                 }

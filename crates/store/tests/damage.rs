@@ -51,7 +51,7 @@ async fn make(dir: &Path) -> Content {
         for n in phase * 100..(phase + 1) * 100 {
             for stream in STREAMS {
                 let size = if n % 40 == 7 { 9000 } else { n as usize * 7 % 400 };
-                store.record(entry(stream, Some(&key_of(stream, n)), vec![n as u8; size]));
+                store.record(stream, Some(&key_of(stream, n)), &vec![n as u8; size]);
             }
             for bucket in BUCKETS {
                 let value = vec![n as u8; n as usize % 100];

@@ -50,8 +50,8 @@ async fn entries_that_nobody_waits_for_are_stored_once_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     for _ in 0..3 {
-        store.record(entry("a", Some("k"), ""));
-        store.record(entry("a", None, "without a key"));
+        store.record("a", Some("k"), b"");
+        store.record("a", None, b"without a key");
     }
     assert_eq!(store.append(entry("a", Some("k"), "")).await.expect("answered").seq, 1);
     assert_eq!(all(&store, "a").await.len(), 4);

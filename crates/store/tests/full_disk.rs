@@ -56,7 +56,7 @@ async fn inside() {
 
     // Nobody waits for these: kept in memory up to the bound, and the rest is counted.
     for n in 0..1000 {
-        store.record(entry("background", Some(&format!("k{n}")), vec![1; 1000]));
+        store.record("background", Some(&format!("k{n}")), &[1; 1000]);
     }
     eventually(|| store.stats().retained + store.stats().lost == 1000).await;
     let stats = store.stats();
@@ -92,7 +92,7 @@ async fn full_from_the_start(dir: &Path, kept: usize) {
     store.verify().await.expect("intact");
     assert!(store.stats().lost == 0);
     fill(dir, 0);
-    store.record(entry("a", None, vec![0; 50_000]));
+    store.record("a", None, &vec![0; 50_000]);
     let error = store.shutdown().await.expect_err("an entry is lost, which is said");
     assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
     assert_eq!(store.stats().lost, 1);

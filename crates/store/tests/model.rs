@@ -93,7 +93,7 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
                 let appended = store.append(new).await.expect("kept");
                 assert_eq!((appended.seq, appended.duplicate), (seq, held.is_some()));
             } else {
-                store.record(new);
+                store.record(&new.stream, new.key.as_deref(), &new.body);
             }
         }
         Step::Trim { stream, keep } => {

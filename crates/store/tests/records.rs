@@ -74,7 +74,7 @@ async fn what_is_over_a_limit_is_refused_with_the_limit() {
     for error in errors {
         assert_eq!(error.kind, StoreErrorKind::Invalid, "{error}");
     }
-    store.record(common::entry("a", None, big.clone()));
+    store.record("a", None, &big);
     assert_eq!(store.stats().lost, 1);
     let largest = big.slice(1..);
     store.append(common::entry("a", None, largest.clone())).await.expect("the largest fits");

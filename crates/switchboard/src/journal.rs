@@ -1,12 +1,12 @@
 //! The record of every call and every audit event: on disk, in the live feed, in the metrics, and as spans.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_core::router::LiveCall;
-use sa_core::store::{Log, NewEntry};
+use sa_core::store::Log;
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson,
     clock,
@@ -33,6 +33,14 @@ pub(crate) const MAX_SUBJECT: usize = 128;
 /// Live events that one slow reader may be behind before it misses some.
 const FEED: usize = 1_024;
 
+thread_local! {
+    /// Where a thread writes what it records of a call, one after the other.
+    static PAGE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// What a thread keeps of it for the next one.
+const LARGEST_PAGE: usize = 64 * 1024;
+
 pub struct StoreJournal {
     log: Arc<dyn Log>,
     metrics: Arc<Metrics>,
@@ -42,8 +50,6 @@ pub struct StoreJournal {
     refusals: Refusals,
     /// How much of arguments and results is kept.
     payload_bytes: usize,
-    calls: Arc<str>,
-    audit: Arc<str>,
 }
 
 /// One event of the live feed.
@@ -59,17 +65,8 @@ pub struct FeedEvent {
 impl StoreJournal {
     pub fn new(log: Arc<dyn Log>, metrics: Arc<Metrics>, spans: Option<Spans>, payload_bytes: usize) -> Self {
         let feed = broadcast::channel(FEED).0;
-        Self {
-            log,
-            metrics,
-            spans,
-            feed,
-            recent: Recent::default(),
-            refusals: Refusals::default(),
-            payload_bytes,
-            calls: CALLS.into(),
-            audit: AUDIT.into(),
-        }
+        let (recent, refusals) = (Recent::default(), Refusals::default());
+        Self { log, metrics, spans, feed, recent, refusals, payload_bytes }
     }
 
     pub fn follow(&self) -> broadcast::Receiver<FeedEvent> {
@@ -139,7 +136,8 @@ impl Journal for StoreJournal {
                 detail: error.message.clone(),
             });
         }
-        let id = record.id.encode(&mut [0; CallId::LEN]).to_owned();
+        let mut id = [0; CallId::LEN];
+        let id = record.id.encode(&mut id);
         tracing::debug!(
             call_id = id,
             trace_id = format_args!("{:032x}", record.trace.trace_id),
@@ -148,9 +146,12 @@ impl Journal for StoreJournal {
             duration_us = record.duration.as_micros() as u64,
             "call ended"
         );
-        let json = ended(&record, &id, self.payload_bytes);
+        let json = ended(&record, id, self.payload_bytes, PAGE.take());
         self.publish("call_ended", Some(&record.principal.id), || json.as_str().into());
-        self.log.record(NewEntry { stream: Arc::clone(&self.calls), key: Some(id.into()), body: Bytes::from(json) });
+        self.log.record(CALLS, Some(id), json.as_bytes());
+        if json.capacity() <= LARGEST_PAGE {
+            PAGE.set(json);
+        }
     }
 
     fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
@@ -167,7 +168,7 @@ impl Journal for StoreJournal {
         };
         let json = to_json(&written);
         self.publish("audit", None, || json.as_str().into());
-        self.log.record(NewEntry { stream: Arc::clone(&self.audit), key: None, body: Bytes::from(json) });
+        self.log.record(AUDIT, None, json.as_bytes());
     }
 
     fn provider_event(&self, event: &ProviderEvent) {
@@ -253,10 +254,9 @@ impl<'a> From<&'a CallError> for Failure<'a> {
 }
 
 /// A call as the history has it.
-fn ended(record: &CallRecord, id: &str, payload_bytes: usize) -> String {
+fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> String {
     let result = record.outcome.as_ref().ok().map(|output| &output.content);
-    let kept = |json: &RawJson| json.len().min(payload_bytes);
-    Object::with_capacity(512 + kept(&record.args) + result.map_or(0, kept))
+    Object::over(page)
         .text("id", id)
         .text("tool", &record.tool)
         .maybe(record.exposed.as_deref(), |object, exposed| object.text("exposed", exposed))

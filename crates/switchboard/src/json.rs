@@ -10,7 +10,12 @@ pub(crate) struct Object(String);
 
 impl Object {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
-        let mut out = String::with_capacity(bytes);
+        Self::over(String::with_capacity(bytes))
+    }
+
+    /// Written into memory that there is already.
+    pub(crate) fn over(mut out: String) -> Self {
+        out.clear();
         out.push('{');
         Self(out)
     }

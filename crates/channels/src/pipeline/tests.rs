@@ -35,8 +35,8 @@ impl Log for Slow {
         })
     }
 
-    fn record(&self, entry: NewEntry) {
-        self.store.record(entry);
+    fn record(&self, stream: &str, key: Option<&str>, body: &[u8]) {
+        self.store.record(stream, key, body);
     }
 
     fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {

@@ -113,9 +113,15 @@ impl<'b> FrameWriter<'b> {
 pub fn push_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
+    // Most texts have nothing to escape. To look at all of it, come what may, is quicker than to stop at the first.
+    if !text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     let mut clean_from = 0;
     for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+        if !needs_escape(byte) {
             continue;
         }
         // All bytes that need an escape are ASCII, so both sides of one are character boundaries.
@@ -136,6 +142,10 @@ pub fn push_string(out: &mut String, text: &str) {
     }
     out.push_str(&text[clean_from..]);
     out.push('"');
+}
+
+const fn needs_escape(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
 /// How many bytes [`push_string`] writes for a character.
