@@ -133,7 +133,7 @@ impl Journal for StoreJournal {
                 what: "call.refused",
                 who: format!("{} {}", record.principal.role, record.principal.name),
                 subject: record.tool.chars().take(MAX_SUBJECT).collect(),
-                detail: error.message.clone(),
+                detail: error.message.chars().take(2 * MAX_SUBJECT).collect(),
             });
         }
         let mut id = [0; CallId::LEN];

@@ -94,7 +94,7 @@ async fn a_gateway_names_variables_that_set_nothing() {
 
 #[tokio::test]
 async fn the_file_of_the_gateway_that_runs_is_named() {
-    let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]\n[models.gpt]\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"canary-1\"";
+    let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]\n[models.gpt]\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"canary-1\"\n[sessions.agents.bot]\ncommand = [\"bot\"]\nenv = { KEY = \"canary-2\" }";
     let gateway = sa_testkit::Setup::new().config(config).spawn(SWITCHBOARD).await;
     let file = gateway.config_file();
     let file = file.to_str().unwrap();
@@ -112,6 +112,8 @@ async fn the_file_of_the_gateway_that_runs_is_named() {
     assert!(row("data.dir").contains(gateway.data_dir().to_str().unwrap()), "{}", with.stdout);
     assert!(row("models.gpt.api_key").contains("***") && !with.stdout.contains("canary-1"), "{}", with.stdout);
     assert!(row("server.listen").chars().count() < 100, "{}", with.stdout);
+    let json = gateway.cli(&["--config", file, "config", "show", "--json"]).run().await;
+    assert!(!json.stdout.contains("canary"), "{}", json.stdout);
     // A section is explained with what is written in it.
     let section = gateway.cli(&["--config", file, "config", "explain", "upstream"]).run().await;
     let words = ["upstream.NAME.bearer", "upstream.files.command"];

@@ -161,9 +161,15 @@ async fn tell_file(global: &Global, layers: &Layers) {
     }
 }
 
+/// A key's value as it is set. Tables with names of their own may hold secrets, and are shown key by key.
+fn written(layers: &Layers, key: &str) -> String {
+    let named = FILE_ONLY.contains(&key) && layers.source(key) != Source::Default;
+    if named { "{ … }".to_owned() } else { layers.value(key).unwrap_or_default() }
+}
+
 /// A key's value as it counts. An empty data directory stands for the usual one.
 fn value(layers: &Layers, key: &str) -> String {
-    match layers.value(key).unwrap_or_default() {
+    match written(layers, key) {
         empty if key == "data.dir" && empty == "\"\"" => {
             toml::Value::String(default_data_dir().display().to_string()).to_string()
         }
@@ -188,13 +194,18 @@ fn is_below(known: &str, section: &str) -> bool {
 }
 
 fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
-    json!({
+    let (written, effective) = (written(layers, key), value(layers, key));
+    let mut entry = json!({
         "key": key,
-        "value": value(layers, key),
+        "value": written,
         "from": source(layers, key),
         "meaning": meaning,
         "variable": variable_name(key),
-    })
+    });
+    if effective != written {
+        entry["effective"] = json!(effective);
+    }
+    entry
 }
 
 fn named_entry(key: &str, default: &str, meaning: &str) -> serde_json::Value {
