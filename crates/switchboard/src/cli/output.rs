@@ -181,30 +181,26 @@ pub(crate) fn note(label: &str, text: &str) {
 /// A text that says what to do, in lines of this width. A command stays in one line, however long: one that is broken in two
 /// cannot be copied.
 fn advice(text: &str, room: Option<usize>) -> Vec<String> {
-    let is_command = |clause: &str| clause.contains("switchboard ") || clause.contains("--") || clause.contains('$');
+    let is_command = |piece: &str| piece.contains("switchboard ") || piece.contains("--") || piece.contains('$');
     let whole = paragraph(text, None);
     let Some(room) = room else { return whole };
+    let fits = |line: &str, more: &str| line.chars().count() + 1 + more.chars().count() <= room;
     let mut lines: Vec<String> = Vec::new();
     for own in whole {
         if own.chars().count() <= room {
             lines.push(own);
             continue;
         }
-        for clause in own.split_inclusive("; ").map(str::trim_end) {
-            if is_command(clause) {
-                lines.push(clause.to_owned());
-                continue;
-            }
-            let mut line = String::new();
-            for word in clause.split(' ') {
-                if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
-                    lines.push(std::mem::take(&mut line));
-                } else if !line.is_empty() {
-                    line.push(' ');
+        let begins = lines.len();
+        let clauses = own.split_inclusive("; ").flat_map(|clause| clause.split_inclusive(": "));
+        for piece in clauses.flat_map(|clause| clause.split("   ")).map(str::trim).filter(|piece| !piece.is_empty()) {
+            let words: Vec<&str> = if is_command(piece) { vec![piece] } else { piece.split(' ').collect() };
+            for word in words {
+                match lines[begins..].last_mut().filter(|line| fits(line, word)) {
+                    Some(line) => line.extend([" ", word]),
+                    None => lines.push(word.to_owned()),
                 }
-                line.push_str(word);
             }
-            lines.push(line);
         }
     }
     lines
@@ -245,7 +241,7 @@ mod tests {
         check_advice(text, None, &[text]);
         check_advice(text, Some(200), &[text]);
         let lines =
-            ["start the server", "again;", "or: switchboard plugin disable weather --json;", "then look once", "more"];
+            ["start the server", "again; or:", "switchboard plugin disable weather --json;", "then look once", "more"];
         check_advice(text, Some(16), &lines);
         check_advice("see /a/path/that/is/long here", Some(10), &["see", "/a/path/that/is/long", "here"]);
     }
