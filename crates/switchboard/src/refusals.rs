@@ -69,7 +69,9 @@ mod tests {
         let next = refusals.take(start + WINDOW);
         assert_eq!(next, Verdict { before: Some(4_990), written: true });
         assert_eq!(refusals.untold(), None);
-        (0..12).for_each(|_| drop(refusals.take(start + WINDOW)));
+        for _ in 0..12 {
+            refusals.take(start + WINDOW);
+        }
         assert_eq!((refusals.untold(), refusals.untold()), (Some(3), None));
         // Told before the minute was over, they are not told again, and no more rows are written in it.
         assert_eq!(refusals.take(start + WINDOW), Verdict { before: None, written: false });

@@ -263,7 +263,8 @@ fn next_steps(config: &Config, url: &str, console: &str, more: &[(&str, String)]
     let file = config.operator_token_file();
     let file = file.display();
     let more = more.iter().filter(|(_, words)| !words.is_empty());
-    let more: String = more.map(|(label, words)| format!("\n  {label:<9}  {words}")).collect();
+    let more: Vec<String> = more.map(|(label, words)| format!("\n  {label:<9}  {words}")).collect();
+    let more = more.concat();
     format!(
         r#"
 Switchboard {version} is up, with a demo node connected.

@@ -220,8 +220,8 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
             .zip(&columns)
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
-                Fit::Whole | Fit::Spared => vec![cell.clone()],
-                Fit::Cut => vec![shortened(cell, *width)],
+                Fit::Cut if room.is_some() => vec![shortened(cell, *width)],
+                Fit::Whole | Fit::Spared | Fit::Cut => vec![cell.clone()],
                 Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
             .collect();
@@ -260,7 +260,9 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
                 Some(_) => lines.push(format!("{GAP}{cell}")),
             }
         }
-        lines.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
+        for line in lines {
+            text.extend([line.as_str(), "\n"]);
+        }
     }
     text
 }
@@ -333,7 +335,16 @@ mod tests {
         assert_eq!(line.matches('…').count(), 2);
         assert_eq!(line.split(GAP).next().unwrap().chars().count(), MAX_CELL);
         let text = "ä".repeat(MAX_CELL);
-        assert!(lay_out(&[whole("A")], &[vec![text.clone()]], None).contains(&text));
+        for column in [whole("A"), cut("A"), spared("A")] {
+            let laid_out =
+                lay_out(&[column, whole("B")], &[vec![text.clone(), "b".to_owned()], cells(&["x", "y"])], None);
+            assert!(laid_out.contains(&text), "{laid_out}");
+            // Nobody is far to the right of it for its sake.
+            assert!(
+                laid_out.lines().all(|line| line.starts_with('ä') || line.chars().count() < 2 * MAX_PADDED),
+                "{laid_out}"
+            );
+        }
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn line_of(text: &str, key: &str) -> usize {
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-            current = header.replace(['"', '\''], "").trim().to_owned();
+            header.replace(['"', '\''], "").trim().clone_into(&mut current);
             if current == key {
                 return number + 1;
             }
@@ -326,8 +326,8 @@ mod tests {
         let file = "[server]\nlisten = 5\ndrain_ms = \"x\"\n[limits]\npending_total = 0\n[models.\"gpt-5.1\"]\nbase = 1\n\
             [upstream.files]\ncommand = \"ls\"\n[sessions.agents.bot]\nsandbox = true\n[nope]\nx = 1\n";
         let error = layers(file, &[("SWITCHBOARD_JOURNAL_KEEP_DAYS", "x")], &[]).unwrap_err();
-        let mut told: Vec<String> = error.0.iter().map(|mistake| mistake.place.clone()).collect();
-        told.iter_mut().for_each(|place| *place = place.rsplit('/').next().unwrap_or_default().to_owned());
+        let mut told: Vec<&str> =
+            error.0.iter().map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default()).collect();
         told.sort();
         assert_eq!(
             told,
@@ -346,7 +346,7 @@ mod tests {
             "[server]\nlisten = \"0.0.0.0:1\"\n[limits]\npending_total = 0\nmax_call_ms = 0\n[log]\nfilter = \"=x=\"\n";
         let error = Config::resolve(&layers(file, &[], &[]).unwrap()).unwrap_err();
         assert_eq!(error.0.len(), 4, "{error}");
-        let many = format!("[server]\n{}", (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<String>());
+        let many = format!("[server]\n{}", (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<Vec<_>>().concat());
         assert_eq!(layers(&many, &[], &[]).unwrap_err().0.len(), 21, "a screen of it will do");
     }
 
