@@ -111,7 +111,7 @@ async fn upstream_servers() {
 async fn servers_of_plugins() {
     let (gateway, _node) = gateway().await;
     let headers = vec![("connection", "close".to_owned())];
-    let nothing = PluginAnswer::Say { status: 404, headers, body: Default::default() };
+    let nothing = PluginAnswer::Say { status: 404, headers, body: bytes::Bytes::default() };
     let server = PluginServer::start(move |_| nothing.clone()).await;
     let manifest = server.manifest("rates", serde_json::json!({}));
     let body = serde_json::json!({ "manifest": manifest, "allow_private": [server.address] });

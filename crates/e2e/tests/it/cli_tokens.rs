@@ -29,13 +29,16 @@ async fn what_a_token_is_for_and_until_when() {
         ("ann", &["none of the gateway's", "channels: lobby (read)"]),
         ("lap", &["node: laptop", "valid"]),
     ] {
-        words.iter().for_each(|word| assert!(row(name).contains(word), "{word}: {shown}"));
+        for word in words {
+            assert!(row(name).contains(word), "{word}: {shown}");
+        }
     }
     // Where there is no room for all, each is told whole by its name.
     for columns in [80, 40] {
         let narrow = gateway.cli(&["token", "list"]).run_on_terminal(columns).await.stdout;
-        let id = tokens.as_array().unwrap().iter().map(|token| token["id"].as_str().unwrap());
-        id.for_each(|id| assert!(narrow.contains(id), "{narrow}"));
+        for token in tokens.as_array().unwrap() {
+            assert!(narrow.contains(token["id"].as_str().unwrap()), "{narrow}");
+        }
         assert!(
             narrow.lines().all(|line| line.trim_start_matches("\u{1b}[1m").chars().count() <= columns.into()),
             "{narrow}"

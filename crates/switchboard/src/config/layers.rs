@@ -328,7 +328,7 @@ mod tests {
         let error = layers(file, &[("SWITCHBOARD_JOURNAL_KEEP_DAYS", "x")], &[]).unwrap_err();
         let mut told: Vec<&str> =
             error.0.iter().map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default()).collect();
-        told.sort();
+        told.sort_unstable();
         assert_eq!(
             told,
             [
