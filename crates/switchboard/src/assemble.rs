@@ -188,6 +188,7 @@ impl Gateway {
         if let Some(sessions) = &self.sessions {
             sessions.shut_down().await;
         }
+        self.journal.tell_refusals();
         self.closing.cancel();
         self.upstreams.settle().await;
         self.housekeeping.cancel();

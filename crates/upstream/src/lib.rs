@@ -136,6 +136,17 @@ impl Upstreams {
         servers.into_iter().map(|(name, entry)| view(name, &entry)).collect()
     }
 
+    /// Waits until every server that is being started was reached or was not, but no longer than this.
+    pub async fn settle(&self, patience: Duration) {
+        let servers: Vec<Arc<Server>> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
+        let all = async {
+            for server in &servers {
+                server.is_settled().await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, all).await;
+    }
+
     /// Adds a server for good.
     pub async fn add(&self, name: &str, spec: Spec) -> Result<View, ChangeError> {
         spec.check(name).map_err(ChangeError::Invalid)?;

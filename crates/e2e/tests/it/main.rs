@@ -1,5 +1,6 @@
 //! Switchboard as its users meet it: real sockets, real processes, one behaviour a file.
 
+mod audit_refusals;
 mod bad_agent_frames;
 mod bad_hello;
 mod bad_http;
@@ -31,7 +32,9 @@ mod cli_calls;
 mod cli_config;
 mod cli_doctor;
 mod cli_hints;
+mod cli_sessions;
 mod cli_terminal;
+mod cli_tokens;
 mod cli_views;
 mod connections;
 mod console;
@@ -83,6 +86,7 @@ mod messaging_reconnect;
 mod messaging_storm;
 mod messaging_support;
 mod messaging_together;
+mod monitor_role;
 mod node_events;
 mod node_names;
 mod node_ownership;
