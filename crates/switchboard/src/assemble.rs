@@ -190,7 +190,7 @@ impl Gateway {
         }
         self.journal.tell_refusals();
         self.closing.cancel();
-        self.upstreams.settle().await;
+        self.upstreams.finish_renewals().await;
         self.housekeeping.cancel();
     }
 }

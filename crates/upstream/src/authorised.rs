@@ -224,7 +224,7 @@ mod tests {
         let store = InMemoryCredentialStore::new();
         store.save(StoredCredentials::new("client".into(), Some(granted), Vec::new(), Some(0))).await.unwrap();
         manager.set_credential_store(store);
-        Authorised::new(Observed::new(reqwest::Client::new(), CancellationToken::new()), manager)
+        Authorised::new(Observed::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()), manager)
     }
 
     #[tokio::test]

@@ -137,7 +137,7 @@ impl Upstreams {
     }
 
     /// Waits until every server that is being started was reached or was not, but no longer than this.
-    pub async fn settle(&self, patience: Duration) {
+    pub async fn reached(&self, patience: Duration) {
         let servers: Vec<Arc<Server>> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let all = async {
             for server in &servers {
@@ -239,7 +239,7 @@ impl Upstreams {
     }
 
     /// Waits for renewals of logins that are under way, for a while: one that is cut off may cost the login.
-    pub async fn settle(&self) {
+    pub async fn finish_renewals(&self) {
         let servers: Vec<_> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let accounts = servers.iter().filter_map(|server| server.account());
         let settled = join_all(accounts.map(|account| account.settle()));

@@ -159,7 +159,7 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     // Scripts wait for this line. Everything else that is said goes to stderr.
     line(&format!("listening on {url}"))?;
     if demo.is_some() {
-        gateway.upstreams.settle(UPSTREAM_PATIENCE).await;
+        gateway.upstreams.reached(UPSTREAM_PATIENCE).await;
         let more = [("plugins", plugins), ("upstream", upstream_servers(&gateway, &program(config)))];
         let text = next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &more);
         // What went wrong so far stands above it.
