@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 26] = [
+const SEES: [(&str, &[&str]); 27] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
     ("sa-openapi", &[]),
+    ("sa-lines", &[]),
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
-    ("sa-mcp", &["sa-core"]),
-    ("sa-upstream", &["sa-core", "sa-vault"]),
+    ("sa-mcp", &["sa-core", "sa-lines"]),
+    ("sa-upstream", &["sa-core", "sa-lines", "sa-vault"]),
     ("sa-chat", &["sa-core"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &[]),
@@ -33,6 +34,7 @@ const SEES: [(&str, &[&str]); 26] = [
             "sa-channels",
             "sa-chat",
             "sa-core",
+            "sa-lines",
             "sa-mcp",
             "sa-node",
             "sa-node-sdk",

@@ -110,7 +110,8 @@ async fn unawaited(dir: &Path, rate: Option<u64>, length: Duration) -> anyhow::R
     while start.elapsed() < length {
         let due = rate.map_or(n + 500, |rate| (start.elapsed().as_secs_f64() * rate as f64) as u64);
         while n < due {
-            store.record(entry(n >> 20, n));
+            let entry = entry(n >> 20, n);
+            store.record(&entry.stream, entry.key.as_deref(), &entry.body);
             n += 1;
         }
         if rate.is_some() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sa_core::Router;
+use sa_core::{Principal, Router};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -42,9 +42,10 @@ impl Chat {
         Ok(Self { router, models, http: server::client()?, memory: Memory::default() })
     }
 
-    /// The list of models, as `GET /v1/models` has it.
-    pub fn list(&self) -> String {
-        let models: Vec<_> = self.models.keys().map(|name| about(name)).collect();
+    /// The list of models that somebody may ask, as `GET /v1/models` has it.
+    pub fn list(&self, principal: &Principal) -> String {
+        let models: Vec<_> =
+            self.models.keys().filter(|name| principal.may_ask(name)).map(|name| about(name)).collect();
         json!({ "object": "list", "data": models }).to_string()
     }
 

@@ -94,7 +94,13 @@ impl Server<'_> {
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        let message = format!("the server of the model \"{}\" cannot be reached: {cause}", self.name);
+        // No more than its origin: what follows it may be a secret.
+        let place = reqwest::Url::parse(&self.spec.base_url).map(|url| url.origin().ascii_serialization());
+        let place = place.map(|origin| format!(" at {origin}")).unwrap_or_default();
+        let name = self.name;
+        let message = format!(
+            "the server of the model \"{name}\"{place} cannot be reached: {cause}; start it, or mend base_url in [models.{name}] of the gateway's configuration"
+        );
         ChatError::server(502, "upstream_unreachable", message)
     }
 

@@ -57,7 +57,10 @@ pub struct CallStarted {
 #[derive(Debug, Clone)]
 pub struct CallRecord {
     pub id: CallId,
+    /// As the caller named it.
     pub tool: Arc<str>,
+    /// The name that the tool has in lists, where that is another one.
+    pub exposed: Option<Arc<str>>,
     /// Who was asked; absent when it never came to that.
     pub provider: Option<ProviderId>,
     pub principal: Arc<Principal>,

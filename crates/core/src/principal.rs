@@ -29,6 +29,16 @@ impl Principal {
     pub fn includes(&self, names: &[&str]) -> bool {
         !self.is_limited() || matches_any(&self.tools, names)
     }
+
+    /// Whether it may have a model answer, which costs somebody money. A participant may only if its token names the model,
+    /// among the tools, as `models/NAME`.
+    pub fn may_ask(&self, model: &str) -> bool {
+        match self.role {
+            Role::Node | Role::Monitor => false,
+            Role::Participant => matches_any(&self.tools, &[&format!("models/{model}")]),
+            Role::Operator | Role::Agent | Role::Caller | Role::User => true,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,10 +49,13 @@ pub enum Role {
     Node,
     Participant,
     User,
+    /// A machine that watches the gateway's numbers. It reads them, and does nothing else.
+    Monitor,
 }
 
 impl Role {
-    pub const ALL: [Self; 6] = [Self::Operator, Self::Agent, Self::Caller, Self::Node, Self::Participant, Self::User];
+    pub const ALL: [Self; 7] =
+        [Self::Operator, Self::Agent, Self::Caller, Self::Node, Self::Participant, Self::User, Self::Monitor];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,6 +65,7 @@ impl Role {
             Self::Node => "node",
             Self::Participant => "participant",
             Self::User => "user",
+            Self::Monitor => "monitor",
         }
     }
 
@@ -59,9 +73,9 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// A node offers tools; it does not use them.
+    /// A node offers tools; it does not use them. Whoever watches does neither.
     pub fn may_call_tools(self) -> bool {
-        self != Self::Node
+        !matches!(self, Self::Node | Self::Monitor)
     }
 }
 

@@ -210,6 +210,9 @@ impl Router {
     }
 
     fn check(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
+        if let Some(exposed) = route.exposed.as_ref().filter(|exposed| ***exposed != *call.tool) {
+            let _ = call.life.exposed.set(Arc::clone(exposed));
+        }
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
         self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name])?;
         if let Some(schema) = &route.tool.input {

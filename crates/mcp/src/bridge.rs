@@ -12,10 +12,10 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ConstString as _, ErrorData, InitializedNotification,
     RequestId, ServerJsonRpcMessage, SubscriptionsListenRequestMethod,
 };
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
 use rmcp::{RoleClient, RoleServer};
+use sa_lines::Lines;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Saying goodbye to the gateway may take this long. A gateway that does not listen ends the session by itself.
@@ -35,7 +35,7 @@ pub async fn bridge(
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = Some(token).filter(|token| !token.is_empty());
     let mut gateway = StreamableHttpClientTransport::with_client(http, config);
-    let mut client = AsyncRwTransport::<RoleServer, _, _>::new_server(read, write);
+    let mut client = Lines::of_client(read, write);
     let mut talk = Conversation::default();
     let ended = tokio::select! {
         ended = pass(&mut client, &mut gateway, &mut talk) => ended,

@@ -7,24 +7,21 @@
 //! A client that loses the stream of a call may come back for it, as the protocol has it, and the call goes on meanwhile.
 //! If nobody comes back for a while the call is cancelled: its caller is gone.
 
-use std::collections::HashMap;
-use std::pin::Pin;
+mod watched;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, GetExtensions as _,
-    RequestId, ServerJsonRpcMessage,
-};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
-use sa_core::{Attendance, Notice, Notices, Principal};
+use sa_core::{Notice, Notices, Principal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +29,7 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::news::Outbox;
+use crate::sessions::watched::Watched;
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -61,6 +59,8 @@ pub(crate) struct Session {
     used: Mutex<Instant>,
     /// How many streams are open.
     open: AtomicUsize,
+    /// The requests that have no answer yet. Two of one name could not be told apart, and one would never be answered.
+    running: Mutex<HashSet<RequestId>>,
     /// The requests whose streams broke, by rmcp's number of the stream.
     broken: Mutex<HashMap<u64, RequestId>>,
     resume: Duration,
@@ -250,6 +250,19 @@ impl Session {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn running(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a request whose id another one has that still runs.
+    fn refuse(self: &Arc<Self>, id: RequestId) -> Watched {
+        let (sender, receiver) = mpsc::channel(1);
+        let why = format!("a request with the id {id} is running already; each needs one of its own");
+        let answer = ServerJsonRpcMessage::error(ErrorData::invalid_request(why, None), Some(id));
+        let _ = sender.try_send(ServerSseMessage::from_message(answer));
+        self.watch(receiver, None)
+    }
+
     fn watch(self: &Arc<Self>, inner: mpsc::Receiver<ServerSseMessage>, request: Option<(u64, RequestId)>) -> Watched {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
@@ -275,6 +288,7 @@ impl SessionManager for Sessions {
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),
             open: AtomicUsize::new(0),
+            running: Mutex::default(),
             broken: Mutex::default(),
             resume: self.limits.resume,
         };
@@ -317,7 +331,14 @@ impl SessionManager for Sessions {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
+        if let Some(id) = request.as_ref().filter(|id| session.running().contains(id)) {
+            return Ok(session.refuse(id.clone()));
+        }
         let receiver = session.handle.establish_request_wise_channel().await?;
+        // Taken back by the stream, which is there before anything else is waited for.
+        if let Some(id) = request.as_ref().filter(|id| !session.running().insert(RequestId::clone(id))) {
+            return Ok(session.refuse(id.clone()));
+        }
         let stream = session.watch(receiver.inner, receiver.http_request_id.zip(request));
         session.handle.push_message(message, receiver.http_request_id).await?;
         Ok(stream)
@@ -346,53 +367,5 @@ impl SessionManager for Sessions {
         let request = receiver.http_request_id.and_then(|stream| Some((stream, session.broken().remove(&stream)?)));
         let stream = session.watch(receiver.inner, request);
         Ok(if receiver.http_request_id.is_none() { self.listen(&session, stream) } else { stream })
-    }
-}
-
-/// A stream to the client, which notices when it is left before its end.
-struct Watched {
-    inner: mpsc::Receiver<ServerSseMessage>,
-    over: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    session: Arc<Session>,
-    /// The request that is answered here, until it is.
-    request: Option<(u64, RequestId)>,
-    /// Says that its owner hears notices, where it is a stream that carries them.
-    attending: Option<Attendance>,
-}
-
-impl Stream for Watched {
-    type Item = ServerSseMessage;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
-        let polled = match self.over.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => self.inner.poll_recv(context),
-        };
-        if let Poll::Ready(None) = &polled {
-            self.request = None;
-        }
-        polled
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.session.touch();
-        self.session.open.fetch_sub(1, Ordering::AcqRel);
-        let Some((stream, request)) = self.request.take() else { return };
-        let session = Arc::clone(&self.session);
-        session.broken().insert(stream, request);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = tokio::time::sleep(session.resume) => {}
-                () = session.ended.cancelled() => return,
-            }
-            let abandoned = session.broken().remove(&stream);
-            if let Some(request) = abandoned {
-                let gone = CancelledNotificationParam::new(Some(request), Some("nobody came back for it".into()));
-                let word = ClientNotification::CancelledNotification(CancelledNotification::new(gone));
-                session.handle.push_message(ClientJsonRpcMessage::notification(word), None).await.ok();
-            }
-        });
     }
 }

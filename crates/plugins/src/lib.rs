@@ -18,6 +18,7 @@ mod openapi;
 mod places;
 mod plugin;
 mod provider;
+mod reach;
 mod record;
 mod registry;
 mod scrub;
@@ -44,6 +45,7 @@ use tracing::warn;
 
 pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
+pub use self::reach::Away;
 pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
 pub use self::user::SettingsView;
 

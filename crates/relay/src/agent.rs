@@ -26,6 +26,8 @@ const QUEUE: usize = 16;
 const TRIM_EVERY: u64 = 1_024;
 /// How long the keeper of an agent may take to end it.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an agent is listened to after its keeper. It has ended before that, unless somebody has killed the keeper.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Of the gateway's own environment, agents get these. Anything else may be a secret.
 const PASSED_ON: [&str; 12] = [
     "PATH",
@@ -220,7 +222,16 @@ async fn attend(sessions: &Sessions, session: &Arc<Session>, mut child: Child, m
     };
     // Once the feed is over, its end of the pipe is closed, and the keeper takes the agent down.
     let status = {
-        let mut done = std::pin::pin!(async { tokio::join!(child.wait(), listen).0 });
+        let mut listen = std::pin::pin!(listen);
+        let mut done = std::pin::pin!(async {
+            tokio::select! {
+                () = &mut listen => child.wait().await,
+                status = child.wait() => {
+                    let _ = tokio::time::timeout(LAST_WORDS, &mut listen).await;
+                    status
+                }
+            }
+        });
         tokio::select! {
             status = &mut done => Some(status),
             () = feed => tokio::time::timeout(LAST_PATIENCE, done).await.ok(),

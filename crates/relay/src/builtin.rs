@@ -96,8 +96,9 @@ struct Action {
 /// What `session_message` answers: at once, or once the agent is done, after everything that happens meanwhile was told.
 async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
     let Heard { session, event, wait } = heard;
+    let hint = sessions.hint_for(&session);
     if wait.is_zero() {
-        return Ok(json!(session.show()));
+        return Ok(with_hint(json!(session.show()), hint));
     }
     let over = Instant::now() + wait;
     let mut following = sessions.follow(&session.owner, &session.id, event).await?;
@@ -141,7 +142,14 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     sessions.look_at(&session, Instant::now());
     let mut answer = json!(session.show());
     answer["events"] = json!(said);
-    Ok(answer)
+    Ok(with_hint(answer, hint))
+}
+
+fn with_hint(mut answer: Value, hint: Option<String>) -> Value {
+    if let Some(hint) = hint {
+        answer["hint"] = json!(hint);
+    }
+    answer
 }
 
 fn tools() -> Vec<Tool> {

@@ -209,6 +209,27 @@ impl Sessions {
         }
     }
 
+    /// Why nothing happens in a session to which no agent belongs, for whoever has just sent a message there.
+    pub(crate) fn hint_for(&self, session: &Session) -> Option<String> {
+        if session.agent.is_some() || *session.agents.borrow() > 0 {
+            return None;
+        }
+        let names: Vec<&str> = self.options.agents.keys().map(String::as_str).collect();
+        Some(match &names[..] {
+            [] => {
+                "no agent is configured: the session waits for one that connects to its socket; [sessions.agents.NAME] \
+                configures one"
+                    .to_owned()
+            }
+            names => format!(
+                "no agent was started: there are {}, and none of them is sessions.default_agent; start a session with \
+                 agent={}, or let one connect to this session's socket",
+                names.join(", "),
+                names[0]
+            ),
+        })
+    }
+
     fn open_session(
         self: &Arc<Self>,
         principal: &Arc<Principal>,

@@ -188,7 +188,9 @@ impl Gateway {
         if let Some(sessions) = &self.sessions {
             sessions.shut_down().await;
         }
+        self.journal.tell_refusals();
         self.closing.cancel();
+        self.upstreams.finish_renewals().await;
         self.housekeeping.cancel();
     }
 }

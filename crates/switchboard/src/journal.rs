@@ -8,21 +8,27 @@ use futures_util::future::BoxFuture;
 use sa_core::router::LiveCall;
 use sa_core::store::Log;
 use sa_core::{
-    AuditEvent, CallError, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson, clock,
+    AuditEvent, CallError, CallErrorKind, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson,
+    clock,
 };
 use serde::Serialize;
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 use crate::json::{Object, to_json};
 use crate::metrics::Metrics;
 use crate::recent::Recent;
 use crate::redact;
+use crate::refusals::{Refusals, Verdict};
 use crate::telemetry::Spans;
 
 /// The stream of ended calls.
 pub const CALLS: &str = "calls";
 /// The stream of audit events.
 pub const AUDIT: &str = "audit";
+
+/// How much of a name that somebody made up is written down.
+pub(crate) const MAX_SUBJECT: usize = 128;
 
 /// Live events that one slow reader may be behind before it misses some.
 const FEED: usize = 1_024;
@@ -41,6 +47,7 @@ pub struct StoreJournal {
     spans: Option<Spans>,
     feed: broadcast::Sender<FeedEvent>,
     recent: Recent,
+    refusals: Refusals,
     /// How much of arguments and results is kept.
     payload_bytes: usize,
 }
@@ -58,7 +65,8 @@ pub struct FeedEvent {
 impl StoreJournal {
     pub fn new(log: Arc<dyn Log>, metrics: Arc<Metrics>, spans: Option<Spans>, payload_bytes: usize) -> Self {
         let feed = broadcast::channel(FEED).0;
-        Self { log, metrics, spans, feed, recent: Recent::default(), payload_bytes }
+        let (recent, refusals) = (Recent::default(), Refusals::default());
+        Self { log, metrics, spans, feed, recent, refusals, payload_bytes }
     }
 
     pub fn follow(&self) -> broadcast::Receiver<FeedEvent> {
@@ -68,6 +76,24 @@ impl StoreJournal {
     /// The last minutes of calls.
     pub fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    /// Writes down that something was refused, unless so much is that a number will do.
+    pub(crate) fn refused(&self, event: impl FnOnce() -> AuditEvent) {
+        let Verdict { before, written } = self.refusals.take(Instant::now());
+        if let Some(more) = before {
+            self.audit(more_refusals(more));
+        }
+        if written {
+            self.audit(event());
+        }
+    }
+
+    /// Writes down how many refusals were only counted, for somebody who is about to read.
+    pub(crate) fn tell_refusals(&self) {
+        if let Some(more) = self.refusals.untold() {
+            self.audit(more_refusals(more));
+        }
     }
 
     fn publish(&self, name: &'static str, principal: Option<&Arc<str>>, json: impl FnOnce() -> Arc<str>) {
@@ -98,6 +124,17 @@ impl Journal for StoreJournal {
         self.recent.ended(clock::now_ms(), record.outcome.is_ok(), record.duration);
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
+        }
+        // What a provider itself refuses is its own business, and in the history.
+        if let (Err(error), None) = (&record.outcome, &record.provider)
+            && error.kind == CallErrorKind::NotAllowed
+        {
+            self.refused(|| AuditEvent {
+                what: "call.refused",
+                who: format!("{} {}", record.principal.role, record.principal.name),
+                subject: record.tool.chars().take(MAX_SUBJECT).collect(),
+                detail: error.message.chars().take(2 * MAX_SUBJECT).collect(),
+            });
         }
         let mut id = [0; CallId::LEN];
         let id = record.id.encode(&mut id);
@@ -147,6 +184,20 @@ impl std::fmt::Debug for StoreJournal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreJournal").finish_non_exhaustive()
     }
+}
+
+fn more_refusals(more: u64) -> AuditEvent {
+    let were = if more == 1 { "was" } else { "were" };
+    let detail = format!("and {} more {were} refused, within a minute", grouped(more));
+    AuditEvent { what: "refused.more", who: "several".into(), subject: String::new(), detail }
+}
+
+/// `1,234,567`
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
 }
 
 /// What a node said outside of its calls, as watchers see it.
@@ -208,6 +259,7 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> S
     Object::over(page)
         .text("id", id)
         .text("tool", &record.tool)
+        .maybe(record.exposed.as_deref(), |object, exposed| object.text("exposed", exposed))
         .maybe(record.provider.as_ref(), |object, provider| {
             object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
         })
@@ -235,6 +287,7 @@ pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
     Object::with_capacity(512 + call.args.len().min(payload_bytes))
         .text("id", call.id.encode(&mut [0; CallId::LEN]))
         .text("tool", &call.tool)
+        .maybe(call.exposed(), |object, exposed| object.text("exposed", exposed))
         .maybe(dispatched.as_ref(), |object, (provider, _)| {
             object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
         })

@@ -20,6 +20,7 @@ pub mod metrics;
 mod place;
 pub mod recent;
 pub mod redact;
+mod refusals;
 pub mod serve;
 mod sessions;
 pub mod sign_in;

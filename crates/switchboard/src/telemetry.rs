@@ -1,6 +1,7 @@
 //! Logs for people and machines, and spans for an OpenTelemetry collector.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
@@ -15,13 +16,65 @@ use crate::config::settings::{Log, LogFormat, Telemetry};
 
 /// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for.
 pub fn init_logs(log: &Log) -> anyhow::Result<()> {
+    install(log, std::io::stderr)
+}
+
+/// The same, but nothing of it is seen until the answer is dropped: what goes wrong at the start would otherwise stand in the
+/// middle of what a person is told at the start.
+pub fn init_held_logs(log: &Log) -> anyhow::Result<HeldLogs> {
+    let held = HeldLogs(Arc::new(Mutex::new(Some(Vec::new()))));
+    let lines = Arc::clone(&held.0);
+    install(log, move || LogLines(Arc::clone(&lines)))?;
+    Ok(held)
+}
+
+/// How much waits to be seen. What is more goes out, and what waited with it.
+const MAX_HELD: usize = 64 * 1024;
+
+type Waiting = Arc<Mutex<Option<Vec<u8>>>>;
+
+/// Logs that nobody sees while this lives.
+#[derive(Debug)]
+pub struct HeldLogs(Waiting);
+
+impl Drop for HeldLogs {
+    fn drop(&mut self) {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = std::io::stderr().write_all(&waiting.unwrap_or_default());
+    }
+}
+
+struct LogLines(Waiting);
+
+impl Write for LogLines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *waiting {
+            None => std::io::stderr().write_all(line)?,
+            Some(lines) => {
+                lines.extend_from_slice(line);
+                if lines.len() > MAX_HELD {
+                    std::io::stderr().write_all(lines)?;
+                    *waiting = None;
+                }
+            }
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+fn install<W: Write>(log: &Log, to: impl Fn() -> W + Send + Sync + 'static) -> anyhow::Result<()> {
     let filter = filter(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let human = match log.format {
         LogFormat::Human => true,
         LogFormat::Json => false,
         LogFormat::Auto => std::io::stderr().is_terminal(),
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
     let installed = if human {
         subscriber.with_target(false).compact().try_init()
     } else {

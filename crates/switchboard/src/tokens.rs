@@ -109,7 +109,7 @@ impl Identity {
     /// What this token may do in a channel.
     pub fn rights(&self, channel: &str) -> Rights {
         let role = self.principal.role;
-        let all = role == Role::Operator || (role != Role::Node && self.channels.covers(channel));
+        let all = role == Role::Operator || (role.may_call_tools() && self.channels.covers(channel));
         let may = |right| all && (role == Role::Operator || self.channels.allows(right));
         Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
     }
@@ -320,7 +320,7 @@ impl Tokens {
     /// Why a token of this name could speak in channels as if it were somebody else's, if it could. A participant's name is
     /// its own among all who may speak; the operator's is nobody else's.
     fn speaks_as_another(&self, name: &str, role: Role) -> Option<String> {
-        if role == Role::Node {
+        if !role.may_call_tools() {
             return None;
         }
         if OPERATORS.contains(&name) && role != Role::Operator {
@@ -334,7 +334,7 @@ impl Tokens {
                 && other.expires_ms.is_none_or(|at| at > now)
                 && match Role::parse(&other.role) {
                     Some(Role::Participant) => true,
-                    Some(Role::Node) | None => false,
+                    Some(Role::Node | Role::Monitor) | None => false,
                     Some(_) => role == Role::Participant,
                 }
         };

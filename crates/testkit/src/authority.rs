@@ -1,20 +1,21 @@
 //! An OAuth authority with real HTTP, and a resource that wants its tokens. The test plays the browser.
 
+mod pages;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::http::header;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use base64::Engine as _;
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::soon;
 
 type Words = HashMap<String, String>;
 
@@ -35,6 +36,8 @@ pub struct Manner {
     pub lifetime_s: u64,
     /// Whom it says it is when it sends somebody back.
     pub issuer: Option<String>,
+    /// Says beforehand that it does so.
+    pub names_itself: bool,
     /// What it says in place of a code.
     pub refuses: Option<String>,
     /// What it calls the authority of the resource.
@@ -43,6 +46,40 @@ pub struct Manner {
     pub registration: Option<String>,
     /// What a token must be for.
     pub scope: String,
+    /// Which resource it grants tokens for, in place of its own.
+    pub resource: Option<String>,
+    /// How clients may say who they are.
+    pub methods: Vec<&'static str>,
+    /// Says nothing of itself any more, nor of who grants tokens for the resource.
+    pub mute: bool,
+    /// Says what it wants of whoever has no good token.
+    pub challenges: bool,
+    /// The token that it grants, in place of a good one.
+    pub token: Option<String>,
+    /// Grants nothing, for a reason of its own.
+    pub broken: bool,
+}
+
+/// What it was asked for a login, or for tokens.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    pub words: HashMap<String, String>,
+    /// What was in the header, for those who say there who they are.
+    pub basic: Option<(String, String)>,
+}
+
+/// While it is there, whatever is asked at a path is done, but not answered.
+#[derive(Debug)]
+pub struct Held {
+    reached: watch::Receiver<usize>,
+    _hold: watch::Sender<()>,
+}
+
+impl Held {
+    /// Waits until so many have been asking there, since it is held.
+    pub async fn reached(&mut self, count: usize) {
+        soon(self.reached.wait_for(|reached| *reached >= count)).await.unwrap();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +95,11 @@ struct Book {
     granted: Vec<String>,
     used: HashSet<String>,
     counts: Counts,
+    /// By path.
+    asked: HashMap<&'static str, Vec<Asked>>,
+    held: HashMap<&'static str, (watch::Sender<usize>, watch::Receiver<()>)>,
+    /// What fetches the documents that clients are described by; without it, it takes none.
+    documents: Option<reqwest::Client>,
 }
 
 #[derive(Debug, Clone)]
@@ -83,10 +125,17 @@ impl Default for Manner {
         Self {
             lifetime_s: 3_600,
             issuer: None,
+            names_itself: true,
             refuses: None,
             authority: None,
             registration: None,
             scope: "tools".into(),
+            resource: None,
+            methods: vec!["client_secret_basic", "client_secret_post"],
+            mute: false,
+            challenges: true,
+            token: None,
+            broken: false,
         }
     }
 }
@@ -99,12 +148,13 @@ impl Authority {
         let state = Arc::new(Mutex::new(Book { url: url.clone(), ..Book::default() }));
         let routes = Router::new()
             .nest_service("/mcp", resource)
-            .layer(from_fn_with_state(Arc::clone(&state), guard))
-            .route("/.well-known/oauth-protected-resource/mcp", get(of_resource))
-            .route("/.well-known/oauth-authorization-server", get(of_authority))
-            .route("/register", post(register))
-            .route("/authorize", get(authorize))
-            .route("/token", post(token))
+            .layer(from_fn_with_state(Arc::clone(&state), pages::guard))
+            .route("/.well-known/oauth-protected-resource/mcp", get(pages::of_resource))
+            .route("/.well-known/oauth-authorization-server", get(pages::of_authority))
+            .route("/register", post(pages::register))
+            .route("/authorize", get(pages::authorize))
+            .route("/token", post(pages::token))
+            .layer(from_fn_with_state(Arc::clone(&state), pages::hold))
             .with_state(Arc::clone(&state));
         let task = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { url, state, task }
@@ -125,6 +175,29 @@ impl Authority {
     /// Every code, token and secret that it has given away so far.
     pub fn granted(&self) -> Vec<String> {
         book(&self.state).granted.clone()
+    }
+
+    /// What was asked at `/authorize` or `/token`, in turn.
+    pub fn asked(&self, path: &str) -> Vec<Asked> {
+        book(&self.state).asked.get(path).cloned().unwrap_or_default()
+    }
+
+    /// From now on, and for as long as what is given back is there, nobody is answered at this path.
+    pub fn hold(&self, path: &'static str) -> Held {
+        let ((reached, seen), (hold, held)) = (watch::channel(0), watch::channel(()));
+        book(&self.state).held.insert(path, (reached, held));
+        Held { reached: seen, _hold: hold }
+    }
+
+    /// Takes in a client by hand. Without a secret, it needs none.
+    pub fn introduce(&self, id: &str, secret: &str, redirect_uri: &str) {
+        let client = Client { secret: secret.into(), redirect_uris: vec![redirect_uri.into()] };
+        book(&self.state).clients.insert(id.into(), client);
+    }
+
+    /// Takes the address of a document for the id of a client from now on, and fetches it with this.
+    pub fn take_documents(&self, http: reqwest::Client) {
+        book(&self.state).documents = Some(http);
     }
 
     /// All tokens for the resource are over, without a word.
@@ -169,8 +242,15 @@ impl Book {
         word
     }
 
+    fn resource(&self) -> String {
+        self.manner.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
+    }
+
     fn tokens(&mut self, grant: Words) -> Response {
-        let (access, refresh, beside) = (self.word("access"), self.word("refresh"), self.word("identity"));
+        let (mut access, refresh, beside) = (self.word("access"), self.word("refresh"), self.word("identity"));
+        if let Some(token) = &self.manner.token {
+            access.clone_from(token);
+        }
         let scope = grant.get("scope").cloned().unwrap_or_default();
         self.access.insert(access.clone(), scope.clone());
         self.refresh.insert(refresh.clone(), grant);
@@ -184,139 +264,4 @@ impl Book {
 
 fn book(state: &Arc<Mutex<Book>>) -> MutexGuard<'_, Book> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-type Shared = State<Arc<Mutex<Book>>>;
-
-async fn guard(State(state): Shared, request: Request, next: Next) -> Response {
-    let refusal = {
-        let mut book = book(&state);
-        let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let allows = token.and_then(|token| book.access.get(token.strip_prefix("Bearer ")?)).cloned();
-        let metadata = format!("resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", book.url);
-        let scope = book.manner.scope.clone();
-        match allows {
-            None => {
-                book.counts.turned_away += usize::from(request.method() == Method::POST);
-                Some((StatusCode::UNAUTHORIZED, format!("Bearer {metadata}, scope=\"{scope}\"")))
-            }
-            Some(allowed) if !allowed.split(' ').any(|word| word == scope) => Some((
-                StatusCode::FORBIDDEN,
-                format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\", {metadata}"),
-            )),
-            Some(_) => None,
-        }
-    };
-    match refusal {
-        None => next.run(request).await,
-        Some((status, challenge)) => (status, [(header::WWW_AUTHENTICATE, challenge)]).into_response(),
-    }
-}
-
-async fn of_resource(State(state): Shared) -> Json<Value> {
-    let book = book(&state);
-    let authority = book.manner.authority.as_ref().unwrap_or(&book.url);
-    Json(json!({ "resource": format!("{}/mcp", book.url), "authorization_servers": [authority] }))
-}
-
-async fn of_authority(State(state): Shared) -> Json<Value> {
-    let book = book(&state);
-    let url = &book.url;
-    let registration = book.manner.registration.clone().unwrap_or_else(|| format!("{url}/register"));
-    Json(json!({
-        "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
-        "registration_endpoint": registration, "response_types_supported": ["code"],
-        "grant_types_supported": ["authorization_code", "refresh_token"],
-        "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
-        "authorization_response_iss_parameter_supported": true,
-    }))
-}
-
-async fn register(State(state): Shared, Json(asked): Json<Value>) -> Response {
-    let mut book = book(&state);
-    book.counts.registered += 1;
-    let (id, secret) = (format!("client-{}", book.counts.registered), book.word("secret"));
-    let uris = asked["redirect_uris"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let redirect_uris = uris.map(str::to_owned).collect();
-    book.clients.insert(id.clone(), Client { secret: secret.clone(), redirect_uris });
-    let answer = json!({
-        "client_id": id, "client_secret": secret, "redirect_uris": asked["redirect_uris"], "client_name": asked["client_name"],
-    });
-    (StatusCode::CREATED, Json(answer)).into_response()
-}
-
-/// Asks nobody: whoever comes here agrees.
-async fn authorize(State(state): Shared, Query(mut asked): Query<Words>) -> Response {
-    let mut book = book(&state);
-    let word = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
-    let redirect = word("redirect_uri").to_owned();
-    let known = book.clients.get(word("client_id")).is_some_and(|client| client.redirect_uris.contains(&redirect));
-    let proper = word("response_type") == "code"
-        && word("code_challenge_method") == "S256"
-        && word("state").len() >= 16
-        && word("resource") == format!("{}/mcp", book.url);
-    if !known || !proper {
-        return (StatusCode::BAD_REQUEST, format!("no login for {asked:?}")).into_response();
-    }
-    let mut back = url::Url::parse(&redirect).unwrap();
-    back.query_pairs_mut().append_pair("state", word("state"));
-    let issuer = book.manner.issuer.clone().unwrap_or_else(|| book.url.clone());
-    back.query_pairs_mut().append_pair("iss", &issuer);
-    if let Some(refusal) = &book.manner.refuses {
-        back.query_pairs_mut().append_pair("error", "access_denied").append_pair("error_description", refusal);
-    } else {
-        asked.entry("scope".into()).or_default();
-        let code = book.word("code");
-        book.codes.insert(code.clone(), asked);
-        back.query_pairs_mut().append_pair("code", &code);
-    }
-    Redirect::to(back.as_str()).into_response()
-}
-
-async fn token(State(state): Shared, headers: HeaderMap, form: String) -> Response {
-    let asked: Words = url::form_urlencoded::parse(form.as_bytes()).into_owned().collect();
-    let mut book = book(&state);
-    let refuse = |error: &str| (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
-    let word = |name: &str| asked.get(name).cloned().unwrap_or_default();
-    let (id, secret) = basic(&headers).unwrap_or_else(|| (word("client_id"), word("client_secret")));
-    if book.clients.get(&id).is_none_or(|client| client.secret != secret) {
-        return refuse("invalid_client");
-    }
-    if word("resource") != format!("{}/mcp", book.url) {
-        return refuse("invalid_target");
-    }
-    match &*word("grant_type") {
-        "authorization_code" => {
-            let Some(grant) = book.codes.remove(&word("code")) else { return refuse("invalid_grant") };
-            let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(word("code_verifier")));
-            let same = |name: &str, value: &str| grant.get(name).is_some_and(|known| known == value);
-            let proven = same("code_challenge", &challenge);
-            if !proven || !same("client_id", &id) || !same("redirect_uri", &word("redirect_uri")) {
-                return refuse("invalid_grant");
-            }
-            book.counts.granted += 1;
-            book.tokens(grant)
-        }
-        "refresh_token" => {
-            let token = word("refresh_token");
-            let Some(grant) = book.refresh.remove(&token) else {
-                if book.used.contains(&token) {
-                    book.counts.reused += 1;
-                    book.refresh.clear();
-                }
-                return refuse("invalid_grant");
-            };
-            book.used.insert(token);
-            book.counts.renewed += 1;
-            book.tokens(grant)
-        }
-        _ => refuse("unsupported_grant_type"),
-    }
-}
-
-fn basic(headers: &HeaderMap) -> Option<(String, String)> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
-    let text = String::from_utf8(BASE64_STANDARD.decode(value).ok()?).ok()?;
-    text.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
 }

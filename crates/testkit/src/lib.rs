@@ -23,7 +23,7 @@ mod traffic;
 mod wait;
 
 pub use agent::{Agent, Events, Reply};
-pub use authority::{Authority, Counts, Manner};
+pub use authority::{Asked, Authority, Counts, Held, Manner};
 pub use calls::CallSocket;
 pub use canary::{assert_nowhere, find_in_files};
 pub use cli::{Cli, Finished, Started};
@@ -35,7 +35,7 @@ pub use plugin_server::{PluginAnswer, PluginRequest, PluginServer};
 pub use proxy::Proxy;
 pub use raw::RawHttp;
 pub use relay::RelaySocket;
-pub use scale::{Dice, count, raise_file_limit, resident};
+pub use scale::{Dice, count, peak_resident, raise_file_limit, resident};
 pub use sdk::{Gate, SdkNode, Tool, gate, registry};
 pub use traffic::Traffic;
 pub use wait::{PATIENCE, eventually, soon};

@@ -21,8 +21,17 @@ impl Dice {
 
 /// Resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> u64 {
+    status(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process ever had, in bytes.
+pub fn peak_resident(pid: u32) -> u64 {
+    status(pid, "VmHWM:")
+}
+
+fn status(pid: u32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 

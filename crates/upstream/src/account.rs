@@ -1,21 +1,20 @@
 //! What the gateway is at a server that people log in to: nobody yet, or whoever has logged in.
 //!
-//! All connections to the server share one [`AuthClient`], so that a token is renewed once for all of them. Whom rmcp asks on
-//! the way is bounded by what the server's own address is: only one on this machine or in a private network can name an
-//! authority that is there, too.
+//! All connections to the server share one token, which is renewed once for all of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use rmcp::transport::auth::{
-    AuthClient, AuthError, AuthorizationManager, AuthorizationRequest, AuthorizationSession, OAuthClientConfig,
+    AuthError, AuthorizationRequest, AuthorizationSession, CredentialStore as _, OAuthClientConfig,
 };
 use sa_core::store::StoreError;
 use secrecy::ExposeSecret as _;
 use tokio::sync::Mutex;
-use url::Url;
 
-use crate::keep::{Client, Keep};
+use crate::authorised::Authorised;
+use crate::authority::{Authority, check_address};
+use crate::keep::{Client, Holder, Keep};
 use crate::observed::Observed;
 use crate::spec::{OAuth, resolve};
 use crate::trouble;
@@ -30,7 +29,10 @@ pub(crate) struct Account {
     /// The operator has said that the server wants a login; where that is not so, it is tried without.
     expected: bool,
     keep: Arc<Keep>,
-    shared: Mutex<Option<AuthClient<Observed>>>,
+    /// What the connections share, with the login that it is of.
+    shared: std::sync::Mutex<Option<(u64, Authorised)>>,
+    /// Held by whoever makes it. Apart from it, so that nobody who logs in or out waits for an authority.
+    making: Mutex<()>,
     /// The server has refused what there is.
     locked_out: AtomicBool,
     /// What the server would have wanted the login to allow.
@@ -51,7 +53,8 @@ impl Account {
             expected: oauth.is_some(),
             oauth: oauth.cloned().unwrap_or_default(),
             keep,
-            shared: Mutex::default(),
+            shared: std::sync::Mutex::default(),
+            making: Mutex::default(),
             locked_out: AtomicBool::new(false),
             missing: std::sync::Mutex::default(),
         })
@@ -72,8 +75,15 @@ impl Account {
         self.locked_out.load(Ordering::Acquire)
     }
 
-    pub(crate) fn lock_out(&self, locked_out: bool) {
-        self.locked_out.store(locked_out, Ordering::Release);
+    pub(crate) fn lock_out(&self) {
+        self.locked_out.store(true, Ordering::Release);
+    }
+
+    /// The server is to be asked again, with what is written of it now: an operator may have mended that.
+    pub(crate) fn try_again(&self) {
+        if self.locked_out.swap(false, Ordering::AcqRel) {
+            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// The server has said that the login does not allow enough.
@@ -97,34 +107,66 @@ impl Account {
     }
 
     /// What sends a connection's requests with the token; `None` where it is tried without.
-    pub(crate) async fn client(&self, http: Observed) -> Result<Option<AuthClient<Observed>>, NoToken> {
-        let mut shared = self.shared.lock().await;
-        if let Some(client) = &*shared {
-            let mut client = client.clone();
-            client.http_client = http;
+    pub(crate) async fn client(&self, http: Observed) -> Result<Option<Authorised>, NoToken> {
+        if let Some(client) = self.shared(&http).await {
+            return Ok(Some(client));
+        }
+        let _making = self.making.lock().await;
+        if let Some(client) = self.shared(&http).await {
             return Ok(Some(client));
         }
         let Some(holder) = self.keep.holder().await else {
             return if self.expected { Err(NoToken::LoginNeeded(self.login_needed().await)) } else { Ok(None) };
         };
-        let (client, trouble) = (holder.client.clone(), |error| NoToken::Trouble(trouble::of_authority(&error)));
-        let (mut manager, _) = self.manager().await.map_err(trouble)?;
+        let (generation, client) = (holder.generation(), self.authorised(holder, http).await?);
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = generation.map(|of| (of, client.clone()));
+        Ok(Some(client))
+    }
+
+    async fn shared(&self, http: &Observed) -> Option<Authorised> {
+        let now = self.keep.generation().await;
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.as_ref().filter(|(of, _)| *of == now).map(|(_, client)| client.over(http.clone()))
+    }
+
+    /// Makes ready to use a login at the authority that has granted it, and at no other.
+    async fn authorised(&self, holder: Holder, http: Observed) -> Result<Authorised, NoToken> {
+        let trouble = |error| NoToken::Trouble(trouble::of_authority(&error));
+        let Some(login) = holder.load().await.map_err(trouble)? else {
+            return Err(NoToken::LoginNeeded(self.login_needed().await));
+        };
+        let Authority { mut manager, issuer, .. } =
+            Authority::of(&self.url, &self.oauth.issuer).await.map_err(trouble)?;
+        if login.issuer.is_some() && issuer.is_none() {
+            // Its addresses would be a guess, to which nothing is sent that is another's. It may only be a passing mistake.
+            let why = "the server does not name the authority of the login any more";
+            return Err(NoToken::Trouble(format!("{why}; if that stays so, run: {}", self.advice())));
+        }
+        if login.issuer != issuer {
+            holder.clear().await.map_err(trouble)?;
+            return Err(NoToken::LoginNeeded(self.login_needed().await));
+        }
+        let mut client = holder.client.clone();
+        if login.client_id == self.oauth.client_id {
+            client.secret = self.secret().map_err(NoToken::Trouble)?.or(client.secret);
+        }
         manager.set_credential_store(holder);
         if !manager.initialize_from_store().await.map_err(trouble)? {
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         }
         if let Some(secret) = client.secret {
-            let (id, _) = manager.get_credentials().await.map_err(trouble)?;
-            let config = OAuthClientConfig::new(id, client.redirect_uri).with_client_secret(secret);
+            let config = OAuthClientConfig::new(login.client_id, client.redirect_uri).with_client_secret(secret);
             manager.configure_client(config).map_err(trouble)?;
         }
-        Ok(Some(shared.insert(AuthClient::new(http, manager)).clone()))
+        Ok(Authorised::new(http, manager))
     }
 
     /// Asks the server who grants tokens for it, and makes ready for somebody to go there and come back to `redirect_uri`.
     pub(crate) async fn begin(&self, redirect_uri: &str) -> Result<AuthorizationSession, String> {
         let told = |error: AuthError| trouble::of_login(&error);
-        let (mut manager, takes_documents) = self.manager().await.map_err(told)?;
+        let newcomer = self.keep.newcomer().await;
+        let authority = Authority::of(&self.url, &self.oauth.issuer).await.map_err(told)?;
+        let Authority { mut manager, takes_documents, .. } = authority;
         let (configured, missing) = (&self.oauth.scopes, self.missing());
         let scopes = match (configured.is_empty(), missing.is_empty()) {
             (true, true) => manager.select_initial_scopes(&[]).await,
@@ -138,10 +180,9 @@ impl Account {
         request = request.with_application_type(kind);
         if !self.oauth.client_id.is_empty() {
             request = request.with_preregistered_client(&self.oauth.client_id);
-            if !self.oauth.client_secret.is_empty() {
-                let secret = resolve(&self.oauth.client_secret);
-                let secret = secret.map_err(|error| format!("oauth.client_secret: {error}"))?;
-                client.secret = Some(secret.expose_secret().to_owned());
+            // Not kept with the login: it is where the operator says, and may be replaced there.
+            if let Some(secret) = self.secret()? {
+                request = request.with_client_secret(secret);
             }
         } else if takes_documents && !self.oauth.client_metadata_url.is_empty() {
             request = request.with_client_metadata_url(&self.oauth.client_metadata_url);
@@ -154,58 +195,46 @@ impl Account {
             let registered = manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await.map_err(told)?;
             request = request.with_preregistered_client(registered.client_id);
             client.secret = registered.client_secret;
+            if let Some(secret) = &client.secret {
+                request = request.with_client_secret(secret);
+            }
         }
-        if let Some(secret) = &client.secret {
-            request = request.with_client_secret(secret);
-        }
-        manager.set_credential_store(self.keep.newcomer(client));
+        manager.set_credential_store(newcomer.with(client));
         let session = AuthorizationSession::new(manager, request).await.map_err(|(_, error)| told(error))?;
         check_address(&self.url, &session.auth_url).map_err(told)?;
         Ok(session)
     }
 
     /// A new login is there.
-    pub(crate) async fn entered(&self) {
+    pub(crate) fn entered(&self) {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        *self.shared.lock().await = None;
-        self.lock_out(false);
+        self.locked_out.store(false, Ordering::Release);
     }
 
     /// Forgets the login, on disk and wherever it is in use.
     pub(crate) async fn forget(&self) -> Result<(), StoreError> {
         let forgotten = self.keep.forget().await;
-        self.entered().await;
+        self.entered();
         forgotten
     }
 
-    /// A manager that knows who grants tokens for the server, and whether they take a client's word for what it is.
-    async fn manager(&self) -> Result<(AuthorizationManager, bool), AuthError> {
-        let mut manager = AuthorizationManager::new(&self.url).await?;
-        let metadata = manager.resolve_metadata().await?.metadata;
-        let endpoints = [Some(&metadata.token_endpoint), metadata.registration_endpoint.as_ref()];
-        for endpoint in endpoints.into_iter().flatten() {
-            check_address(&self.url, endpoint)?;
+    /// Waits until the login is not being renewed.
+    pub(crate) async fn settle(&self) {
+        self.keep.settle().await;
+    }
+
+    /// The gateway's own secret, where the operator has said where it is.
+    fn secret(&self) -> Result<Option<String>, String> {
+        if self.oauth.client_secret.is_empty() {
+            return Ok(None);
         }
-        let takes_documents = metadata.additional_fields.get("client_id_metadata_document_supported");
-        let takes_documents = takes_documents.is_some_and(|value| *value == true);
-        manager.set_metadata(metadata);
-        Ok((manager, takes_documents))
+        let secret = resolve(&self.oauth.client_secret).map_err(|error| format!("oauth.client_secret: {error}"))?;
+        Ok(Some(secret.expose_secret().to_owned()))
     }
 
     fn missing(&self) -> Vec<String> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-/// Whether secrets may go to this address, or somebody be sent there: the authority of a server that is reached with TLS is
-/// reached with TLS, too.
-fn check_address(server: &str, address: &str) -> Result<(), AuthError> {
-    let plain = server.starts_with("http://");
-    let allowed = |url: &Url| url.scheme() == "https" || (plain && url.scheme() == "http");
-    if Url::parse(address).is_ok_and(|url| allowed(&url)) {
-        return Ok(());
-    }
-    Err(AuthError::MetadataError(format!("\"{}\" is no https address", trouble::place(address))))
 }
 
 fn merged(mut scopes: Vec<String>, more: Vec<String>) -> Vec<String> {
@@ -220,17 +249,6 @@ fn merged(mut scopes: Vec<String>, more: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_reached_with_tls_has_an_authority_that_is() {
-        let (secure, plain) = ("https://mcp.example.com/mcp", "http://127.0.0.1:3000/mcp");
-        assert!(check_address(secure, "https://auth.example.com/token").is_ok());
-        assert!(check_address(plain, "http://127.0.0.1:3001/token").is_ok());
-        for address in ["http://auth.example.com/token", "javascript:alert(1)", "file:///etc/passwd", "nonsense", ""] {
-            assert!(check_address(secure, address).is_err(), "{address}");
-        }
-        assert!(check_address(plain, "javascript:alert(1)").is_err());
-    }
 
     #[test]
     fn what_a_login_allowed_before_is_asked_for_with_what_was_missing() {

@@ -14,6 +14,7 @@ use rmcp::service::{
     serve_client_with_lifecycle_and_ct,
 };
 use rmcp::transport::Transport;
+use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use sa_core::{CallError, RawJson};
 use serde_json::{Map, Value, json};
@@ -269,7 +270,7 @@ impl Connection {
     /// Whether nothing can be asked until somebody logs in. The account then knows it, too.
     fn is_locked_out(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
         let account = self.account.as_ref().filter(|_| trouble::is_login_wanted(error));
-        account.inspect(|account| account.lock_out(true)).is_some()
+        account.inspect(|account| account.lock_out()).is_some()
     }
 
     /// Why a request was not taken. What a login would have had to allow is asked for at the next one.
@@ -299,6 +300,8 @@ pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static))
         Some(StreamableHttpError::Client(error)) => error.is_connect(),
         // A token that is not good any more: nothing was done, and the next connection has a new one.
         Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::SessionExpired) => true,
+        // There was none to send it with.
+        Some(StreamableHttpError::Auth(AuthError::AuthorizationRequired)) => true,
         _ => false,
     }
 }

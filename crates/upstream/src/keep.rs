@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use rmcp::transport::auth::{AuthError, CredentialRefreshGuard, CredentialStore, StoredCredentials};
+use rmcp::transport::auth::{
+    AuthError, CredentialRefreshGuard, CredentialStore, StoredCredentials, VendorExtraTokenFields,
+};
 use sa_core::store::{Expect, Records, StoreError};
 use sa_vault::Vault;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 const BUCKET: &str = "upstream-login";
+/// No token is longer. It is a part of each request, and servers take only so much.
+const MAX_TOKEN: usize = 32 * 1_024;
 /// What is said of a login that its authority did not renew.
 const REFUSED: &str = "its authority has ended the login, or does not renew it";
 
@@ -44,6 +48,8 @@ pub(crate) struct Keep {
 struct Now {
     /// Grows with each login and logout. Whoever has seen an older one is told nothing, and can change nothing.
     generation: u64,
+    /// Grows with each logout alone. Who has begun to log in before it is not let in after it.
+    logouts: u64,
     kept: Option<Kept>,
     why_gone: Option<&'static str>,
 }
@@ -75,12 +81,23 @@ impl Keep {
     pub(crate) async fn holder(self: &Arc<Self>) -> Option<Holder> {
         let now = self.now.lock().await;
         let client = now.kept.as_ref()?.client.clone();
-        Some(Holder { keep: Arc::clone(self), generation: Some(now.generation), client })
+        Some(Holder { keep: Arc::clone(self), of: Of::Login(now.generation), client })
     }
 
-    /// For a manager that is to bring a new login.
-    pub(crate) fn newcomer(self: &Arc<Self>, client: Client) -> Holder {
-        Holder { keep: Arc::clone(self), generation: None, client }
+    /// For a manager that is to bring a new login, which begins now.
+    pub(crate) async fn newcomer(self: &Arc<Self>) -> Holder {
+        let since = self.now.lock().await.logouts;
+        Holder { keep: Arc::clone(self), of: Of::Newcomer(since), client: Client::default() }
+    }
+
+    /// Waits until it is not being renewed.
+    pub(crate) async fn settle(&self) {
+        drop(self.refreshing.lock().await);
+    }
+
+    /// Which login this is.
+    pub(crate) async fn generation(&self) -> u64 {
+        self.now.lock().await.generation
     }
 
     /// What the login allows.
@@ -94,6 +111,7 @@ impl Keep {
 
     pub(crate) async fn forget(&self) -> Result<(), StoreError> {
         let mut now = self.now.lock().await;
+        now.logouts += 1;
         self.clear(&mut now, None).await
     }
 
@@ -106,31 +124,62 @@ impl Keep {
         self.records.delete(BUCKET, &self.name).await.map(drop)
     }
 
-    async fn store(&self, now: &mut Now, kept: Kept) -> Result<(), AuthError> {
-        let failed = |why: String| AuthError::CredentialStoreError(why);
-        let text = serde_json::to_string(&kept).map_err(|error| failed(error.to_string()))?;
-        let sealed = self.vault.seal(&self.place, &text).map_err(|error| failed(error.to_string()))?;
-        let put = self.records.put(BUCKET, &self.name, Bytes::from(sealed), Expect::Anything).await;
-        // A token that was renewed is used in any case: the authority has forgotten the one before it.
-        now.kept = Some(kept);
-        now.why_gone = None;
-        self.there.store(true, Ordering::Release);
-        put.map(drop).map_err(|error| failed(error.to_string()))
+    async fn store(&self, kept: &Kept) -> Result<(), AuthError> {
+        let text = serde_json::to_string(kept).map_err(unkept)?;
+        let sealed = self.vault.seal(&self.place, &text).map_err(unkept)?;
+        self.records.put(BUCKET, &self.name, Bytes::from(sealed), Expect::Anything).await.map(drop).map_err(unkept)
     }
+}
+
+fn unkept(error: impl std::fmt::Display) -> AuthError {
+    AuthError::CredentialStoreError(error.to_string())
 }
 
 /// rmcp's way to a login, for as long as it is that login.
 pub(crate) struct Holder {
     keep: Arc<Keep>,
-    /// Absent before the login is there.
-    generation: Option<u64>,
+    of: Of,
     pub(crate) client: Client,
 }
 
+#[derive(Clone, Copy)]
+enum Of {
+    /// The one that is there, by its generation.
+    Login(u64),
+    /// The one that somebody is about to bring, who began after so many logouts.
+    Newcomer(u64),
+}
+
 impl Holder {
-    fn is_stale(&self, now: &Now) -> bool {
-        self.generation.is_some_and(|generation| generation != now.generation)
+    /// What is known of the client by the time that somebody is sent to log in.
+    pub(crate) fn with(self, client: Client) -> Self {
+        Self { client, ..self }
     }
+
+    /// Which login it is of. `None` before that is there.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        if let Of::Login(generation) = self.of { Some(generation) } else { None }
+    }
+
+    fn is_stale(&self, now: &Now) -> bool {
+        match self.of {
+            Of::Login(generation) => generation != now.generation,
+            Of::Newcomer(logouts) => logouts != now.logouts,
+        }
+    }
+}
+
+/// What is kept of what an authority has sent: nothing that is not needed, and no token that no request could carry.
+fn usable(mut credentials: StoredCredentials) -> Result<StoredCredentials, AuthError> {
+    if let Some(granted) = &mut credentials.token_response {
+        granted.set_extra_fields(VendorExtraTokenFields::default());
+    }
+    let granted = serde_json::to_value(&credentials.token_response).map_err(unkept)?;
+    let token = granted["access_token"].as_str().unwrap_or_default();
+    if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unkept("the authority has granted a token that is empty, too long, or no word that can be sent"));
+    }
+    Ok(credentials)
 }
 
 #[async_trait::async_trait]
@@ -144,14 +193,23 @@ impl CredentialStore for Holder {
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
+        let kept = Kept { credentials: usable(credentials)?, client: self.client.clone() };
         let mut now = self.keep.now.lock().await;
         if self.is_stale(&now) {
-            return Err(AuthError::CredentialStoreError("somebody has logged out or in meanwhile".into()));
+            return Err(unkept("somebody has logged out or in meanwhile"));
         }
-        if self.generation.is_none() {
-            now.generation += 1;
+        let stored = self.keep.store(&kept).await;
+        match (self.of, stored.is_ok()) {
+            // Whoever logs in is told that it did not work, and can begin again.
+            (Of::Newcomer(_), false) => return stored,
+            (Of::Newcomer(_), true) => now.generation += 1,
+            (Of::Login(_), _) => {}
         }
-        self.keep.store(&mut now, Kept { credentials, client: self.client.clone() }).await
+        // A token that was renewed is used in any case: the authority has forgotten the one before it.
+        now.kept = Some(kept);
+        now.why_gone = None;
+        self.keep.there.store(true, Ordering::Release);
+        stored
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
@@ -160,7 +218,7 @@ impl CredentialStore for Holder {
             return Ok(());
         }
         let cleared = self.keep.clear(&mut now, Some("the server has another authority now")).await;
-        cleared.map_err(|error| AuthError::CredentialStoreError(error.to_string()))
+        cleared.map_err(unkept)
     }
 
     async fn on_refresh_token_rejected(&self, _credentials: &StoredCredentials) -> Result<(), AuthError> {
@@ -169,7 +227,7 @@ impl CredentialStore for Holder {
             return Ok(());
         }
         let cleared = self.keep.clear(&mut now, Some(REFUSED)).await;
-        cleared.map_err(|error| AuthError::CredentialStoreError(error.to_string()))
+        cleared.map_err(unkept)
     }
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {

@@ -5,15 +5,19 @@
 //! that a server that is not running, or slow, or dead delays no list.
 
 mod account;
+mod authorised;
+mod authority;
 mod backoff;
 mod child;
 mod connection;
+mod gauge;
 mod handler;
 mod keep;
 mod lists;
 mod login;
 mod observed;
 mod outcome;
+mod post;
 mod provider;
 pub mod reaper;
 mod seats;
@@ -29,6 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use sa_core::Directory;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_vault::Vault;
@@ -36,8 +41,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::account::Account;
-use self::login::Logins;
 pub use self::login::{Begun, Callback, Progress};
+use self::login::{Logins, Returned};
 use self::server::Server;
 pub use self::server::{Health, State};
 pub use self::spec::{Grant, OAuth, Spec};
@@ -49,6 +54,8 @@ const BUCKET: &str = "upstream";
 pub const MAX_SERVERS: usize = 200;
 /// How long a server's authority may take to answer, with all that is asked of it.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a gateway that stops waits for the same.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// All upstream servers of a gateway: those of its configuration, and those that were added while it ran.
 pub struct Upstreams {
@@ -129,6 +136,17 @@ impl Upstreams {
         servers.into_iter().map(|(name, entry)| view(name, &entry)).collect()
     }
 
+    /// Waits until every server that is being started was reached or was not, but no longer than this.
+    pub async fn reached(&self, patience: Duration) {
+        let servers: Vec<Arc<Server>> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
+        let all = async {
+            for server in &servers {
+                server.is_settled().await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, all).await;
+    }
+
     /// Adds a server for good.
     pub async fn add(&self, name: &str, spec: Spec) -> Result<View, ChangeError> {
         spec.check(name).map_err(ChangeError::Invalid)?;
@@ -181,23 +199,29 @@ impl Upstreams {
         session.and_then(|session| self.logins.begin(name, session)).map_err(ChangeError::Refused)
     }
 
-    /// Somebody is back from a server's authority. Answers with the server's name once its login is kept.
-    pub async fn finish_login(&self, callback: &Callback) -> Result<String, String> {
+    /// Somebody is back from the authority of this server. Answers once their login is kept.
+    pub async fn finish_login(self: &Arc<Self>, name: &str, callback: Callback) -> Result<(), String> {
         const UNKNOWN: &str = "this login is not known: it was used before, or took too long; begin again";
-        let returned = self.logins.take(&callback.state).ok_or(UNKNOWN)?;
-        let finish = async {
-            let entry = self.find(&returned.server).map_err(|error| error.to_string())?;
-            let finished = tokio::time::timeout(LOGIN_PATIENCE, returned.finish(callback)).await;
-            finished.unwrap_or_else(|_| Err("the OAuth authority does not answer in time; begin again".into()))?;
-            if let Some(account) = entry.server.account() {
-                account.entered().await;
-            }
-            entry.server.restart();
-            Ok(())
-        };
-        let ended = finish.await;
-        returned.tell(&ended);
-        ended.map(|()| returned.server.clone())
+        let returned = self.logins.take(name, &callback.state).ok_or(UNKNOWN)?;
+        let upstreams = Arc::clone(self);
+        // In a task of its own: a code is good once, and a browser may be gone before it is changed for a token.
+        let finish = tokio::spawn(async move {
+            let ended = upstreams.finish(&returned, &callback).await;
+            returned.tell(&ended);
+            ended
+        });
+        finish.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    async fn finish(&self, returned: &Returned, callback: &Callback) -> Result<(), String> {
+        let entry = self.find(&returned.server).map_err(|error| error.to_string())?;
+        let finished = tokio::time::timeout(LOGIN_PATIENCE, returned.finish(callback)).await;
+        finished.unwrap_or_else(|_| Err("the OAuth authority does not answer in time; begin again".into()))?;
+        if let Some(account) = entry.server.account() {
+            account.entered();
+        }
+        entry.server.restart();
+        Ok(())
     }
 
     /// Waits for a login to end, for a while. `None` for one that is not known.
@@ -212,6 +236,16 @@ impl Upstreams {
         self.logins.forget(name);
         entry.server.restart();
         Ok(view(name.into(), &entry))
+    }
+
+    /// Waits for renewals of logins that are under way, for a while: one that is cut off may cost the login.
+    pub async fn finish_renewals(&self) {
+        let servers: Vec<_> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
+        let accounts = servers.iter().filter_map(|server| server.account());
+        let settled = join_all(accounts.map(|account| account.settle()));
+        if tokio::time::timeout(SETTLE_PATIENCE, settled).await.is_err() {
+            warn!("a login is still being renewed; its authority does not answer in time");
+        }
     }
 
     fn find(&self, name: &str) -> Result<Entry, ChangeError> {

@@ -81,8 +81,11 @@ impl Logins {
     pub(crate) fn begin(&self, server: &str, session: AuthorizationSession) -> Result<Begun, String> {
         let url = session.get_authorization_url().to_owned();
         let address = url::Url::parse(&url).map_err(|error| error.to_string())?;
-        let state = address.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
-        let state = state.ok_or("the address to open has no state")?;
+        // An authority's own address may have one in it, which would be as good as known to others.
+        let mut states = address.query_pairs().filter(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
+        let (Some(state), None) = (states.next(), states.next()) else {
+            return Err("the authority's address has a state of its own, and cannot be used".into());
+        };
         let (progress, seen) = watch::channel(Progress::Waiting);
         let (began, id) = (Instant::now(), format!("{:032x}", rand::random::<u128>()));
         let mut pending = self.pending();
@@ -95,9 +98,15 @@ impl Logins {
         Ok(Begun { id, url, expires_in: PATIENCE })
     }
 
-    /// Whose login this is. It is then known no more, whatever becomes of it.
-    pub(crate) fn take(&self, state: &str) -> Option<Returned> {
-        let Pending { server, session, began, progress } = self.pending().remove(state)?;
+    /// The login of this server that has this word. It is then known no more, whatever becomes of it.
+    ///
+    /// Each server has an address of its own to come back to. An authority that sends somebody on to another one, to have
+    /// that one's code brought to itself, would have them come back to the other's address.
+    pub(crate) fn take(&self, server: &str, state: &str) -> Option<Returned> {
+        let mut pending = self.pending();
+        pending.get(state).filter(|login| login.server == server)?;
+        let Pending { server, session, began, progress } = pending.remove(state)?;
+        drop(pending);
         if began.elapsed() >= PATIENCE {
             progress.send_replace(Progress::Failed(TOO_LATE.into()));
             return None;
@@ -180,9 +189,10 @@ mod tests {
     async fn a_word_is_good_once_and_for_a_while() {
         let logins = Logins::default();
         let begun = logins.begin("a", session("one").await).unwrap();
-        assert!(logins.take("another").is_none());
-        assert_eq!(logins.take("one").unwrap().server, "a");
-        assert!(logins.take("one").is_none(), "twice");
+        assert!(logins.take("a", "another").is_none());
+        assert!(logins.take("b", "one").is_none(), "of another server");
+        assert_eq!(logins.take("a", "one").unwrap().server, "a");
+        assert!(logins.take("a", "one").is_none(), "twice");
         let failed = logins.wait("a", &begun.id, Duration::ZERO).await;
         assert!(matches!(failed, Some(Progress::Failed(_))), "its only bearer has dropped it: {failed:?}");
 
@@ -190,7 +200,7 @@ mod tests {
         assert_eq!(logins.wait("a", &begun.id, Duration::from_secs(1)).await, Some(Progress::Waiting));
         assert_eq!(logins.wait("a", "another", Duration::ZERO).await, None);
         tokio::time::advance(PATIENCE).await;
-        assert!(logins.take("two").is_none(), "too late");
+        assert!(logins.take("a", "two").is_none(), "too late");
         assert!(matches!(logins.wait("a", &begun.id, Duration::ZERO).await, Some(Progress::Failed(_))));
     }
 
@@ -199,14 +209,15 @@ mod tests {
         let logins = Logins::default();
         let first = logins.begin("a", session("one").await).unwrap();
         let second = logins.begin("a", session("two").await).unwrap();
-        assert!(logins.take("one").is_none(), "the second has taken its place");
+        assert!(logins.take("a", "one").is_none(), "the second has taken its place");
         assert_eq!(logins.wait("a", &first.id, Duration::ZERO).await, None);
-        let returned = logins.take("two").unwrap();
+        let returned = logins.take("a", "two").unwrap();
         let refused = Callback { error: Some("access_denied".into()), ..Callback::default() };
         let ended = returned.finish(&refused).await;
         returned.tell(&ended);
         let told = logins.wait("a", &second.id, Duration::ZERO).await;
         assert!(matches!(&told, Some(Progress::Failed(why)) if why.contains("access_denied")), "{told:?}");
+        assert!(logins.begin("a", session("mine&state=yours").await).is_err());
         for number in 0..MAX_PENDING {
             logins.begin(&format!("s{number}"), session(&format!("n{number}")).await).unwrap();
         }

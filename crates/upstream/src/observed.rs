@@ -14,19 +14,19 @@ use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
+use sa_lines::MAX_MESSAGE;
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
-type Failed = StreamableHttpError<reqwest::Error>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
-type Headers = HashMap<HeaderName, HeaderValue>;
-
-/// Events may be as long as rmcp takes them to be by itself.
-const MAX_EVENT: usize = 16 * 1024 * 1024;
+pub(crate) type Failed = StreamableHttpError<reqwest::Error>;
+pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
+pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
 
 #[derive(Clone)]
 pub(crate) struct Observed {
-    http: reqwest::Client,
+    pub(crate) http: reqwest::Client,
+    /// The server, in words.
+    pub(crate) who: Arc<str>,
     /// Fired when the server is gone, or does not know the connection any more.
     suspect: CancellationToken,
     /// Whether it ever had a stream for us. What a server without streams says to those who ask for one means nothing.
@@ -34,8 +34,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    pub(crate) fn new(http: reqwest::Client, suspect: CancellationToken) -> Self {
-        Self { http, suspect, streamed: Arc::default() }
+    pub(crate) fn new(http: reqwest::Client, who: Arc<str>, suspect: CancellationToken) -> Self {
+        Self { http, who, suspect, streamed: Arc::default() }
     }
 
     fn look(&self, answer: Result<Events, Failed>) -> Result<Events, Failed> {
@@ -75,7 +75,7 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_EVENT).await
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_MESSAGE).await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -87,7 +87,7 @@ impl StreamableHttpClient for Observed {
         headers: Headers,
         most: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.http.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
+        self.post(&uri, &message, session, token, headers, most).await
     }
 
     async fn delete_session(
@@ -108,7 +108,7 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_EVENT).await
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_MESSAGE).await
     }
 
     async fn get_stream_with_max_sse_event_size(

@@ -15,16 +15,18 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::auth::{AuthClient, AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthState};
+use rmcp::transport::auth::{AuthorizationManager, ClientCredentialsConfig};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use sa_core::{Asking, CallError, CallErrorKind};
+use sa_lines::{Lines, MAX_MESSAGE};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, NoToken};
+use crate::authorised::Authorised;
+use crate::authority::Authority;
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
 use crate::observed::Observed;
@@ -149,13 +151,18 @@ impl Seats {
         }
     }
 
+    /// The server in the words of an error.
+    fn who(&self) -> String {
+        format!("the upstream \"{}\"", self.name)
+    }
+
     async fn open_in(&self, era: Era) -> Result<Connection, NotOpened> {
         if self.spec.url.is_empty() { self.open_process(era).await } else { self.open_url(era).await }
     }
 
     async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
-        let transport = AsyncRwTransport::new(stdout, stdin);
+        let transport = Lines::of_server(self.who(), stdout, stdin);
         let opened = tokio::select! {
             opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
                 opened.map_err(|error| trouble::of_handshake(&error, "the program"))
@@ -184,7 +191,8 @@ impl Seats {
 
     async fn open_url(&self, era: Era) -> Result<Connection, NotOpened> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.spec.url.as_str())
-            .max_concurrent_requests(self.spec.max_running.saturating_add(8));
+            .max_concurrent_requests(self.spec.max_running.saturating_add(8))
+            .max_sse_event_size(MAX_MESSAGE);
         if !self.spec.bearer.is_empty() {
             let token = resolve(&self.spec.bearer).map_err(|error| format!("bearer: {error}"))?;
             config = config.auth_header(token.expose_secret());
@@ -200,10 +208,10 @@ impl Seats {
         // A session that the server has forgotten is renewed with a new connection, which asks again for all that is watched.
         config.reinit_on_expired_session = false;
         let (news, suspect) = (self.news.clone(), CancellationToken::new());
-        let http = Observed::new(self.http.clone(), suspect.clone());
+        let http = Observed::new(self.http.clone(), self.who().into(), suspect.clone());
         let authorised = match (&self.account, &self.spec.oauth) {
             (Some(account), _) => account.client(http.clone()).await?,
-            (None, Some(oauth)) => Some(AuthClient::new(http.clone(), self.authorise(oauth).await?)),
+            (None, Some(oauth)) => Some(Authorised::new(http.clone(), self.authorise(oauth).await?)),
             (None, None) => None,
         };
         let opened = if let Some(client) = authorised {
@@ -215,7 +223,7 @@ impl Seats {
             (Ok(connection), Some(account)) => Ok(connection.with_account(Arc::clone(account))),
             (Ok(connection), None) => Ok(connection),
             (Err(error), Some(account)) if trouble::wants_login(&error) => {
-                account.lock_out(true);
+                account.lock_out();
                 Err(NoToken::LoginNeeded(account.login_needed().await).into())
             }
             (Err(error), _) => Err(NotOpened {
@@ -236,11 +244,14 @@ impl Seats {
             resource: Some(self.spec.url.clone()),
         };
         let granted = async {
-            let mut state = OAuthState::new(&self.spec.url, None).await?;
-            state.authenticate_client_credentials(config).await?;
-            state.into_authorization_manager().ok_or(AuthError::AuthorizationRequired)
+            let mut manager = Authority::of(&self.spec.url, &oauth.issuer).await?.manager;
+            manager.validate_client_credentials_metadata(&config)?;
+            manager.configure_client_credentials(&config)?;
+            manager.exchange_client_credentials(&config).await?;
+            Ok(manager)
         };
-        granted.await.map_err(|error| trouble::of_authority(&error))
+        let advice = "check oauth.client_id, client_secret and scopes";
+        granted.await.map_err(|error| format!("{}; {advice}", trouble::of_authority(&error)))
     }
 
     /// The connection of this caller; the server's own, where all share it.

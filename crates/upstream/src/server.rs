@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::KIND;
 use crate::account::Account;
@@ -242,7 +242,12 @@ impl Server {
                 End::Lost(why) => {
                     failures = if up > STEADY { 1 } else { failures + 1 };
                     let given_up = failures >= MAX_FAILURES && !self.spec.command.is_empty();
-                    warn!(upstream = %self.name, failures, given_up, "{why}");
+                    // The same again is no news, and would push everything else out of sight.
+                    if failures == 1 || given_up || self.health().last_error.as_deref() != Some(&why) {
+                        warn!(upstream = %self.name, failures, given_up, "{why}");
+                    } else {
+                        debug!(upstream = %self.name, failures, "{why}");
+                    }
                     self.leave(if given_up { State::Failed } else { State::Offline }, &why);
                     let wait = async {
                         if given_up { std::future::pending().await } else { tokio::time::sleep(wait(failures)).await }
@@ -261,7 +266,7 @@ impl Server {
     /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
         if let Some(account) = self.account() {
-            account.lock_out(false);
+            account.try_again();
         }
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;

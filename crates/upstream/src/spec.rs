@@ -78,6 +78,9 @@ pub struct OAuth {
     /// The https address of a document that says what the gateway is, for authorities that take one for a `client_id`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_metadata_url: String,
+    /// The authority that the rest of this is for. Unless told, whichever the server names.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
     /// What to ask for. For a login, unless told, what the server says it needs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
@@ -171,7 +174,7 @@ impl Spec {
                 return Err("has bearer and oauth; it can have only one".into());
             }
             oauth.check()?;
-            let texts = [&oauth.client_id, &oauth.client_secret, &oauth.client_metadata_url];
+            let texts = [&oauth.client_id, &oauth.client_secret, &oauth.client_metadata_url, &oauth.issuer];
             let lengths = texts.into_iter().chain(&oauth.scopes).map(String::len);
             if oauth.scopes.len() > MAX_ITEMS || lengths.max() > Some(MAX_ITEM) {
                 return Err(format!("oauth: at most {MAX_ITEMS} scopes, and {MAX_ITEM} bytes each"));
@@ -222,6 +225,10 @@ impl Spec {
 impl OAuth {
     fn check(&self) -> Result<(), String> {
         let secret = "client_secret must say where the secret is: env:NAME or file:PATH";
+        let is_address = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.query().is_none();
+        if !self.issuer.is_empty() && !url::Url::parse(&self.issuer).is_ok_and(is_address) {
+            return Err("oauth.issuer must be the authority's address, such as \"https://auth.example.com\"".into());
+        }
         match self.grant {
             Grant::ClientCredentials if self.client_id.is_empty() || !is_reference(&self.client_secret) => {
                 Err(format!(
@@ -238,13 +245,18 @@ impl OAuth {
                 Err(format!("oauth.{secret}"))
             }
             Grant::AuthorizationCode
-                if !self.client_metadata_url.is_empty() && !self.client_metadata_url.starts_with("https://") =>
+                if !self.client_metadata_url.is_empty() && !is_document(&self.client_metadata_url) =>
             {
-                Err("oauth.client_metadata_url must begin with https://".into())
+                Err("oauth.client_metadata_url must begin with https://, and have a path".into())
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an authority could take this address for the id of a client.
+fn is_document(address: &str) -> bool {
+    url::Url::parse(address).is_ok_and(|url| url.scheme() == "https" && url.path() != "/")
 }
 
 fn is_reference(value: &str) -> bool {
@@ -311,8 +323,16 @@ mod tests {
         check("web", Spec { oauth: Some(lone), ..url("http://a/") }, "no client_id");
         let clear = OAuth { client_id: "me".into(), client_secret: "in clear".into(), ..login.clone() };
         check("web", Spec { oauth: Some(clear), ..url("http://a/") }, "env:NAME");
-        let document = OAuth { client_metadata_url: "http://me/".into(), ..login };
-        check("web", Spec { oauth: Some(document), ..url("http://a/") }, "https://");
+        for document in ["http://me/client.json", "https://me", "https://me/", "https:", "me"] {
+            let document = OAuth { client_metadata_url: document.into(), ..login.clone() };
+            check("web", Spec { oauth: Some(document), ..url("http://a/") }, "https://");
+        }
+        for (issuer, wrong) in
+            [("https://auth.example.com/tenant", ""), ("auth.example.com", "issuer"), ("file:///", "issuer")]
+        {
+            let issuer = OAuth { issuer: issuer.into(), ..login.clone() };
+            check("web", Spec { oauth: Some(issuer), ..url("http://a/") }, wrong);
+        }
         check("web", Spec { oauth: oauth("file:/x"), ..url("http://a/") }, "");
         check("web", Spec { oauth: oauth("in clear"), ..url("http://a/") }, "client_secret");
         check("web", Spec { oauth: oauth("env:X"), bearer: "env:Y".into(), ..url("http://a/") }, "only one");

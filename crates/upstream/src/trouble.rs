@@ -56,6 +56,17 @@ pub(crate) fn wants_login(error: &ClientInitializeError) -> bool {
     }
 }
 
+/// Whether the answer is that the token is not good, with or without a word of what would be.
+pub(crate) fn is_unauthorized(error: &StreamableHttpError<reqwest::Error>) -> bool {
+    let status = match error {
+        StreamableHttpError::AuthRequired(_) => Some(StatusCode::UNAUTHORIZED),
+        StreamableHttpError::Client(error) => error.status(),
+        StreamableHttpError::UnexpectedServerResponse(said) => status_in(said).map(|(status, _)| status),
+        _ => None,
+    };
+    status == Some(StatusCode::UNAUTHORIZED)
+}
+
 /// The same of any request.
 pub(crate) fn is_login_wanted(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
@@ -79,13 +90,13 @@ pub(crate) fn of_request(error: &(dyn Error + Send + Sync + 'static)) -> String 
 pub(crate) fn of_authority(error: &AuthError) -> String {
     let why = match error {
         AuthError::HttpError(error) => unreachable(error),
-        AuthError::NoAuthorizationSupport | AuthError::MetadataError(_) => {
-            "the server does not say who grants tokens for it".into()
-        }
+        AuthError::NoAuthorizationSupport => "the server does not say who grants tokens for it".into(),
+        AuthError::MetadataError(why) => format!("who grants them cannot be found out: {}", cause(why)),
+        AuthError::CredentialStoreError(why) => words(why),
         AuthError::AuthorizationRequired => "the authority wants somebody to sign in".into(),
         error => words(&error.to_string()),
     };
-    format!("no token from the server's OAuth authority: {why}; check oauth.client_id, client_secret and scopes")
+    format!("no token from the server's OAuth authority: {why}")
 }
 
 /// Why nobody can log in to a server.
@@ -96,12 +107,13 @@ pub(crate) fn of_login(error: &AuthError) -> String {
             "the server does not say who grants tokens for it; check its url".into()
         }
         AuthError::MetadataError(why) => {
-            format!("what the server says of its OAuth authority cannot be used: {}", words(why))
+            format!("what the server says of its OAuth authority cannot be used: {}", cause(why))
         }
         AuthError::RegistrationFailed(why) => format!(
             "the OAuth authority does not register the gateway ({}); register it there by hand, and set oauth.client_id",
             words(why)
         ),
+        AuthError::CredentialStoreError(why) => format!("the login was not kept: {}", words(why)),
         AuthError::TokenExchangeFailed(why) => format!("the OAuth authority did not grant a token: {}", words(why)),
         AuthError::AuthorizationServerMismatch { .. } | AuthError::AuthorizationServerMissingIssuer { .. } => {
             "the answer came from another authority than the one that was asked; nothing was kept".into()
@@ -184,6 +196,12 @@ fn unreachable(error: &reqwest::Error) -> String {
     } else {
         words(&text)
     }
+}
+
+/// The same of what rmcp tells with all its causes, each on a line of its own. What is before the last one may have an
+/// address in it, and that a secret.
+fn cause(why: &str) -> String {
+    words(why.rsplit("Caused by: ").next().unwrap_or(why))
 }
 
 /// What was the first to go wrong: what is wrapped around it speaks of our own parts.

@@ -1,7 +1,7 @@
 //! How long a call may live, and who ends it before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ pub(crate) struct Life {
     pub(crate) updates: AtomicU32,
     /// Nobody takes updates any more: the call is over, or goes on without its caller.
     pub(crate) unread: AtomicBool,
+    /// The tool's exposed name, where the caller used another one.
+    pub(crate) exposed: OnceLock<Arc<str>>,
     /// Whom the call was given to, and when.
     pub(crate) dispatched: Mutex<Option<(ProviderId, Instant)>>,
 }

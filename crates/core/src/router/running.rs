@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -43,6 +43,11 @@ impl LiveCall {
     pub fn dispatched(&self) -> Option<(ProviderId, Duration)> {
         let dispatched = self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
         dispatched.as_ref().map(|(provider, at)| (provider.clone(), *at - self.started))
+    }
+
+    /// The name that the tool has in lists, where the caller used another one.
+    pub fn exposed(&self) -> Option<&str> {
+        self.life.exposed.get().map(|name| &**name)
     }
 
     /// What it has said so far of how far it is, and in parts.
@@ -86,6 +91,7 @@ impl RunningCall {
             cancel: CancelSignal::default(),
             updates: 0.into(),
             unread: false.into(),
+            exposed: OnceLock::new(),
             dispatched: Mutex::default(),
         });
         let call = Self {
@@ -201,6 +207,7 @@ impl RunningCall {
         CallRecord {
             id: self.id,
             tool: Arc::clone(&self.tool),
+            exposed: self.life.exposed.get().cloned(),
             waited: dispatched.as_ref().map(|(_, at)| *at - self.started),
             provider: dispatched.map(|(provider, _)| provider),
             principal: Arc::clone(&self.request.view.principal),

@@ -90,3 +90,16 @@ async fn failures_have_their_exit_codes_and_help() {
     assert!(ended.stderr.contains("it burns"), "{}", ended.stderr);
     model.finish();
 }
+
+#[tokio::test]
+async fn a_models_server_that_is_not_there_is_named() {
+    let config = "[models.local]\nbase_url = \"http://127.0.0.1:1/canary/v1\"\n";
+    let gateway = Setup::new().config(config).spawn(SWITCHBOARD).await;
+    let ended = gateway.cli(&["chat", "-m", "hello"]).run().await;
+    ended.assert_code(8);
+    for words in ["http://127.0.0.1:1 cannot be reached", "try: start it, or mend base_url in [models.local]"] {
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("canary"), "{}", ended.stderr);
+    gateway.stop().await;
+}

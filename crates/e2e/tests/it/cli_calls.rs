@@ -185,3 +185,37 @@ async fn what_a_command_cannot_use_is_named() {
     assert!(ended.stderr.contains("no certificate") && ended.stderr.contains("--ca"), "{}", ended.stderr);
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn a_tools_calls_are_found_by_whichever_name_it_has() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = sa_testkit::Hello::new("n").tool("notes.read").connect(&gateway).await;
+    let operator = gateway.operator();
+    let running = operator.call_later("notes.read", serde_json::json!({}));
+    let request = node.request().await;
+    for name in ["notes_read", "notes.read"] {
+        let found = gateway.cli(&["calls", "--tool", name, "--json"]).run().await.json();
+        assert_eq!(found["calls"].as_array().unwrap().len(), 1, "{found}");
+    }
+    node.answer(&request.id, serde_json::json!(1)).await;
+    running.await.unwrap();
+    let _node = node.echo();
+    operator.call("notes_read", serde_json::json!({})).await;
+    for name in ["notes_read", "notes.read"] {
+        let found = sa_testkit::eventually("both calls", || async {
+            let found = gateway.cli(&["calls", "--tool", name, "--json"]).run().await.json();
+            (found["calls"].as_array().unwrap().len() == 2).then_some(found)
+        })
+        .await;
+        // The list has one name for both.
+        let ids: Vec<&str> =
+            found["calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
+        let shown = gateway.cli(&["calls"]).run().await.stdout;
+        assert_eq!(shown.matches("notes_read").count(), 2, "{shown}");
+        let first = gateway.cli(&["calls", ids[1]]).run().await.stdout;
+        assert!(first.starts_with("notes_read  ok") && first.contains("called    notes.read"), "{first}");
+    }
+    let none = gateway.cli(&["calls", "--tool", "notes_write", "--json"]).run().await.json();
+    assert_eq!(none["calls"], serde_json::json!([]));
+    gateway.stop().await;
+}

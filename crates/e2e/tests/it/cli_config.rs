@@ -91,3 +91,36 @@ async fn a_gateway_names_variables_that_set_nothing() {
     .await;
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn the_file_of_the_gateway_that_runs_is_named() {
+    let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]\n[models.gpt]\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"canary-1\"\n[sessions.agents.bot]\ncommand = [\"bot\"]\nenv = { KEY = \"canary-2\" }";
+    let gateway = sa_testkit::Setup::new().config(config).spawn(SWITCHBOARD).await;
+    let file = gateway.config_file();
+    let file = file.to_str().unwrap();
+    // Another command knows nothing of the file that the gateway was started with, and says so.
+    let without = gateway.cli(&["config", "show"]).run().await;
+    let note = format!("has read {file}; to see that: --config {file}");
+    assert!(without.assert_code(0).stderr.contains(&note), "{}", without.stderr);
+    assert!(without.stderr.starts_with("file: none"), "{}", without.stderr);
+    let with = gateway.cli(&["--config", file, "config", "show"]).run().await;
+    assert_eq!(with.assert_code(0).stderr, format!("file: {file}\n"));
+    let row =
+        |key: &str| with.stdout.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{}", with.stdout));
+    assert!(row("upstream.files.command").contains("no-such-server"), "{}", with.stdout);
+    assert!(row("upstream.files.command").ends_with(":3"), "{}", with.stdout);
+    assert!(row("data.dir").contains(gateway.data_dir().to_str().unwrap()), "{}", with.stdout);
+    assert!(row("models.gpt.api_key").contains("***") && !with.stdout.contains("canary-1"), "{}", with.stdout);
+    assert!(row("server.listen").chars().count() < 100, "{}", with.stdout);
+    let json = gateway.cli(&["--config", file, "config", "show", "--json"]).run().await;
+    assert!(!json.stdout.contains("canary"), "{}", json.stdout);
+    // A section is explained with what is written in it.
+    let section = gateway.cli(&["--config", file, "config", "explain", "upstream"]).run().await;
+    let words = ["upstream.NAME.bearer", "upstream.files.command"];
+    assert!(words.iter().all(|word| section.assert_code(0).stdout.contains(word)), "{}", section.stdout);
+    let one = gateway.cli(&["--config", file, "config", "explain", "upstream.files.command"]).run().await;
+    assert!(one.stdout.contains("upstream.files.command = [\"no-such-server\"]"), "{}", one.stdout);
+    let usual = Cli::new(SWITCHBOARD).args(&["config", "explain", "data.dir"]).env("XDG_DATA_HOME", "/x/y").run().await;
+    assert!(usual.stdout.contains("data.dir = \"/x/y/switchboard\""), "{}", usual.stdout);
+    gateway.stop().await;
+}

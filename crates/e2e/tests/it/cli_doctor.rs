@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use sa_testkit::{Cli, Gateway, Hello, Setup};
+use sa_testkit::{Cli, Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::Value;
 
 use crate::SWITCHBOARD;
@@ -104,6 +104,29 @@ async fn upstream_servers() {
     assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
     crate::upstream::until(&gateway, "bad", "offline").await;
     diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn servers_of_plugins() {
+    let (gateway, _node) = gateway().await;
+    let headers = vec![("connection", "close".to_owned())];
+    let nothing = PluginAnswer::Say { status: 404, headers, body: bytes::Bytes::default() };
+    let server = PluginServer::start(move |_| nothing.clone()).await;
+    let manifest = server.manifest("rates", serde_json::json!({}));
+    let body = serde_json::json!({ "manifest": manifest, "allow_private": [server.address] });
+    let added = gateway.operator().post("/v1/plugins", &body).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    // Whatever it answers, it is there; and none of its functions was called for it.
+    gateway.cli(&["doctor"]).run().await.assert_code(0);
+    assert!(server.asked().iter().all(|request| request.method == "HEAD" && request.path == "/"));
+    let address = server.address.clone();
+    server.end().await;
+    let fix =
+        diagnose(gateway.cli(&[]), &format!("the server of the plugin \"rates\" is away: http://{address}")).await;
+    assert!(fix.contains("switchboard plugin disable rates"), "{fix}");
+    gateway.cli(&["plugin", "disable", "rates"]).run().await.assert_code(0);
+    gateway.cli(&["doctor"]).run().await.assert_code(0);
     gateway.stop().await;
 }
 

@@ -15,7 +15,7 @@ async fn tail_shows_a_call_as_it_happens() {
     tail.warns("watching").await;
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = node.request().await;
-    tail.says("started       a.b").await;
+    tail.says("started            a.b").await;
     node.fail(&request.id, "not_allowed", "no such luck").await;
     call.await.unwrap();
     let text = tail.says("not_allowed").await;

@@ -5,7 +5,7 @@ use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic};
 use serde_json::{Value, json};
 
 /// Browsers come here without a token; see `upstream_login`.
-const LOGIN_CALLBACK: &str = "/v1/upstream/oauth/callback";
+const LOGIN_CALLBACK: &str = "/v1/upstream/a.b/callback";
 
 /// Every method and path of the API, with its variables filled in.
 async fn routes(gateway: &Gateway) -> Vec<(String, String)> {

@@ -154,3 +154,28 @@ async fn the_status_counts_every_tool_that_is_listed() {
     assert!(listed > operator.tool_names().await.len(), "the gateway's own tools are listed, too");
     assert_eq!(operator.get("/v1/status").await.body["tools"], listed);
 }
+
+#[tokio::test]
+async fn what_goes_wrong_at_the_start_stands_above_the_welcome() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    std::fs::write(&file, "[upstream.bad]\ncommand = [\"no-such-server-anywhere\"]\n[log]\nformat = \"human\"\n")
+        .unwrap();
+    let data = dir.path().join("data");
+    // Both streams in one, as on a terminal.
+    let up = Cli::new("sh")
+        .args(&["-c", "exec \"$0\" \"$@\" 2>&1", SWITCHBOARD, "up", "--listen", "127.0.0.1:0"])
+        .args(&["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()])
+        .start();
+    let said = up.says("Ctrl-C stops it.").await;
+    let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}: {said}"));
+    assert!(at("WARN") < at("is up, with a demo node"), "{said}");
+    let welcome = &said[at("is up, with a demo node")..at("Ctrl-C stops it.")];
+    assert!(!welcome.contains("WARN") && !welcome.contains("INFO"), "{welcome}");
+    assert!(welcome.contains("bad cannot be used"), "{welcome}");
+    // The program has another name here than on anybody's PATH.
+    let hint = format!("switchboard is not on your PATH: where you read switchboard, type {SWITCHBOARD}");
+    assert!(welcome.contains(&hint), "{welcome}");
+    up.signal(rustix::process::Signal::TERM);
+    up.end().await.assert_code(0);
+}

@@ -15,8 +15,9 @@ const UNUSUAL: &str = r#""example.com/unusual":1,"#;
 /// One request, in two versions.
 #[derive(Clone)]
 pub(crate) struct Ask {
+    http: reqwest::Client,
     pub(crate) token: String,
-    query: &'static str,
+    query: String,
     headers: Vec<(&'static str, Vec<u8>)>,
     id: &'static str,
     /// What comes after the name.
@@ -30,8 +31,9 @@ pub(crate) struct Ask {
 impl Ask {
     pub(crate) fn new(gateway: &Gateway, name: &str, arguments: &str) -> Self {
         Self {
+            http: reqwest::Client::new(),
             token: gateway.operator.clone(),
-            query: "",
+            query: String::new(),
             headers: Vec::new(),
             id: "1",
             arguments: format!(r#","arguments":{arguments}"#),
@@ -40,6 +42,11 @@ impl Ask {
             client: r#""io.modelcontextprotocol/clientInfo":{"name":"t","version":"0"},"#,
             more: String::new(),
         }
+    }
+
+    /// The same for another tool, by somebody else, and somewhere else.
+    pub(crate) fn vary(&self, name: &str, token: &str, query: &str) -> Self {
+        Self { name: name.to_owned(), token: token.to_owned(), query: query.to_owned(), ..self.clone() }
     }
 
     /// Instead of the usual one.
@@ -59,7 +66,8 @@ impl Ask {
     }
 
     pub(crate) async fn send(&self, gateway: &Gateway, unusual: bool) -> (u16, String, String) {
-        let mut request = reqwest::Client::new()
+        let mut request = self
+            .http
             .post(format!("{}/mcp{}", gateway.url, self.query))
             .bearer_auth(&self.token)
             .body(self.body(unusual));
@@ -81,7 +89,7 @@ impl Ask {
     }
 
     /// Asks in both ways, and gives back the one answer.
-    async fn both(&self, gateway: &Gateway) -> (u16, Value) {
+    pub(crate) async fn both(&self, gateway: &Gateway) -> (u16, Value) {
         let (plain, unusual) = (self.send(gateway, false).await, self.send(gateway, true).await);
         assert_eq!(nameless(plain.clone()), nameless(unusual), "{}", self.body(false));
         (plain.0, serde_json::from_str(&plain.2).unwrap_or_default())
@@ -268,7 +276,7 @@ async fn what_is_odd_about_a_request_is_judged_the_same() {
     }
     for query in ["?session=none", "?channel=none", "?search=1", "?search=0", "?search=x", "?search=1&search=0", "?x=1"]
     {
-        Ask { query, ..ask() }.both(&gateway).await;
+        Ask { query: query.into(), ..ask() }.both(&gateway).await;
     }
     for (name, value) in [
         ("mcp-name", "t_text"),

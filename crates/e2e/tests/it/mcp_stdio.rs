@@ -73,12 +73,14 @@ async fn it_says_that_no_gateway_runs_and_writes_nothing_to_stdout() {
 
 /// What the program writes when this is all that it reads.
 async fn answers(gateway: &Gateway, said: &[Value]) -> Vec<Value> {
+    let lines: Vec<String> = said.iter().map(|message| format!("{message}\n")).collect();
+    answers_to_bytes(gateway, lines.concat().into_bytes()).await
+}
+
+async fn answers_to_bytes(gateway: &Gateway, said: Vec<u8>) -> Vec<Value> {
     let mut child = program(gateway, &[]).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    for message in said {
-        stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
-    }
-    drop(stdin);
+    tokio::spawn(async move { stdin.write_all(&said).await.unwrap() });
     let output = soon(child.wait_with_output()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
@@ -106,4 +108,29 @@ async fn everything_that_was_asked_before_the_end_of_the_input_is_answered() {
         assert_eq!(ids(&heard), [1, 2], "{heard:?}");
         assert_eq!(heard.last().unwrap()["result"]["structuredContent"], json!({ "q": 7 }), "{heard:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_and_spoils_nothing() {
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
+    let _node = Hello::new("mac").tool("notes.search").connect(&gateway).await.echo();
+    let info = json!({ "name": "t", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let params = json!({ "name": "notes_search", "arguments": { "q": 7 } });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let huge = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "x": "y".repeat(17 << 20) } });
+    let batch = json!([call, call]);
+    // The last one without the end of its line.
+    let mut said = format!("hello\n{initialize}\n{batch}\n{huge}\n\"\n").into_bytes();
+    said.extend(b"\xff\xfe\n");
+    said.extend(call.to_string().into_bytes());
+    let heard = answers_to_bytes(&gateway, said).await;
+    let mut codes: Vec<(Option<i64>, i64)> =
+        heard.iter().filter_map(|answer| Some((answer["id"].as_i64(), answer["error"]["code"].as_i64()?))).collect();
+    codes.sort_unstable();
+    let (parse, invalid) = (-32700, -32600);
+    assert_eq!(codes, [(None, parse), (None, parse), (None, parse), (None, invalid), (Some(3), invalid)], "{heard:?}");
+    let answer = heard.iter().find(|answer| answer["id"] == 2).unwrap_or_else(|| panic!("{heard:?}"));
+    assert_eq!(answer["result"]["structuredContent"], json!({ "q": 7 }));
 }

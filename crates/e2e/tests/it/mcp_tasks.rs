@@ -80,6 +80,16 @@ async fn a_task_that_ran_when_the_gateway_died_says_so() {
     let task = get(&again, &again.operator, &id).await;
     assert_eq!(task["result"]["status"], "failed", "{task}");
     assert!(task["result"]["error"]["message"].as_str().unwrap().contains("restarted while"), "{task}");
+    // It is still nobody else's, and has nothing that could be cancelled or answered.
+    let (_, other) = again.token(json!({ "name": "other", "role": "agent" })).await;
+    for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+        let params = json!({ "taskId": id, "inputResponses": {} });
+        let stolen = ask(&again, &other, method, &id, params.clone()).await;
+        assert_eq!(stolen["error"]["code"], -32602, "{method}: {stolen}");
+        let own = ask(&again, &again.operator, method, &id, params).await;
+        assert!(own.get("result").is_some(), "{method}: {own}");
+    }
+    assert_eq!(get(&again, &again.operator, &id).await["result"]["status"], "failed");
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn tail_shows_what_a_node_says_and_is_not_steered_by_it() {
     node.send(event("process.finished", data)).await;
     let said = tail.says("process finished").await;
     let said = said.lines().find(|line| line.contains("process finished")).unwrap();
-    assert!(said.ends_with("laptop  process finished  cargo test \\u{1b}[31m  exit 0  3.20 s"), "{said}");
+    assert!(said.ends_with("process finished   laptop  cargo test \\u{1b}[31m  exit 0  3.20 s"), "{said}");
     tail.signal(Signal::INT);
     tail.end().await.assert_code(0);
     gateway.stop().await;

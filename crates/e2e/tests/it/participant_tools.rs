@@ -124,16 +124,40 @@ async fn the_gateways_tools_are_for_those_whose_token_names_them() {
 }
 
 #[tokio::test]
-async fn a_model_is_offered_no_tool_for_a_participant() {
+async fn a_participant_asks_no_model_that_its_token_does_not_name() {
     let model = ScriptedModel::start().await;
     let gateway = crate::chat::behind(&model, "").await;
     let _node = Hello::new("laptop").tool("demo.echo").connect(&gateway).await.echo();
-    for (name, tools, offered) in [("none", json!([]), vec![]), ("some", json!(["demo*"]), vec!["demo_echo"])] {
+    for (name, tools, offered) in [
+        ("none", json!([]), None),
+        ("some", json!(["demo*", "models/other"]), None),
+        ("one", json!(["models/scripted"]), Some(vec![])),
+        ("two", json!(["models/*", "demo*"]), Some(vec!["demo_echo"])),
+        ("all", json!(["*"]), Some(vec!["demo_echo"])),
+    ] {
         let (_, token) = gateway.token(json!({ "name": name, "role": "participant", "tools": tools })).await;
-        let expected: Vec<String> = offered.into_iter().map(str::to_owned).collect();
-        model.then(move |request| assert_eq!(tool_names(request), expected), ModelReply::text("hello"));
-        let answer = gateway.agent(&token).post("/v1/chat/completions", &ask("hi")).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        let agent = gateway.agent(&token);
+        let listed = agent.get("/v1/models").await.body["data"].as_array().unwrap().len();
+        assert_eq!(listed, usize::from(offered.is_some()), "{name}");
+        let asked = match offered {
+            Some(offered) => {
+                let expected: Vec<String> = offered.into_iter().filter(|_| name != "all").map(str::to_owned).collect();
+                let check =
+                    move |request: &Value| assert!(name == "all" || tool_names(request) == expected, "{request}");
+                model.then(check, ModelReply::text("hello"));
+                200
+            }
+            None => 403,
+        };
+        // The model's server hears nothing of what is refused: it has no answer ready.
+        for body in [ask("hi"), crate::chat::with(ask("hi"), "stream", json!(true))].into_iter().take(if asked == 200 {
+            1
+        } else {
+            2
+        }) {
+            let answer = agent.post("/v1/chat/completions", &body).await;
+            assert_eq!(answer.status, asked, "{name}: {}", answer.text);
+        }
     }
     model.finish();
     gateway.stop().await;

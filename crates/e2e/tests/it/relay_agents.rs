@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use rustix::process::{Pid, Signal, kill_process};
 use sa_testkit::{Agent, Events, Gateway, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -234,6 +235,45 @@ fn processes_of(gateway: &Gateway) -> Vec<String> {
         at += 1;
     }
     found.split_off(1)
+}
+
+/// What a process was started with, of which the first is its program.
+fn words_of(pid: &str) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_starts_another() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    for (victim, at) in [(AGENT, 0), ("relay", 1), ("agent-keeper", 1)] {
+        let mut work = Work::start(&caller, "free").await;
+        work.order("call ant_recall {}").await;
+        work.request().await;
+        let processes = processes_of(&gateway);
+        let pid = processes.iter().find(|pid| words_of(pid).get(at).is_some_and(|word| word == victim)).unwrap();
+        kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+        if victim == "relay" {
+            work.order("exit").await;
+        }
+        work.events.wait_for("agent_exited").await;
+        // Whoever has killed the keeper has left the agent to itself.
+        if victim != "agent-keeper" {
+            eventually("nothing asked any more", || async {
+                (work.caller.get(&work.path("")).await.body["pending"] == 0).then_some(())
+            })
+            .await;
+        }
+        work.order("list").await;
+        assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message", "{victim}");
+        assert_eq!(caller.delete(&work.path("")).await.status, 200);
+        eventually("its processes gone", || async {
+            let left = processes_of(&gateway);
+            left.iter().all(|pid| words_of(pid)[0] != AGENT).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

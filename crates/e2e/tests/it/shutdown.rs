@@ -80,3 +80,19 @@ async fn a_second_signal_ends_it_at_once() {
     assert_eq!(gateway.exit_code().await, Some(130));
     call.abort();
 }
+
+#[tokio::test]
+async fn the_demo_node_stays_until_its_calls_have_ended() {
+    let mut gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    sa_testkit::eventually("the demo node", || async {
+        operator.tool_names().await.contains(&"demo_countdown".to_owned()).then_some(())
+    })
+    .await;
+    let call = gateway.cli(&["call", "demo_countdown", "from=4"]).start();
+    call.warns("to go").await;
+    gateway.signal(rustix::process::Signal::INT);
+    let ended = call.end().await;
+    assert!(ended.assert_code(0).stdout.contains("counted_from"), "{}", ended.stdout);
+    assert_eq!(gateway.exit_code().await, Some(0), "{}", gateway.stderr());
+}

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::SWITCHBOARD;
 
 /// A certificate for this machine, signed by itself.
-async fn certificate(dir: &Path) -> (String, String) {
+pub(crate) async fn certificate(dir: &Path) -> (String, String) {
     let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     let (cert, key) = (cert.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned());
     let made = Cli::new("openssl")

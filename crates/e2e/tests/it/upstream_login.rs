@@ -76,7 +76,7 @@ async fn somebody_logs_in_and_out_and_nobody_sees_their_tokens() {
     let said = login.says("/authorize?").await;
     let address = said.lines().find(|line| line.starts_with("http")).unwrap().to_owned();
     let back = authority.agree(&address).await;
-    assert!(back.starts_with(&format!("http://{}/v1/upstream/oauth/callback?", at.address())), "{back}");
+    assert!(back.starts_with(&format!("http://{}/v1/upstream/hosted/callback?", at.address())), "{back}");
     let (status, headers, page) = open(&back).await;
     assert!(status == 200 && page.contains("logged in to hosted"), "{page}");
     let policy = headers["content-security-policy"].to_str().unwrap();

@@ -52,7 +52,7 @@ async fn what_an_authority_says_is_shown_as_words() {
 #[tokio::test]
 async fn a_word_that_is_not_of_a_login_is_refused() {
     let (authority, at) = waiting().await;
-    let base = format!("http://{}/v1/upstream/oauth/callback", at.address());
+    let base = format!("http://{}/v1/upstream/hosted/callback", at.address());
     for query in ["", "?code=a", "?code=a&state=guessed", "?state=", "?code=%ff&state=x", "?state=a&state=b"] {
         let (status, headers, page) = open(&format!("{base}{query}")).await;
         assert!(status == 400 && page.contains("Not logged in"), "{query}: {status}: {page}");

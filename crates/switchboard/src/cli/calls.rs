@@ -61,11 +61,13 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
 fn show(call: &Value) -> Result<(), Failure> {
     let provider = &call["provider"];
     let took = call["duration_us"].as_u64().map(duration).unwrap_or_default();
-    line(&format!("{}  {}", printable(text(&call["tool"])), outcome(call)))?;
+    line(&format!("{}  {}", printable(listed_name(call)), outcome(call)))?;
+    let called = text(&call["tool"]);
     let message = text(&call["error"]["message"]);
     facts(&[
         ("id", text(&call["id"]).to_owned()),
         ("error", message.to_owned()),
+        ("called", if called == listed_name(call) { String::new() } else { called.to_owned() }),
         ("started", clock(call["at_ms"].as_i64().unwrap_or(0))),
         ("took", took),
         ("waited", call["waited_us"].as_u64().map(duration).unwrap_or_default()),
@@ -85,10 +87,15 @@ fn show(call: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The tool's name as lists have it, however the caller called it.
+pub(super) fn listed_name(call: &Value) -> &str {
+    call["exposed"].as_str().unwrap_or_else(|| text(&call["tool"]))
+}
+
 pub(super) fn row(call: &Value) -> Vec<String> {
     vec![
         when(call["at_ms"].as_i64().unwrap_or(0)),
-        text(&call["tool"]).to_owned(),
+        listed_name(call).to_owned(),
         outcome(call).to_owned(),
         duration(call["duration_us"].as_u64().unwrap_or(0)),
         text(&call["principal"]["name"]).to_owned(),

@@ -226,7 +226,11 @@ fn refusal(status: reqwest::StatusCode, body: &str) -> Failure {
         _ if status == reqwest::StatusCode::TOO_MANY_REQUESTS => 8,
         _ => 1,
     };
-    Failure::new(code, message)
+    // What happened, and after it what to do.
+    match message.rsplit_once("; ").filter(|_| code == 8 && said["error"]["code"] == "upstream_unreachable") {
+        Some((message, hint)) => Failure::new(code, message).hint(hint),
+        None => Failure::new(code, message),
+    }
 }
 
 /// The lines of stdin, read beside everything else.

@@ -209,7 +209,7 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
 const COMMANDS: [(&str, &str); 8] = [
     ("the plugin's \"settings\" in GET /v1/plugins say what it takes", "switchboard plugin show ID says what it takes"),
     ("GET /v1/calls/{id}", "switchboard calls ID"),
-    ("GET /v1/sessions/{id}/events", "switchboard call session_events"),
+    ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
     ("GET /v1/channels", "switchboard channel ls"),
     ("GET /v1/nodes", "switchboard nodes"),
     ("GET /v1/plugins", "switchboard plugin list"),

@@ -3,13 +3,18 @@
 use serde_json::json;
 
 use super::Global;
+use super::client::Client;
 use super::output::{self, Failure, line};
 use super::run::layers;
 use super::table::{cut, facts, table, whole, wrapped};
-use crate::config::Config;
 use crate::config::layers::{Layers, Source, unknown_variable, unknown_variables, variable_name};
 use crate::config::named::NAMED_KEYS;
-use crate::config::settings::KEYS;
+use crate::config::settings::{FILE_ONLY, KEYS};
+use crate::config::{Config, default_data_dir};
+use crate::redact::printable;
+
+/// How long a gateway may take to say which file it has read.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 const ONLY_IN_FILE: &str = "none, it is set in the configuration file only";
 
@@ -23,74 +28,184 @@ pub(crate) enum ConfigCommand {
     Check,
 }
 
-pub(super) fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failure> {
+pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failure> {
     let layers = layers(global, &[])?;
+    if !matches!(command, ConfigCommand::Explain { key: None }) {
+        tell_file(global, &layers).await;
+    }
     match command {
-        ConfigCommand::Check => {
-            Config::resolve(&layers)?.check_files(&layers)?;
-            let unknown = unknown_variables();
-            if global.json {
-                let warnings: Vec<String> = unknown.iter().map(|name| unknown_variable(name)).collect();
-                let warned = json!({ "ok": true, "warnings": warnings }).to_string();
-                return output::json(if warnings.is_empty() { r#"{"ok":true}"# } else { &warned });
-            }
-            for name in &unknown {
-                eprintln!("warning: {}", unknown_variable(name));
-            }
-            line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
-        }
+        ConfigCommand::Check => check(global, &layers),
         ConfigCommand::Show if global.json => {
-            let keys: Vec<_> = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning)).collect();
-            output::json(&json!({ "keys": keys }).to_string())
+            let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
+            let keys: Vec<_> = keys.chain(named_entries(&layers)).collect();
+            output::json(&json!({ "file": layers.file(), "keys": keys }).to_string())
         }
         ConfigCommand::Show => {
-            let rows: Vec<Vec<String>> = KEYS
-                .iter()
-                .map(|(key, _)| vec![(*key).to_owned(), layers.value(key).unwrap_or_default(), source(&layers, key)])
-                .collect();
-            table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &rows)
+            let plain = KEYS.iter().filter(|(key, _)| !FILE_ONLY.contains(key));
+            let plain = plain.map(|(key, _)| vec![(*key).to_owned(), value(&layers, key), source(&layers, key)]);
+            let named = layers.named().into_iter().map(|(key, value)| {
+                let source = source(&layers, &key);
+                vec![key, value, source]
+            });
+            table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &plain.chain(named).collect::<Vec<_>>())
         }
         ConfigCommand::Explain { key: None } if global.json => {
             let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
             let named = NAMED_KEYS.iter().map(|(key, default, meaning)| named_entry(key, default, meaning));
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
-        ConfigCommand::Explain { key: None } => {
-            let named = NAMED_KEYS.iter().map(|(key, _, meaning)| (key, meaning));
-            let all = KEYS.iter().map(|(key, meaning)| (key, meaning)).chain(named);
-            let rows: Vec<Vec<String>> =
-                all.map(|(key, meaning)| vec![(*key).to_owned(), (*meaning).to_owned()]).collect();
-            table(&[whole("KEY"), wrapped("MEANING")], &rows)
-        }
-        ConfigCommand::Explain { key: Some(key) } => {
-            if let Some((key, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
-                if global.json {
-                    return output::json(&named_entry(key, default, meaning).to_string());
-                }
-                line(&format!("{key}{}", if default.is_empty() { String::new() } else { format!(" = {default}") }))?;
-                return facts(&[("meaning", (*meaning).to_owned()), ("variable", ONLY_IN_FILE.to_owned())]);
-            }
-            let (key, meaning) = KEYS.iter().find(|(known, _)| known == key).ok_or_else(|| {
-                Failure::usage(format!("there is no key \"{key}\"")).hint("switchboard config explain lists them")
-            })?;
-            if global.json {
-                return output::json(&entry(&layers, key, meaning).to_string());
-            }
-            line(&format!("{key} = {}", layers.value(key).unwrap_or_default()))?;
-            let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
-            facts(&[("meaning", (*meaning).to_owned()), ("from", source(&layers, key)), ("variable", variable)])
-        }
+        ConfigCommand::Explain { key: None } => meanings(all_keys()),
+        ConfigCommand::Explain { key: Some(key) } => explain(global, &layers, key),
     }
 }
 
+fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
+    Config::resolve(layers)?.check_files(layers)?;
+    let unknown = unknown_variables();
+    if global.json {
+        let warnings: Vec<String> = unknown.iter().map(|name| unknown_variable(name)).collect();
+        let warned = json!({ "ok": true, "warnings": warnings }).to_string();
+        return output::json(if warnings.is_empty() { r#"{"ok":true}"# } else { &warned });
+    }
+    for name in &unknown {
+        eprintln!("warning: {}", unknown_variable(name));
+    }
+    line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
+}
+
+fn explain(global: &Global, layers: &Layers, key: &str) -> Result<(), Failure> {
+    if let Some((known, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
+        let written = layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
+        if global.json {
+            let mut entry = named_entry(known, default, meaning);
+            if let Some(value) = &written {
+                entry["key"] = json!(key);
+                entry["value"] = json!(value);
+                entry["from"] = json!(source(layers, key));
+            }
+            return output::json(&entry.to_string());
+        }
+        let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
+        let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value));
+        line(&format!("{shown}{}", if value.is_empty() { String::new() } else { format!(" = {value}") }))?;
+        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("variable", ONLY_IN_FILE.to_owned())]);
+    }
+    if let Some((key, meaning)) = KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key)) {
+        if global.json {
+            return output::json(&entry(layers, key, meaning).to_string());
+        }
+        line(&format!("{key} = {}", value(layers, key)))?;
+        let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
+        return facts(&[("meaning", (*meaning).to_owned()), ("from", source(layers, key)), ("variable", variable)]);
+    }
+    // A section, or one of its tables: everything in it.
+    let below: Vec<_> = all_keys().filter(|(known, _)| is_below(known, key)).collect();
+    if below.is_empty() {
+        let message = format!("there is no key \"{}\"", printable(key));
+        return Err(Failure::usage(message).hint("switchboard config explain lists them"));
+    }
+    if global.json {
+        let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
+        let written: Vec<_> = written.map(|(key, value)| json!({ "key": key, "value": value })).collect();
+        let keys: Vec<_> = below.iter().map(|(key, meaning)| json!({ "key": key, "meaning": meaning })).collect();
+        return output::json(&json!({ "keys": keys, "written": written }).to_string());
+    }
+    meanings(below.into_iter())?;
+    let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
+    let rows: Vec<Vec<String>> = written
+        .map(|(key, value)| {
+            let source = source(layers, &key);
+            vec![key, value, source]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    line("")?;
+    table(&[whole("WRITTEN"), wrapped("VALUE"), cut("FROM")], &rows)
+}
+
+fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KEYS.iter().copied().chain(NAMED_KEYS.iter().map(|(key, _, meaning)| (*key, *meaning)))
+}
+
+fn meanings(keys: impl Iterator<Item = (&'static str, &'static str)>) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = keys.map(|(key, meaning)| vec![key.to_owned(), meaning.to_owned()]).collect();
+    table(&[whole("KEY"), wrapped("MEANING")], &rows)
+}
+
+/// Says which file this is about, and whether the gateway that runs has read another one.
+async fn tell_file(global: &Global, layers: &Layers) {
+    let own = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+    if !global.json {
+        match &own {
+            Some(file) => output::note("file", &file.display().to_string()),
+            None => output::note("file", "none; --config FILE or SWITCHBOARD_CONFIG names one"),
+        }
+    }
+    let Ok(client) = Client::new(global) else { return };
+    let asked = tokio::time::timeout(PATIENCE, client.get::<serde_json::Value>("/v1/status")).await;
+    let Ok(Ok((status, _))) = asked else { return };
+    let theirs = status["config_file"].as_str();
+    let own = own.map(|file| file.display().to_string());
+    if theirs == own.as_deref() {
+        return;
+    }
+    let url = client.base();
+    match theirs {
+        Some(theirs) => {
+            let told = format!("the gateway that runs at {url} has read {theirs}; to see that: --config {theirs}");
+            output::note("note", &told);
+        }
+        None => output::note("note", &format!("the gateway that runs at {url} has read no configuration file")),
+    }
+}
+
+/// A key's value as it is set. Tables with names of their own may hold secrets, and are shown key by key.
+fn written(layers: &Layers, key: &str) -> String {
+    let named = FILE_ONLY.contains(&key) && layers.source(key) != Source::Default;
+    if named { "{ … }".to_owned() } else { layers.value(key).unwrap_or_default() }
+}
+
+/// A key's value as it counts. An empty data directory stands for the usual one.
+fn value(layers: &Layers, key: &str) -> String {
+    match written(layers, key) {
+        empty if key == "data.dir" && empty == "\"\"" => {
+            toml::Value::String(default_data_dir().display().to_string()).to_string()
+        }
+        value => value,
+    }
+}
+
+/// What the file has in tables with names of their own, with what each key means.
+fn named_entries(layers: &Layers) -> impl Iterator<Item = serde_json::Value> {
+    layers.named().into_iter().map(|(key, value)| {
+        let known = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, &key));
+        let meaning = known.map(|(_, _, meaning)| *meaning);
+        json!({ "key": key, "value": value, "from": source(layers, &key), "meaning": meaning })
+    })
+}
+
+/// Whether a key belongs to a section, or to one of its tables with a name.
+fn is_below(known: &str, section: &str) -> bool {
+    let table = known.split_once("NAME.").map(|(before, _)| before);
+    let named = |before| section.strip_prefix(before).is_some_and(|name| !name.is_empty());
+    known.strip_prefix(section).is_some_and(|rest| rest.starts_with('.')) || table.is_some_and(named)
+}
+
 fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
-    json!({
+    let (written, effective) = (written(layers, key), value(layers, key));
+    let mut entry = json!({
         "key": key,
-        "value": layers.value(key),
+        "value": written,
         "from": source(layers, key),
         "meaning": meaning,
         "variable": variable_name(key),
-    })
+    });
+    if effective != written {
+        entry["effective"] = json!(effective);
+    }
+    entry
 }
 
 fn named_entry(key: &str, default: &str, meaning: &str) -> serde_json::Value {

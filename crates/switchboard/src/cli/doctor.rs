@@ -210,7 +210,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
                 others += upstream_of(&list, findings);
             }
-            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins").await {
+            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins?reach=true").await {
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
@@ -258,7 +258,7 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     servers.len()
 }
 
-/// Plugins that wait for somebody, and what they may reach that others may not; and how many there are.
+/// Plugins that wait for somebody or whose servers are away, and what they may reach that others may not; and how many there are.
 fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) -> usize {
     let plugins = plugins["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !for_all.is_empty() {
@@ -271,6 +271,15 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
         if !private.is_empty() {
             let places = private.join(", ");
             findings.push(Finding::good(format!("the plugin \"{id}\" may reach {places}, though that is not public")));
+        }
+        for away in plugin["away"].as_array().into_iter().flatten() {
+            findings.push(Finding::bad(
+                format!("the server of the plugin \"{id}\" is away: {}", text(&away["why"])),
+                format!(
+                    "start what serves {}; or, if it is gone for good: switchboard plugin disable {id}",
+                    text(&away["origin"])
+                ),
+            ));
         }
         if plugin["held_back"].is_object() {
             findings.push(Finding::bad(

@@ -75,7 +75,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
-    table(&[whole("TOOL"), cut("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
+    table(&[whole("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
 /// Every tool that the token may use in a place.
@@ -162,6 +162,7 @@ pub(super) async fn status(global: &Global) -> Result<(), Failure> {
     let rows = [
         ("up for", span(status["uptime_s"].as_u64().unwrap_or(0) * 1_000)),
         ("data", text(&status["data_dir"]).to_owned()),
+        ("config", text(&status["config_file"]).to_owned()),
         ("nodes", format!("{} online, {} known", number("nodes_online"), number("nodes_known"))),
         ("tools", number("tools")),
         ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),

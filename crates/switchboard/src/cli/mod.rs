@@ -170,7 +170,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Up(args) => run::up(global, args),
         Command::Serve(args) => run::serve(global, args, None),
-        Command::Config(command) => config::run(global, &command),
+        Command::Config(command) => block_on(config::run(global, &command)),
         Command::Doctor(args) => block_on(doctor::run(global, args)),
         Command::Status => block_on(lists::status(global)),
         Command::Console => block_on(console::run(global)),

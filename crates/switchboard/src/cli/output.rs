@@ -164,11 +164,46 @@ impl Failure {
         let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));
         let _ = writeln!(err, "error: {}", paragraph(&self.message, room).join(INDENT));
         if let Some(hint) = &self.hint {
-            // Not in lines of our own: a command that is broken in two cannot be copied.
-            let _ = writeln!(err, "  try: {}", paragraph(hint, None).join(INDENT));
+            let _ = writeln!(err, "  try: {}", advice(hint, room).join(INDENT));
         }
         ExitCode::from(self.code)
     }
+}
+
+/// Says something on stderr that is no failure.
+pub(crate) fn note(label: &str, text: &str) {
+    let mut err = std::io::stderr().lock();
+    let room = width_of(&err).map(|width| width.saturating_sub(label.len() + 2).max(20));
+    let indent = format!("\n{}", " ".repeat(label.len() + 2));
+    let _ = writeln!(err, "{label}: {}", advice(text, room).join(&indent));
+}
+
+/// A text that says what to do, in lines of this width. A command stays in one line, however long: one that is broken in two
+/// cannot be copied.
+fn advice(text: &str, room: Option<usize>) -> Vec<String> {
+    let is_command = |piece: &str| piece.contains("switchboard ") || piece.contains("--") || piece.contains('$');
+    let whole = paragraph(text, None);
+    let Some(room) = room else { return whole };
+    let fits = |line: &str, more: &str| line.chars().count() + 1 + more.chars().count() <= room;
+    let mut lines: Vec<String> = Vec::new();
+    for own in whole {
+        if own.chars().count() <= room {
+            lines.push(own);
+            continue;
+        }
+        let begins = lines.len();
+        let clauses = own.split_inclusive("; ").flat_map(|clause| clause.split_inclusive(": "));
+        for piece in clauses.flat_map(|clause| clause.split("   ")).map(str::trim).filter(|piece| !piece.is_empty()) {
+            let words: Vec<&str> = if is_command(piece) { vec![piece] } else { piece.split(' ').collect() };
+            for word in words {
+                match lines[begins..].last_mut().filter(|line| fits(line, word)) {
+                    Some(line) => line.extend([" ", word]),
+                    None => lines.push(word.to_owned()),
+                }
+            }
+        }
+    }
+    lines
 }
 
 impl From<crate::config::ConfigError> for Failure {
@@ -193,6 +228,22 @@ mod tests {
         check_brief("2026-11-16T05:04:03.9Z", "05:04:03");
         check_brief("2026-11-15T05:04:03Z", "Nov 15 05:04");
         check_brief("2025-11-16T05:04:03Z", "2025-11-16");
+    }
+
+    #[track_caller]
+    fn check_advice(text: &str, room: Option<usize>, expected: &[&str]) {
+        assert_eq!(advice(text, room), expected, "{text}");
+    }
+
+    #[test]
+    fn advice_goes_on_in_the_next_line_and_commands_do_not() {
+        let text = "start the server again; or: switchboard plugin disable weather --json; then look once more";
+        check_advice(text, None, &[text]);
+        check_advice(text, Some(200), &[text]);
+        let lines =
+            ["start the server", "again; or:", "switchboard plugin disable weather --json;", "then look once", "more"];
+        check_advice(text, Some(16), &lines);
+        check_advice("see /a/path/that/is/long here", Some(10), &["see", "/a/path/that/is/long", "here"]);
     }
 
     #[track_caller]

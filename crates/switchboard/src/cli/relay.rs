@@ -11,6 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use sa_core::{Output, RawJson, Schema, naming};
+use sa_lines::Lines;
 use sa_relay::client::{Client, Config, LentTool};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -42,7 +43,7 @@ pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
     let relay =
         Relay { connection: watch::Sender::new(Some(client)).into(), tools: watch::Sender::new(Vec::new()).into() };
     relay.take(&config.borrow().clone().unwrap_or_default());
-    let serving = relay.clone().serve((tokio::io::stdin(), tokio::io::stdout()));
+    let serving = relay.clone().serve(Lines::of_client(tokio::io::stdin(), tokio::io::stdout()));
     let service = tokio::select! {
         served = serving => served.map_err(|error| Failure::other(format!("the agent does not speak MCP: {error}")))?,
         failure = relay.follow(&socket, None) => return Err(failure),

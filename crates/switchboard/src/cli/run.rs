@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +21,9 @@ use crate::examples::Examples;
 use crate::redact::printable;
 use crate::tokens::{ChannelGrant, NewToken};
 use crate::{demo, serve, sign_in, telemetry};
+
+/// How long upstream servers may take to be there before a person is told how they are.
+const UPSTREAM_PATIENCE: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -78,7 +82,11 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     let layers = layers(global, &flags)?;
     let config = Config::resolve(&layers)?;
     config.check_files(&layers)?;
-    telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    let broken = |error: anyhow::Error| Failure::usage(error.to_string());
+    let held = match demo {
+        Some(_) => Some(telemetry::init_held_logs(&config.settings.log).map_err(broken)?),
+        None => telemetry::init_logs(&config.settings.log).map(|()| None).map_err(broken)?,
+    };
     for name in unknown_variables() {
         warn!("{}", unknown_variable(&name));
     }
@@ -88,7 +96,7 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    runtime.block_on(run(config, demo))
+    runtime.block_on(run(config, demo, held))
 }
 
 /// Every connection is a descriptor, and the usual limit of 1,024 is far below what the gateway can serve.
@@ -98,7 +106,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(config: Config, demo: Option<Demo>) -> Result<(), Failure> {
+async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
@@ -144,13 +152,19 @@ async fn run(config: Config, demo: Option<Demo>) -> Result<(), Failure> {
     crate::http::mark_started();
     if demo.is_some() && !tls {
         let token = if open { None } else { Some(demo_token(&gateway).await?) };
-        demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), stop.clone())
+        // Calls that run when it is told to stop may still end, and so the node stays until they have.
+        demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), gateway.closing.clone())
             .map_err(|error| Failure::other(error.to_string()))?;
     }
     // Scripts wait for this line. Everything else that is said goes to stderr.
     line(&format!("listening on {url}"))?;
     if demo.is_some() {
-        super::output::print(&next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &plugins))?;
+        gateway.upstreams.reached(UPSTREAM_PATIENCE).await;
+        let more = [("plugins", plugins), ("upstream", upstream_servers(&gateway, &program(config)))];
+        let text = next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &more);
+        // What went wrong so far stands above it.
+        drop(held);
+        super::output::print(&text)?;
     } else if std::io::stderr().is_terminal() {
         // For a person alone: a log that is kept is no place for what signs somebody in.
         eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
@@ -218,11 +232,39 @@ fn program(config: &Config) -> String {
     if config.settings.data.dir.is_empty() { name } else { format!("{name} --data-dir {}", config.data_dir.display()) }
 }
 
-fn next_steps(config: &Config, url: &str, console: &str, plugins: &str) -> String {
+/// The upstream servers, and which of them cannot be used.
+fn upstream_servers(gateway: &Gateway, program: &str) -> String {
+    use sa_upstream::State;
+    let servers = gateway.upstreams.list().into_iter().filter(|server| server.health.state != State::Disabled);
+    let words = servers.map(|server| match server.health.state {
+        State::Ready | State::Idle => format!("{} is ready", server.name),
+        State::Starting => format!("{} starts", server.name),
+        State::LoginNeeded => format!("{0} needs a login ({program} upstream login {0})", server.name),
+        State::Offline | State::Failed | State::Disabled => format!("{} cannot be used", server.name),
+    });
+    let words: Vec<String> = words.collect();
+    let bad = words.iter().any(|words| words.ends_with("cannot be used"));
+    let why = if bad { format!("; to see why: {program} upstream list") } else { String::new() };
+    format!("{}{why}", words.join(", "))
+}
+
+fn next_steps(config: &Config, url: &str, console: &str, more: &[(&str, String)]) -> String {
     let program = program(config);
+    let called = program.split(" --data-dir ").next().unwrap_or(&program);
+    let mut path = String::new();
+    if called != "switchboard" {
+        path = format!("\n\nswitchboard is not on your PATH: where you read switchboard, type {called}");
+        let file =
+            std::env::current_exe().ok().filter(|file| file.file_name().is_some_and(|name| name == "switchboard"));
+        if let Some(folder) = file.as_ref().and_then(|file| file.parent()) {
+            path.push_str(&format!(",\nor put it there: export PATH=\"{}:$PATH\"", folder.display()));
+        }
+    }
     let file = config.operator_token_file();
     let file = file.display();
-    let plugins = if plugins.is_empty() { String::new() } else { format!("\n  plugins    {plugins}") };
+    let more = more.iter().filter(|(_, words)| !words.is_empty());
+    let more: Vec<String> = more.map(|(label, words)| format!("\n  {label:<9}  {words}")).collect();
+    let more = more.concat();
     format!(
         r#"
 Switchboard {version} is up, with a demo node connected.
@@ -232,7 +274,7 @@ Switchboard {version} is up, with a demo node connected.
   token      {file}
   tools      {program} tools
   call one   {program} call demo_countdown from=3
-  watch      {program} tail{plugins}
+  watch      {program} tail{more}{path}
 
 With curl:
   curl -s {url}/v1/tools/demo_echo/call \

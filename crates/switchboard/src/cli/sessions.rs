@@ -1,12 +1,14 @@
 //! `sessions`: agents at work, and those that were.
 
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{Failure, clock, json, line, span, when};
-use super::table::{cut, facts, spared, table, whole};
+use super::output::{self, Failure, clock, line, span, when};
+use super::sse::Events;
+use super::table::{cut, facts, spared, table, told, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -20,24 +22,41 @@ pub(crate) struct SessionsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SessionsCommand {
+    /// What happened in a session, oldest first.
+    Events {
+        id: String,
+        /// Only events after the one with this id.
+        #[arg(long, value_name = "ID", default_value_t = 0)]
+        since: u64,
+        /// Go on with what happens, until the session ends.
+        #[arg(long, short = 'f')]
+        follow: bool,
+    },
     /// End a session: its agent stops.
     End { id: String },
 }
 
 pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failure> {
     let client = Client::new(global)?;
+    if let Some(SessionsCommand::Events { id, since, follow }) = args.command {
+        return if follow {
+            follow_events(global, &client, &id, since).await
+        } else {
+            events(global, &client, &id, since).await
+        };
+    }
     if let Some(SessionsCommand::End { id }) = args.command {
-        let request = client.request(reqwest::Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
+        let request = client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
         let body = client.send(request).await?.text().await.unwrap_or_default();
-        return if global.json { json(&body) } else { line(&format!("ended {id}")) };
+        return if global.json { output::json(&body) } else { line(&format!("ended {id}")) };
     }
     if let Some(id) = args.id {
         let (session, raw): (Value, _) = client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
-        return if global.json { json(&raw) } else { show(&session) };
+        return if global.json { output::json(&raw) } else { show(&session) };
     }
     let (list, raw): (Value, _) = client.get("/v1/sessions").await?;
     if global.json {
-        return json(&raw);
+        return output::json(&raw);
     }
     let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sessions.is_empty() {
@@ -63,8 +82,79 @@ fn state(session: &Value) -> String {
     }
 }
 
+/// All events that are kept.
+async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> Result<(), Failure> {
+    let mut all: Vec<Value> = Vec::new();
+    let state = loop {
+        let body = json!({ "args": { "session_id": id, "since": since } });
+        let answer = client.send(client.request(Method::POST, "/v1/tools/session_events/call").json(&body)).await?;
+        let text = answer.text().await.map_err(|error| client.unreachable(&error))?;
+        let page: Value = serde_json::from_str(&text).unwrap_or_default();
+        let page = &page["result"];
+        let events = page["events"].as_array().cloned().unwrap_or_default();
+        match page["next"].as_u64().filter(|next| *next > since && !events.is_empty()) {
+            Some(next) => since = next,
+            None => break page["state"].clone(),
+        }
+        all.extend(events);
+    };
+    if global.json {
+        let all = json!({ "session_id": id, "state": state, "events": all, "next": since });
+        return output::json(&all.to_string());
+    }
+    if all.is_empty() {
+        return line("Nothing has happened in it.");
+    }
+    all.iter().try_for_each(|event| line(&event_line(event)))
+}
+
+/// Events as they come.
+async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -> Result<(), Failure> {
+    let path = format!("/v1/sessions/{}/events?since={since}", segment(id));
+    let mut events = Events::new(client.send(client.request(Method::GET, &path)).await?);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        // The stream ends with the session.
+        let Some(event) = event else { return Ok(()) };
+        if global.json {
+            line(&event.data)?;
+        } else {
+            line(&event_line(&serde_json::from_str(&event.data).unwrap_or_default()))?;
+        }
+    }
+}
+
+/// One event, for people.
+pub(super) fn event_line(event: &Value) -> String {
+    let kind = text(&event["type"]);
+    let rest = match kind {
+        "message" => format!("{}: {}", text(&event["from"]), text(&event["message"])),
+        "agent_message" => text(&event["message"]).to_owned(),
+        "output" if event["stream"] == "stderr" => format!("stderr: {}", text(&event["text"])),
+        "output" => text(&event["text"]).to_owned(),
+        "session_started" | "agent_started" => match text(&event["agent"]) {
+            "" => "no agent was started; one that connects by itself may work in it".to_owned(),
+            agent => agent.to_owned(),
+        },
+        "agent_exited" => event["code"].as_i64().map_or("it was killed".to_owned(), |code| format!("exit code {code}")),
+        "session_ended" => text(&event["reason"]).to_owned(),
+        "caller_tool_request" => format!("{} {}", text(&event["tool"]), event["arguments"]),
+        _ => {
+            let mut rest = event.clone();
+            if let Value::Object(members) = &mut rest {
+                members.retain(|key, _| !["type", "session_id", "at_ms", "id"].contains(&key.as_str()));
+            }
+            rest.to_string()
+        }
+    };
+    told(&event["at_ms"].as_i64().map(when).unwrap_or_default(), &kind.replace('_', " "), &rest)
+}
+
 /// One session, for somebody who wonders what it waits for.
-fn show(session: &Value) -> Result<(), Failure> {
+pub(super) fn show(session: &Value) -> Result<(), Failure> {
     let tools: Vec<&str> = session["caller_tools"].as_array().into_iter().flatten().map(text).collect();
     let time = |key: &str| session[key].as_i64().map(clock).unwrap_or_default();
     let caller = match text(&session["caller"]) {
@@ -83,8 +173,16 @@ fn show(session: &Value) -> Result<(), Failure> {
         ("started", time("created_ms")),
         ("ended", time("ended_ms")),
     ])?;
+    if let Some(hint) = session["hint"].as_str() {
+        output::note("note", hint);
+    } else if session["state"] == "idle" && session["agent"].is_null() {
+        output::note(
+            "note",
+            "no agent works in it; name one with a message (agent=NAME), or let one connect to its socket",
+        );
+    }
     let id = printable(text(&session["session_id"]));
-    line(&format!("\nWhat happened in it:\n  switchboard call session_events session_id={id}"))
+    line(&format!("\nWhat happened in it:\n  switchboard sessions events {id}"))
 }
 
 fn row(session: &Value) -> Vec<String> {

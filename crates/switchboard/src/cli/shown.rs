@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::output::{self, Failure, harmless, line};
 use super::result::{Attachment, Block, Command, Done, show_object, write};
+use super::sessions::{self, event_line};
 use super::table::{shortened, width_of};
 use crate::redact::printable;
 
@@ -98,7 +99,9 @@ impl Shown {
             }
             other => {
                 self.end_line();
-                self.watched(&format!("{}\n", printable(content.get())));
+                let event = other.as_ref().ok().filter(|value| is_session_event(value));
+                let shown = event.map_or_else(|| printable(content.get()).into_owned(), event_line);
+                self.watched(&format!("{shown}\n"));
                 self.values_bytes += content.get().len();
                 self.values.extend(other.ok().filter(|_| self.values_bytes <= REMEMBERED));
             }
@@ -171,6 +174,7 @@ impl Shown {
             Value::String(text) if self.has_shown(&text) => {}
             Value::String(text) => output::lines(&text)?,
             result if !std::io::stdout().is_terminal() => line(&output::pretty(&result))?,
+            session if is_session(&session) => sessions::show(&session)?,
             _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
             Value::Object(mut members) => {
                 members.retain(|_, value| !self.has_shown_value(value));
@@ -201,6 +205,15 @@ impl Shown {
             _ => false,
         }
     }
+}
+
+/// Whether a result is a session, as the session tools answer with it.
+fn is_session(value: &Value) -> bool {
+    value["session_id"].is_string() && value["state"].is_string() && value["owner"].is_object()
+}
+
+fn is_session_event(value: &Value) -> bool {
+    value["session_id"].is_string() && value["type"].is_string()
 }
 
 /// How far a call is, in its own words if it has any.

@@ -7,6 +7,8 @@ use crate::redact::printable;
 
 /// The widest cell where there is no terminal. A line that is longer helps nobody.
 const MAX_CELL: usize = 120;
+/// The widest column that others are lined up behind where there is no terminal.
+const MAX_PADDED: usize = 36;
 /// What a column keeps when the terminal is too narrow for all of them.
 const LEAST: usize = 12;
 /// The width of a terminal that does not tell its own.
@@ -91,6 +93,28 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
     print(&text)
 }
 
+/// One line of a feed: when, what, and the rest, which goes on below itself, or below all where there is little room.
+pub(crate) fn told(at: &str, what: &str, rest: &str) -> String {
+    told_in(at, what, rest, terminal_width())
+}
+
+fn told_in(at: &str, what: &str, rest: &str, width: Option<usize>) -> String {
+    /// The longest word for what happens, or nearly.
+    const WHAT: usize = 17;
+    let (at, what) = (printable(at), printable(what));
+    let head = if at.is_empty() { format!("{what:WHAT$}") } else { format!("{at}{GAP}{what:WHAT$}") };
+    let indent = head.chars().count() + GAP.len();
+    let Some(width) = width else { return format!("{head}{GAP}{}", printable(rest)).trim_end().to_owned() };
+    if indent + 2 * LEAST <= width {
+        let rest = paragraph(rest, Some(width - indent)).join(&format!("\n{}", " ".repeat(indent)));
+        return format!("{head}{GAP}{rest}").trim_end().to_owned();
+    }
+    let mut lines = vec![head.trim_end().to_owned()];
+    let below = paragraph(rest, Some(width.saturating_sub(GAP.len()).max(LEAST)));
+    lines.extend(below.into_iter().filter(|line| !line.is_empty()).map(|line| format!("{GAP}{line}")));
+    lines.join("\n")
+}
+
 /// A text as lines that fit a width, each harmless on a terminal. Line breaks of its own stay.
 pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -169,6 +193,11 @@ fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> 
 
 fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
     let kept = affordable(columns, rows, room);
+    let needed = kept.iter().map(|column| least(&columns[*column], rows.iter().map(|row| row[*column].as_str())));
+    let gaps = GAP.len() * kept.len().saturating_sub(1);
+    if let Some(room) = room.filter(|room| needed.sum::<usize>() + gaps > *room) {
+        return flow(columns, rows, &kept, room);
+    }
     let columns: Vec<Column> = kept.iter().map(|column| columns[*column]).collect();
     let rows: Vec<Vec<&String>> = rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
     let cell = |text: &String, column: &Column| match column.fit {
@@ -191,8 +220,8 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
             .zip(&columns)
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
-                Fit::Whole | Fit::Spared => vec![cell.clone()],
-                Fit::Cut => vec![shortened(cell, *width)],
+                Fit::Cut if room.is_some() => vec![shortened(cell, *width)],
+                Fit::Whole | Fit::Spared | Fit::Cut => vec![cell.clone()],
                 Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
             .collect();
@@ -203,6 +232,36 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
                 .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
                 .collect();
             text.push_str(&row(&parts));
+        }
+    }
+    text
+}
+
+/// Rows on a terminal that is too narrow for a table: the cells one after the other, in as many lines as it takes, each
+/// unbroken. What has to be typed can so be copied.
+fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -> String {
+    let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
+    let mut text = String::new();
+    for cells in std::iter::once(&names).chain(rows) {
+        let mut lines: Vec<String> = Vec::new();
+        for column in kept {
+            let cell = printable(&cells[*column].split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
+            let cell = match columns[*column].fit {
+                Fit::Whole | Fit::Spared => shortened(&cell, MAX_CELL),
+                Fit::Cut | Fit::Wrapped => shortened(&cell, room.saturating_sub(GAP.len())),
+            };
+            match lines.last_mut() {
+                _ if cell.is_empty() => {}
+                None => lines.push(cell),
+                Some(line) if line.chars().count() + GAP.len() + cell.chars().count() <= room => {
+                    line.push_str(GAP);
+                    line.push_str(&cell);
+                }
+                Some(_) => lines.push(format!("{GAP}{cell}")),
+            }
+        }
+        for line in lines {
+            text.extend([line.as_str(), "\n"]);
         }
     }
     text
@@ -241,7 +300,8 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
             cells.chain([columns[column].name.chars().count()]).max().unwrap_or(0)
         })
         .collect();
-    let Some(room) = room else { return widths };
+    // In a file nobody looks along the columns, and one long value would push all others far to the right.
+    let Some(room) = room else { return widths.into_iter().map(|width| width.min(MAX_PADDED)).collect() };
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let leasts: Vec<usize> = columns
         .iter()
@@ -275,7 +335,16 @@ mod tests {
         assert_eq!(line.matches('…').count(), 2);
         assert_eq!(line.split(GAP).next().unwrap().chars().count(), MAX_CELL);
         let text = "ä".repeat(MAX_CELL);
-        assert!(lay_out(&[whole("A")], &[vec![text.clone()]], None).contains(&text));
+        for column in [whole("A"), cut("A"), spared("A")] {
+            let laid_out =
+                lay_out(&[column, whole("B")], &[vec![text.clone(), "b".to_owned()], cells(&["x", "y"])], None);
+            assert!(laid_out.contains(&text), "{laid_out}");
+            // Nobody is far to the right of it for its sake.
+            assert!(
+                laid_out.lines().all(|line| line.starts_with('ä') || line.chars().count() < 2 * MAX_PADDED),
+                "{laid_out}"
+            );
+        }
     }
 
     #[test]
@@ -305,11 +374,30 @@ mod tests {
     }
 
     #[test]
+    fn on_a_terminal_that_is_too_narrow_for_a_table_every_cell_stays_in_one_piece() {
+        let columns = [cut("NAME"), whole("ROLE"), whole("ID"), spared("MADE")];
+        let rows = [cells(&["a bot", "agent", "0123456789abcdef", "today"]), cells(&["b", "", "7", "today"])];
+        assert_eq!(lay_out(&columns, &rows, Some(20)), "NAME  ROLE  ID\na bot  agent\n  0123456789abcdef\nb  7\n");
+    }
+
+    #[test]
     fn a_column_in_which_nothing_stands_is_left_out() {
         let columns = [whole("ID"), cut("PRIVATE"), cut("ERROR")];
         let rows = [cells(&["a", "", ""]), cells(&["b", "", "no"])];
         let (columns, rows) = without_empty(&columns, &rows);
         assert_eq!(lay_out(&columns, &rows, None), "ID  ERROR\na\nb   no\n");
+    }
+
+    #[test]
+    fn a_feed_is_lined_up_and_goes_on_below_itself() {
+        let line = |width| told_in("10:00:00", "started", "one two three four five six", width);
+        assert_eq!(line(None), "10:00:00  started            one two three four five six");
+        assert_eq!(
+            line(Some(54)),
+            format!("10:00:00  started            one two three four five\n{}six", " ".repeat(29))
+        );
+        assert_eq!(line(Some(30)), "10:00:00  started\n  one two three four five six");
+        assert_eq!(told_in("", "a", "", Some(80)), "a");
     }
 
     #[test]

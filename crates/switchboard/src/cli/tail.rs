@@ -9,7 +9,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, duration, line, when};
 use super::sse::Events;
-use crate::redact::printable;
+use super::table::told;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
@@ -33,51 +33,47 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             continue;
         }
         let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
-        if let Some(text) = describe(&event.name, &data) {
-            line(&printable(&text))?;
+        if let Some((at, what, rest)) = describe(&event.name, &data) {
+            line(&told(&at, &what, &rest))?;
         }
     }
 }
 
-fn describe(name: &str, data: &Value) -> Option<String> {
-    let at = |at: &Value| when(at.as_i64().unwrap_or(0));
+/// When, what, and the rest of it.
+fn describe(name: &str, data: &Value) -> Option<(String, String, String)> {
+    let at = when(data["at_ms"].as_i64().unwrap_or(0));
     let who = text(&data["principal"]["name"]);
     Some(match name {
-        "call_started" => format!("{}  {:12}  {}  by {who}", at(&data["at_ms"]), "started", text(&data["tool"])),
+        "call_started" => (at, "started".to_owned(), format!("{}  by {who}", text(&data["tool"]))),
         "call_ended" => {
             let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
             let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            format!("{}  {:12}  {}  {took}  by {who}{message}", when(ended), outcome(data), text(&data["tool"]))
+            let rest = format!("{}  {took}  by {who}{message}", text(&data["tool"]));
+            (when(ended), outcome(data).to_owned(), rest)
         }
-        "audit" => format!(
-            "{}  {}  {}  {}",
-            at(&data["at_ms"]),
-            text(&data["what"]),
-            text(&data["who"]),
-            text(&data["detail"])
-        ),
-        "node_event" => node_event(data),
-        "missed" => format!("({} events were missed)", data["events"]),
+        "audit" => {
+            let parts = ["who", "subject", "detail"].map(|key| text(&data[key]));
+            let rest = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ");
+            (at, text(&data["what"]).to_owned(), rest)
+        }
+        "node_event" => (at, text(&data["event"]).replace(['.', '_'], " "), node_event(data)),
+        "missed" => (String::new(), "missed".to_owned(), format!("{} events", data["events"])),
         _ => return None,
     })
 }
 
-/// `2026-01-01 12:00:01.000Z  laptop  process finished  cargo test  exit 0  3.20 s`
+/// `laptop  cargo test  exit 0  3.20 s`
 fn node_event(event: &Value) -> String {
     let data = &event["data"];
-    let mut parts = vec![
-        when(event["at_ms"].as_i64().unwrap_or(0)),
-        text(&event["node"]).to_owned(),
-        text(&event["event"]).replace(['.', '_'], " "),
-    ];
+    let mut parts = vec![text(&event["node"]).to_owned()];
     let words = ["command", "message", "path"].into_iter().find_map(|key| data[key].as_str());
     parts.extend(words.map(shortened));
     parts.extend(data["exitCode"].as_i64().map(|code| format!("exit {code}")));
     parts.extend(data["signal"].as_str().map(|signal| format!("signal {signal}")));
     parts.extend(data["durationMs"].as_u64().map(|ms| duration(ms.saturating_mul(1_000))));
     // Whatever it is, it is shown.
-    if parts.len() == 3 && !data.is_null() {
+    if parts.len() == 1 && !data.is_null() {
         parts.push(shortened(&data.to_string()));
     }
     parts.join("  ")
@@ -98,19 +94,19 @@ mod tests {
     #[track_caller]
     fn check(data: Value, expected: &str) {
         let event = serde_json::json!({ "node": "laptop", "event": "process.finished", "data": data, "at_ms": 0 });
-        let shown = describe("node_event", &event).unwrap();
-        assert_eq!(shown.split_once("  ").unwrap().1, expected);
+        let (_, what, rest) = describe("node_event", &event).unwrap();
+        assert_eq!(format!("{what}: {rest}"), format!("process finished: {expected}"));
     }
 
     #[test]
     fn what_a_node_says_is_one_line() {
         check(
             serde_json::json!({ "command": "cargo test", "exitCode": 0, "durationMs": 3_200, "sessionId": "x" }),
-            "laptop  process finished  cargo test  exit 0  3.20 s",
+            "laptop  cargo test  exit 0  3.20 s",
         );
-        check(serde_json::json!({ "signal": "SIGKILL", "exitCode": null }), "laptop  process finished  signal SIGKILL");
-        check(Value::Null, "laptop  process finished");
-        check(serde_json::json!({ "free": 3 }), "laptop  process finished  {\"free\":3}");
-        check(serde_json::json!("x".repeat(100)), &format!("laptop  process finished  \"{}…", "x".repeat(79)));
+        check(serde_json::json!({ "signal": "SIGKILL", "exitCode": null }), "laptop  signal SIGKILL");
+        check(Value::Null, "laptop");
+        check(serde_json::json!({ "free": 3 }), "laptop  {\"free\":3}");
+        check(serde_json::json!("x".repeat(100)), &format!("laptop  \"{}…", "x".repeat(79)));
     }
 }

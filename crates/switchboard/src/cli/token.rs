@@ -8,10 +8,15 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, line, when};
-use super::table::{cut, table, whole};
+use super::output::{self, Failure, clock, line};
+use super::table::{cut, facts, shortened, spared, table, terminal_width, whole};
 use super::time::seconds;
 use crate::redact::printable;
+
+/// From this width on, a list has room for more than what tells tokens apart.
+const WIDE: usize = 120;
+/// What a list shows of a token's grants. Asked for alone, all of them are shown.
+const MAX_GRANTS: usize = 48;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TokenCommand {
@@ -19,7 +24,7 @@ pub(crate) enum TokenCommand {
     Create {
         /// Who it is for.
         name: String,
-        /// operator, agent, caller, node, participant or user.
+        /// operator, agent, caller, node, participant, user or monitor (reads /metrics and nothing else).
         #[arg(long, default_value = "agent")]
         role: String,
         /// Only these tools; * stands for any characters. May be repeated. Without it all, but for a participant none of the gateway's.
@@ -40,6 +45,11 @@ pub(crate) enum TokenCommand {
     },
     /// List all tokens, without the tokens themselves.
     List,
+    /// Show what a token is for, whole, without the token itself.
+    Show {
+        /// The token's id, or its name.
+        id: String,
+    },
     /// Revoke a token: its sockets close and its calls fail at once.
     Revoke {
         /// The token's id, or its name.
@@ -73,7 +83,7 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             let token: Value = serde_json::from_str(&raw).unwrap_or_default();
             if let Some(notice) = token["notice"].as_str() {
-                eprintln!("note: {}", printable(notice));
+                output::note("note", notice);
             }
             // Where it goes into a variable or a file, nothing is shown.
             if std::io::stdout().is_terminal() {
@@ -86,20 +96,36 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             if global.json {
                 return output::json(&raw);
             }
-            let tokens = list["tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let rows: Vec<Vec<String>> = tokens
-                .iter()
-                .map(|token| {
-                    let state = match (&token["revoked_ms"], &token["expires_ms"]) {
-                        (Value::Number(at), _) => format!("revoked {}", when(at.as_i64().unwrap_or(0))),
-                        (_, Value::Number(at)) => format!("until {}", when(at.as_i64().unwrap_or(0))),
-                        _ => "valid".to_owned(),
-                    };
-                    let name = |key: &str| text(&token[key]).to_owned();
-                    vec![name("name"), name("role"), state, name("id")]
-                })
-                .collect();
-            table(&[cut("NAME"), whole("ROLE"), whole("STATE"), whole("ID")], &rows)
+            let rows: Vec<Vec<String>> = tokens_of(&list).iter().map(row).collect();
+            let columns = [
+                cut("NAME"),
+                whole("ROLE"),
+                whole("STATE (UTC)"),
+                whole("ID"),
+                spared("MADE (UTC)"),
+                spared("MAY USE"),
+            ];
+            table(&columns, &rows)?;
+            if terminal_width().is_some_and(|width| width < WIDE) {
+                output::note("more", "switchboard token show NAME");
+            }
+            Ok(())
+        }
+        TokenCommand::Show { id } => {
+            let (list, _): (Value, _) = client.get("/v1/tokens").await?;
+            let with = |key: &str| tokens_of(&list).iter().filter(|token| token[key] == *id).collect::<Vec<_>>();
+            let mut found = with("id");
+            if found.is_empty() {
+                found = with("name");
+            }
+            if found.is_empty() {
+                let message = format!("there is no token \"{}\"", printable(&id));
+                return Err(Failure::new(5, message).hint("switchboard token list"));
+            }
+            if global.json {
+                return output::json(&json!({ "tokens": found }).to_string());
+            }
+            found.into_iter().try_for_each(show)
         }
         TokenCommand::Revoke { id } => {
             let response = client.send(client.request(Method::DELETE, &format!("/v1/tokens/{}", segment(&id)))).await?;
@@ -107,4 +133,71 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             if global.json { output::json(&raw) } else { line(&format!("revoked {id}")) }
         }
     }
+}
+
+fn tokens_of(list: &Value) -> &[Value] {
+    list["tokens"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A day and a time, which an expiry needs both of. Where a row has no room for it, the day will do.
+fn date(ms: &Value) -> String {
+    let at = jiff::Timestamp::from_millisecond(ms.as_i64().unwrap_or(0)).unwrap_or_default();
+    let narrow = terminal_width().is_some_and(|width| width < 100);
+    at.strftime(if narrow { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" }).to_string()
+}
+
+fn state(token: &Value, date: fn(&Value) -> String) -> String {
+    match (&token["revoked_ms"], &token["expires_ms"]) {
+        (at @ Value::Number(_), _) => format!("revoked {}", date(at)),
+        (_, at @ Value::Number(_)) if at.as_i64() <= Some(sa_core::clock::now_ms()) => format!("expired {}", date(at)),
+        (_, at @ Value::Number(_)) => format!("until {}", date(at)),
+        _ => "valid".to_owned(),
+    }
+}
+
+/// What it is narrowed to: tools, channels, a node.
+fn grants(token: &Value) -> Vec<(&'static str, String)> {
+    let words = |key: &str| token[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+    let all = |words: String, empty: &str| if words.is_empty() { empty.to_owned() } else { words };
+    let role = text(&token["role"]);
+    let tools = match role {
+        "node" | "monitor" => String::new(),
+        "participant" => all(words("tools"), "none of the gateway's"),
+        _ => all(words("tools"), "all"),
+    };
+    let channels = match role {
+        "node" | "monitor" => String::new(),
+        "operator" => "all".to_owned(),
+        _ => match (all(words("channels"), "all"), words("channel_rights")) {
+            (channels, rights) if rights.is_empty() => channels,
+            (channels, rights) => format!("{channels} ({rights})"),
+        },
+    };
+    let node = match (role, text(&token["node_id"])) {
+        ("node", "") => "any id",
+        (_, id) => id,
+    };
+    let grants = [("tools", tools), ("channels", channels), ("node", node.to_owned())];
+    grants.into_iter().filter(|(_, words)| !words.is_empty()).collect()
+}
+
+fn row(token: &Value) -> Vec<String> {
+    let part = |key: &str| text(&token[key]).to_owned();
+    // What is not narrowed is not worth a word here.
+    let narrowed = grants(token).into_iter().filter(|(_, words)| words != "all" && words != "any id");
+    let grants = narrowed.map(|(what, words)| format!("{what}: {words}")).collect::<Vec<_>>().join("; ");
+    let grants = if terminal_width().is_some() { shortened(&grants, MAX_GRANTS) } else { grants };
+    vec![part("name"), part("role"), state(token, date), part("id"), date(&token["created_ms"]), grants]
+}
+
+fn show(token: &Value) -> Result<(), Failure> {
+    let time = |ms: &Value| clock(ms.as_i64().unwrap_or(0));
+    line(&format!("token {}  {}", printable(text(&token["name"])), state(token, time)))?;
+    let mut rows = vec![
+        ("id", text(&token["id"]).to_owned()),
+        ("role", text(&token["role"]).to_owned()),
+        ("made", time(&token["created_ms"])),
+    ];
+    rows.extend(grants(token));
+    facts(&rows)
 }

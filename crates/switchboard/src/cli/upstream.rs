@@ -62,6 +62,9 @@ pub(crate) struct AddArgs {
     /// The https address of a document that says what the gateway is, for authorities that take one for a client id.
     #[arg(long, value_name = "URL", requires = "oauth")]
     oauth_client_metadata_url: Option<String>,
+    /// The address of the OAuth authority that all this is for. Unless told, whichever the server names.
+    #[arg(long, value_name = "URL", requires = "server", conflicts_with = "bearer")]
+    oauth_issuer: Option<String>,
     /// A scope to ask for. May be repeated.
     #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "server")]
     oauth_scopes: Vec<String>,
@@ -189,13 +192,15 @@ impl AddArgs {
         for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
         }
-        if self.oauth || self.oauth_client_id.is_some() || !self.oauth_scopes.is_empty() {
+        let any = self.oauth_client_id.is_some() || self.oauth_issuer.is_some() || !self.oauth_scopes.is_empty();
+        if self.oauth || any {
             let grant = if self.oauth { "authorization_code" } else { "client_credentials" };
             body["oauth"] = json!({ "grant": grant, "scopes": self.oauth_scopes });
             let texts = [
                 ("client_id", self.oauth_client_id),
                 ("client_secret", self.oauth_client_secret),
                 ("client_metadata_url", self.oauth_client_metadata_url),
+                ("issuer", self.oauth_issuer),
             ];
             for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
                 body["oauth"][key] = json!(value);

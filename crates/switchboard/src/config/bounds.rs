@@ -11,16 +11,18 @@ const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_BYTES: u64 = 1 << 40;
 const MAX_COUNT: u64 = 1_000_000;
 
-/// The first key whose number cannot be used, with the reason.
-pub(super) fn violation(settings: &Settings) -> Option<(&'static str, String)> {
-    let (key, value, bounds) = bounds(settings).into_iter().find(|(_, value, bounds)| !bounds.contains(value))?;
-    let unit = if key.ends_with("_ms") { " (milliseconds)" } else { "" };
-    let message = if value < *bounds.start() {
-        format!("must be at least {}{unit}", bounds.start())
-    } else {
-        format!("must be at most {}{unit}", bounds.end())
-    };
-    Some((key, message))
+/// The keys whose numbers cannot be used, each with the reason.
+pub(super) fn violations(settings: &Settings) -> impl Iterator<Item = (&'static str, String)> {
+    let outside = bounds(settings).into_iter().filter(|(_, value, bounds)| !bounds.contains(value));
+    outside.map(|(key, value, bounds)| {
+        let unit = if key.ends_with("_ms") { " (milliseconds)" } else { "" };
+        let message = if value < *bounds.start() {
+            format!("must be at least {}{unit}", bounds.start())
+        } else {
+            format!("must be at most {}{unit}", bounds.end())
+        };
+        (key, message)
+    })
 }
 
 fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 41] {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::ConfigError;
+use super::file::{self, File};
 use super::settings::{FILE_ONLY, KEYS, Settings};
+use super::{Config, ConfigError, Mistake};
 use crate::wording::plain;
 
 /// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
@@ -15,7 +16,7 @@ const PREFIX: &str = "SWITCHBOARD_";
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
 #[derive(Debug, Clone)]
 pub struct Layers {
-    file: Option<(PathBuf, String, Table)>,
+    file: Option<File>,
     environment: Table,
     flags: Table,
     variables: BTreeMap<String, String>,
@@ -37,44 +38,89 @@ impl Layers {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(&str, Value)],
     ) -> Result<Self, ConfigError> {
-        let file = file.map(read_file).transpose()?;
+        let mut mistakes = Vec::new();
+        let file = file.and_then(|path| match file::read(path) {
+            Ok((file, wrong)) => {
+                mistakes.extend(wrong);
+                Some(file)
+            }
+            Err(unreadable) => {
+                mistakes.push(unreadable);
+                None
+            }
+        });
         let variables: BTreeMap<String, String> = environment.into_iter().collect();
         let defaults = defaults();
         let mut from_environment = Table::new();
         for (key, _) in KEYS {
             let Some(name) = variable_name(key) else { continue };
-            if let Some(text) = variables.get(&name) {
-                let wrong = || ConfigError {
-                    place: format!("the environment variable {name}"),
-                    message: format!("\"{text}\" is not a value for {key}"),
-                };
-                let value = parse_like(lookup(&defaults, key), text).ok_or_else(wrong)?;
-                // On its own, so that a value that no setting can have is known to be this one.
+            let Some(text) = variables.get(&name) else { continue };
+            // On its own, so that a value that no setting can have is known to be this one.
+            let fits = |value: &Value| {
                 let mut alone = Table::new();
                 insert(&mut alone, key, value.clone());
-                alone.try_into::<Settings>().map_err(|_| wrong())?;
-                insert(&mut from_environment, key, value);
+                alone.try_into::<Settings>().is_ok()
+            };
+            match parse_like(lookup(&defaults, key), text).filter(fits) {
+                Some(value) => insert(&mut from_environment, key, value),
+                None => mistakes.push(Mistake {
+                    place: format!("the environment variable {name}"),
+                    message: format!("\"{text}\" is not a value for {key}"),
+                    key: (*key).to_owned(),
+                }),
             }
         }
         let mut from_flags = Table::new();
         for (key, value) in flags {
             insert(&mut from_flags, key, value.clone());
         }
-        Ok(Self { file, environment: from_environment, flags: from_flags, variables })
+        let layers = Self { file, environment: from_environment, flags: from_flags, variables };
+        if mistakes.is_empty() {
+            return Ok(layers);
+        }
+        // What is wrong with the rest is told, too, but for what goes with a key that was left out.
+        let beside = |key: &str| {
+            let section = |key: &str| key.rsplit_once('.').map_or(key, |(section, _)| section).to_owned();
+            mistakes.iter().any(|known| section(key).starts_with(&section(&known.key)) || known.key.starts_with(key))
+        };
+        let rest = Config::resolve(&layers).err().map(|error| error.0).unwrap_or_default();
+        let rest: Vec<Mistake> = rest.into_iter().filter(|mistake| !beside(&mistake.key)).collect();
+        mistakes.extend(rest);
+        Err(ConfigError(mistakes))
+    }
+
+    /// The file that was read.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.path.as_path())
+    }
+
+    /// What the file has in tables with names of their own, such as `upstream.files.command`: each key with its value, which
+    /// is masked where it may be a secret.
+    pub fn named(&self) -> Vec<(String, String)> {
+        let Some(file) = &self.file else { return Vec::new() };
+        let mut found = Vec::new();
+        for section in ["upstream", "models", "sessions.agents"] {
+            let tables = section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
+            for (name, table) in tables.into_iter().flatten() {
+                let values = table.as_table().into_iter().flatten();
+                found.extend(values.map(|(key, value)| (format!("{section}.{name}.{key}"), shown(key, value))));
+            }
+        }
+        found
     }
 
     /// What all layers add up to.
-    pub fn settings(&self) -> Result<Settings, ConfigError> {
+    pub fn settings(&self) -> Result<Settings, Mistake> {
         let mut merged = Table::new();
-        for layer in
-            [self.file.as_ref().map(|file| &file.2), Some(&self.environment), Some(&self.flags)].into_iter().flatten()
+        for layer in [self.file.as_ref().map(|file| &file.table), Some(&self.environment), Some(&self.flags)]
+            .into_iter()
+            .flatten()
         {
             merge(&mut merged, layer);
         }
-        merged.try_into().map_err(|error: toml::de::Error| ConfigError {
-            place: "the configuration".into(),
-            message: plain(error.message()),
-        })
+        merged
+            .try_into()
+            .map_err(|error: toml::de::Error| Mistake::new("the configuration".into(), plain(error.message())))
     }
 
     /// A variable of the environment that is not a configuration key.
@@ -92,7 +138,7 @@ impl Layers {
             return Source::Environment(variable_name(key).unwrap_or_default());
         }
         match &self.file {
-            Some((path, text, table)) if lookup(table, key).is_some() => {
+            Some(File { path, text, table }) if lookup(table, key).is_some() => {
                 Source::File { path: path.clone(), line: line_of(text, key) }
             }
             _ => Source::Default,
@@ -116,27 +162,20 @@ impl Layers {
     }
 }
 
-fn read_file(path: &Path) -> Result<(PathBuf, String, Table), ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
-        place: path.display().to_string(),
-        message: format!("cannot be read: {error}"),
-    })?;
-    // Read into the real structs at once: their errors know the line of a mistake, the merged table has lost it.
-    toml::from_str::<Settings>(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let key = text
-            .lines()
-            .nth(line - 1)
-            .and_then(|line| line.split_once('='))
-            .map(|(key, _)| format!("{}: ", key.trim()));
-        let message = format!("{}{}", key.unwrap_or_default(), plain(&error.message().replace('\n', " ")));
-        ConfigError { place: format!("{}:{line}", path.display()), message }
-    })?;
-    let table = text.parse().map_err(|error: toml::de::Error| ConfigError {
-        place: path.display().to_string(),
-        message: error.message().to_owned(),
-    })?;
-    Ok((path.to_owned(), text, table))
+/// A value for people to see. What may be a secret is shown only where it is a reference to one.
+fn shown(key: &str, value: &Value) -> String {
+    const MAY_BE_SECRET: [&str; 6] = ["api_key", "bearer", "client_secret", "env", "headers", "oauth"];
+    fn masked(value: &Value) -> Value {
+        match value {
+            Value::String(text) if text.starts_with("env:") || text.starts_with("file:") => value.clone(),
+            Value::Table(table) => {
+                Value::Table(table.iter().map(|(key, value)| (key.clone(), masked(value))).collect())
+            }
+            Value::Array(values) => Value::Array(values.iter().map(masked).collect()),
+            _ => Value::String(crate::redact::MASK.into()),
+        }
+    }
+    if MAY_BE_SECRET.contains(&key) { masked(value).to_string() } else { value.to_string() }
 }
 
 pub(super) fn defaults() -> Table {
@@ -178,9 +217,10 @@ pub fn unknown_variable(name: &str) -> String {
     }
 }
 
+/// What a key has. A name in it may have dots of its own, as those of models do.
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    let (section, name) = key.split_once('.')?;
-    table.get(section)?.get(name)
+    let below = |(dot, _): (usize, &str)| lookup(table.get(&key[..dot])?.as_table()?, &key[dot + 1..]);
+    table.get(key).or_else(|| key.match_indices('.').find_map(below))
 }
 
 fn insert(table: &mut Table, key: &str, value: Value) {
@@ -220,12 +260,12 @@ fn parse_like(example: Option<&Value>, text: &str) -> Option<Value> {
 
 /// The line on which a key stands in a file, for people; the parser has already accepted the file.
 fn line_of(text: &str, key: &str) -> usize {
-    let (section, name) = key.split_once('.').unwrap_or(("", key));
+    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let mut current = String::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-            header.trim().clone_into(&mut current);
+            header.replace(['"', '\''], "").trim().clone_into(&mut current);
             if current == key {
                 return number + 1;
             }
@@ -235,13 +275,13 @@ fn line_of(text: &str, key: &str) -> usize {
             return number + 1;
         }
     }
-    1
+    // One that stands in a table between braces is on that table's line.
+    if section.is_empty() { 1 } else { line_of(text, section) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     fn layers(file: &str, variables: &[(&str, &str)], flags: &[(&str, Value)]) -> Result<Layers, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
@@ -279,6 +319,51 @@ mod tests {
         check_mistake("[models.gpt]\n", 1, &["models.gpt", "base_url"]);
         check_mistake("\n[models.gpt]\nbase_url = \"http://a/v1\"\nmax_rounds = 0\n", 2, &["models.gpt", "max_rounds"]);
         check_mistake("[log]\nfilter = \"info,=nonsense=\"\n", 2, &["log.filter"]);
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_each_with_its_whole_key() {
+        let file = "[server]\nlisten = 5\ndrain_ms = \"x\"\n[limits]\npending_total = 0\n[models.\"gpt-5.1\"]\nbase = 1\n\
+            [upstream.files]\ncommand = \"ls\"\n[sessions.agents.bot]\nsandbox = true\n[nope]\nx = 1\n";
+        let error = layers(file, &[("SWITCHBOARD_JOURNAL_KEEP_DAYS", "x")], &[]).unwrap_err();
+        let mut told: Vec<&str> =
+            error.0.iter().map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default()).collect();
+        told.sort_unstable();
+        assert_eq!(
+            told,
+            [
+                "switchboard.toml:10: sessions.agents.bot",
+                "switchboard.toml:12: nope",
+                "switchboard.toml:2: server.listen",
+                "switchboard.toml:3: server.drain_ms",
+                "switchboard.toml:5: limits.pending_total",
+                "switchboard.toml:7: models.gpt-5.1.base",
+                "switchboard.toml:9: upstream.files.command",
+                "the environment variable SWITCHBOARD_JOURNAL_KEEP_DAYS",
+            ]
+        );
+        let file =
+            "[server]\nlisten = \"0.0.0.0:1\"\n[limits]\npending_total = 0\nmax_call_ms = 0\n[log]\nfilter = \"=x=\"\n";
+        let error = Config::resolve(&layers(file, &[], &[]).unwrap()).unwrap_err();
+        assert_eq!(error.0.len(), 4, "{error}");
+        let many = format!("[server]\n{}", (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<Vec<_>>().concat());
+        assert_eq!(layers(&many, &[], &[]).unwrap_err().0.len(), 21, "a screen of it will do");
+    }
+
+    #[test]
+    fn tables_with_names_are_known_with_their_lines_and_without_their_secrets() {
+        let file = "[upstream.web]\nurl = \"https://a\"\nbearer = \"env:KEY\"\nheaders = { x = \"canary\", y = \"file:/k\" }\n\
+            [models.\"gpt-5.1\"]\nbase_url = \"http://a/v1\"\napi_key = \"canary\"\n\
+            [sessions.agents.bot]\ncommand = [\"bot\"]\nenv = { KEY = \"canary\" }\n";
+        let layers = layers(file, &[], &[]).unwrap();
+        let named = layers.named();
+        let shown = format!("{named:?}");
+        assert!(!shown.contains("canary") && shown.contains("env:KEY") && shown.contains("file:/k"), "{shown}");
+        let place = |key: &str| layers.place_of(key).rsplit('/').next().unwrap().to_owned();
+        assert_eq!(place("upstream.web.bearer"), "switchboard.toml:3: upstream.web.bearer");
+        assert_eq!(place("models.gpt-5.1.api_key"), "switchboard.toml:7: models.gpt-5.1.api_key");
+        assert_eq!(place("sessions.agents.bot.command"), "switchboard.toml:9: sessions.agents.bot.command");
+        assert_eq!(named.len(), 7, "{shown}");
     }
 
     #[test]

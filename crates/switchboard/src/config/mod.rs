@@ -5,6 +5,7 @@
 //! with paths and addresses resolved.
 
 mod bounds;
+mod file;
 pub mod layers;
 pub mod named;
 pub mod settings;
@@ -19,10 +20,33 @@ use self::settings::Settings;
 /// A mistake in the configuration: where it is, what is wrong, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
-pub struct ConfigError {
+pub struct Mistake {
     pub place: String,
     pub message: String,
+    /// The key that it is about, whole; empty when it is about more than one, or none.
+    pub key: String,
 }
+
+impl Mistake {
+    fn new(place: String, message: String) -> Self {
+        Self { place, message, key: String::new() }
+    }
+}
+
+/// Everything that is wrong with the configuration: whoever mends it would rather hear of all at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(pub Vec<Mistake>);
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(number, mistake)| {
+            let separator = if number == 0 { "" } else { "\n" };
+            write!(f, "{separator}{mistake}")
+        })
+    }
+}
+
+impl std::error::Error for ConfigError {}
 
 /// The configuration as the gateway uses it.
 #[derive(Debug, Clone)]
@@ -33,6 +57,8 @@ pub struct Config {
     pub node_tokens: NodeTokens,
     /// `SWITCHBOARD_KEY`: what seals the settings of plugins and the logins at upstream servers, in place of a key file.
     pub key: Option<sa_vault::Key>,
+    /// The file that was read, if there is one.
+    pub file: Option<PathBuf>,
     pub settings: Settings,
 }
 
@@ -60,77 +86,64 @@ impl std::fmt::Debug for NodeTokens {
 impl Config {
     /// Checks what the layers add up to.
     pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
-        let settings = layers.settings()?;
-        let wrong = |key: &str, message: String| ConfigError { place: layers.place_of(key), message };
-
-        let listen: SocketAddr = resolve_listen(&settings.server.listen).ok_or_else(|| {
-            wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into())
-        })?;
+        let settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
+        let mut mistakes = Vec::new();
+        let mut wrong = |key: &str, message: String| {
+            mistakes.push(Mistake { place: layers.place_of(key), message, key: key.to_owned() });
+        };
+        let listen = resolve_listen(&settings.server.listen);
+        if listen.is_none() {
+            wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into());
+        }
         let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
             ("", "") => None,
-            (cert, "") => return Err(wrong("server.tls_cert", format!("\"{cert}\" needs server.tls_key beside it"))),
-            ("", key) => return Err(wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"))),
+            (cert, "") => {
+                wrong("server.tls_cert", format!("\"{cert}\" needs server.tls_key beside it"));
+                None
+            }
+            ("", key) => {
+                wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"));
+                None
+            }
             (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
         };
-        if !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure {
-            return Err(wrong(
+        let open = listen.filter(|listen| !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure);
+        if let Some(listen) = open {
+            wrong(
                 "server.listen",
                 format!(
                     "{listen} is reachable from other machines, and tokens would cross the network in clear text; \
                      set --tls-cert and --tls-key, or --insecure if something in front of it does TLS"
                 ),
-            ));
+            );
         }
-        if let Some((key, message)) = bounds::violation(&settings) {
-            return Err(wrong(key, message));
-        }
-        for (name, spec) in &settings.upstream {
-            spec.check(name).map_err(|error| wrong(&format!("upstream.{name}"), error))?;
-        }
-        for (name, spec) in &settings.models {
-            spec.check(name).map_err(|error| wrong(&format!("models.{name}"), error))?;
-        }
-        let sessions = &settings.sessions;
-        if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
-            let message = format!("there is no [sessions.agents.{}]", sessions.default_agent);
-            return Err(wrong("sessions.default_agent", message));
-        }
-        if let Some((name, _)) = sessions.agents.iter().find(|(_, agent)| agent.command.is_empty()) {
-            return Err(wrong("sessions.agents", format!("the command of \"{name}\" must have a program in it")));
-        }
-        for entry in &settings.plugins.allow_private {
-            sa_plugins::check_private(entry).map_err(|error| wrong("plugins.allow_private", error))?;
-        }
-        for name in &settings.plugins.settings_headers {
-            sa_plugins::check_settings_header(name).map_err(|error| wrong("plugins.settings_headers", error))?;
-        }
-        if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
-            return Err(wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into()));
-        }
-        let public = &settings.server.public_url;
-        if !public.is_empty() && !is_base(public) {
-            return Err(wrong("server.public_url", "must be a URL, such as \"https://gw.example.com\"".into()));
-        }
-        if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
-            return Err(wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into()));
-        }
-        crate::telemetry::check_filter(&settings.log.filter).map_err(|error| wrong("log.filter", error))?;
+        check(&settings, &mut wrong);
+        let node_tokens = NodeTokens::from_env(layers).unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            NodeTokens::default()
+        });
         let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
         let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key);
-        Ok(Self { listen, data_dir, tls, node_tokens: NodeTokens::from_env(layers)?, key, settings })
+        let file = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+        match listen {
+            Some(listen) if mistakes.is_empty() => Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings }),
+            _ => Err(ConfigError(mistakes)),
+        }
     }
 
     /// Makes sure that the files of TLS can be opened. Not a part of [`Config::resolve`]: the commands that are used beside
     /// a gateway read the same configuration, and its private key is not theirs to read.
     pub fn check_files(&self, layers: &Layers) -> Result<(), ConfigError> {
         let Some(tls) = &self.tls else { return Ok(()) };
-        for (key, file) in [("server.tls_cert", &tls.cert), ("server.tls_key", &tls.key)] {
-            std::fs::File::open(file).map_err(|error| ConfigError {
-                place: layers.place_of(key),
-                message: format!("{} cannot be opened: {error}", file.display()),
-            })?;
-        }
-        Ok(())
+        let files = [("server.tls_cert", &tls.cert), ("server.tls_key", &tls.key)].into_iter();
+        let mistakes: Vec<Mistake> = files
+            .filter_map(|(key, file)| {
+                let error = std::fs::File::open(file).err()?;
+                let message = format!("{} cannot be opened: {error}", file.display());
+                Some(Mistake { place: layers.place_of(key), message, key: key.to_owned() })
+            })
+            .collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }
     }
 
     /// Where skills are looked for.
@@ -158,8 +171,45 @@ impl Config {
     }
 }
 
+/// What each setting says by itself, and what some say together.
+fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
+    for (key, message) in bounds::violations(settings) {
+        wrong(key, message);
+    }
+    for (name, spec) in &settings.upstream {
+        spec.check(name).unwrap_or_else(|error| wrong(&format!("upstream.{name}"), error));
+    }
+    for (name, spec) in &settings.models {
+        spec.check(name).unwrap_or_else(|error| wrong(&format!("models.{name}"), error));
+    }
+    let sessions = &settings.sessions;
+    if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
+        wrong("sessions.default_agent", format!("there is no [sessions.agents.{}]", sessions.default_agent));
+    }
+    for (name, _) in sessions.agents.iter().filter(|(_, agent)| agent.command.is_empty()) {
+        wrong(&format!("sessions.agents.{name}.command"), "must have a program in it".into());
+    }
+    for entry in &settings.plugins.allow_private {
+        sa_plugins::check_private(entry).unwrap_or_else(|error| wrong("plugins.allow_private", error));
+    }
+    for name in &settings.plugins.settings_headers {
+        sa_plugins::check_settings_header(name).unwrap_or_else(|error| wrong("plugins.settings_headers", error));
+    }
+    if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
+        wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into());
+    }
+    let public = &settings.server.public_url;
+    if !public.is_empty() && !is_base(public) {
+        wrong("server.public_url", "must be a URL, such as \"https://gw.example.com\"".into());
+    }
+    if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
+        wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into());
+    }
+    crate::telemetry::check_filter(&settings.log.filter).unwrap_or_else(|error| wrong("log.filter", error));
+}
+
 impl NodeTokens {
-    fn from_env(layers: &Layers) -> Result<Self, ConfigError> {
+    fn from_env(layers: &Layers) -> Result<Self, Mistake> {
         let shared = layers.variable("SA_NODE_TOKEN").filter(|token| !token.is_empty());
         let mut bound = Vec::new();
         for pair in
@@ -169,10 +219,10 @@ impl NodeTokens {
             match pair.trim().rsplit_once(':') {
                 Some((id, token)) if !id.is_empty() && !token.is_empty() => bound.push((id.into(), token.into())),
                 _ => {
-                    return Err(ConfigError {
-                        place: "the environment variable SA_NODE_TOKENS".into(),
-                        message: "must be a list of id:token pairs with commas between them".into(),
-                    });
+                    return Err(Mistake::new(
+                        "the environment variable SA_NODE_TOKENS".into(),
+                        "must be a list of id:token pairs with commas between them".into(),
+                    ));
                 }
             }
         }
@@ -203,7 +253,8 @@ fn resolve_listen(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-fn default_data_dir() -> PathBuf {
+/// Where everything is kept if nobody says where.
+pub(crate) fn default_data_dir() -> PathBuf {
     let home = |name: &str, below: &str| {
         std::env::var_os(name).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(below))
     };

@@ -16,7 +16,7 @@ pub const NAMED_KEYS: &[(&str, &str, &str)] = &[
     (
         "upstream.NAME.oauth",
         "",
-        "{ grant, client_id, client_secret, client_metadata_url, scopes }: tokens of the server's OAuth authority. grant is \"client_credentials\", the gateway's own account, or \"authorization_code\", somebody who logs in. client_secret is a reference, like bearer.",
+        "{ grant, client_id, client_secret, client_metadata_url, issuer, scopes }: tokens of the server's OAuth authority. grant is \"client_credentials\", the gateway's own account, or \"authorization_code\", somebody who logs in. client_secret is a reference, like bearer.",
     ),
     ("upstream.NAME.enabled", "true", "Whether the server is used."),
     (

@@ -290,7 +290,7 @@ impl Default for Telemetry {
 }
 
 /// Those of the keys below that are tables of things with names of their own, which no variable can hold.
-pub(super) const FILE_ONLY: [&str; 1] = ["sessions.agents"];
+pub const FILE_ONLY: [&str; 1] = ["sessions.agents"];
 
 /// What each key means. A test keeps this list and the structs above the same.
 pub const KEYS: &[(&str, &str)] = &[

@@ -37,7 +37,7 @@ const ON_ITS_WAY: Duration = Duration::from_millis(250);
 pub(crate) struct CallsQuery {
     /// `running`, `ended` or both when absent.
     state: Option<String>,
-    /// Only calls of this tool.
+    /// Only calls of this tool, by whichever of its names it was called.
     tool: Option<String>,
     /// Only ended calls with this outcome: `ok` or a kind of error.
     outcome: Option<String>,
@@ -45,6 +45,19 @@ pub(crate) struct CallsQuery {
     cursor: Option<u64>,
     /// Ended calls on a page, 500 at most.
     limit: Option<usize>,
+    /// The name in lists of the tool that `tool` names.
+    #[serde(skip)]
+    #[param(ignore)]
+    exposed: Option<String>,
+}
+
+impl CallsQuery {
+    /// Whether it asks for calls of the tool that was called by this name, and has that one in lists.
+    fn is_of(&self, called: &str, listed: Option<&str>) -> bool {
+        let Some(tool) = self.tool.as_deref() else { return true };
+        let wanted = [Some(tool), self.exposed.as_deref()];
+        wanted.into_iter().flatten().any(|wanted| wanted == called || Some(wanted) == listed)
+    }
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -62,6 +75,8 @@ pub(crate) struct CallList {
 struct Peek<'a> {
     #[serde(borrow)]
     tool: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    exposed: Option<std::borrow::Cow<'a, str>>,
     principal: PeekWho,
     ok: bool,
     error: Option<PeekError>,
@@ -85,7 +100,12 @@ pub(crate) async fn list(
     Extension(identity): Extension<Identity>,
     query: Result<Query<CallsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let Query(mut query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    if let Some(tool) = &query.tool {
+        // Whoever asks by another name than the list's means the same tool.
+        let route = app.router.directory().resolve(tool, &identity.view());
+        query.exposed = route.ok().and_then(|route| route.exposed).map(|exposed| exposed.to_string());
+    }
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let who = &*identity.principal;
     let (running, ended) = match query.state.as_deref() {
@@ -97,9 +117,7 @@ pub(crate) async fn list(
     let mut calls = Vec::new();
     if running && query.cursor.is_none() {
         let live = app.router.running().into_iter().rev();
-        let wanted = live.filter(|call| {
-            may_see(who, &call.principal.id) && query.tool.as_deref().is_none_or(|tool| *tool == *call.tool)
-        });
+        let wanted = live.filter(|call| may_see(who, &call.principal.id) && query.is_of(&call.tool, call.exposed()));
         let limit = app.config.settings.journal.payload_bytes;
         // There may be very many at once. What the older ones were given is told by asking for each.
         calls.extend(wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })));
@@ -143,7 +161,7 @@ fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<Ra
     let peek: Peek<'_> = serde_json::from_str(text).ok()?;
     let outcome = if peek.ok { "ok" } else { peek.error.as_ref().map_or("failed", |error| error.kind.as_str()) };
     let wanted = may_see(who, &peek.principal.id)
-        && query.tool.as_deref().is_none_or(|tool| *tool == *peek.tool)
+        && query.is_of(&peek.tool, peek.exposed.as_deref())
         && query.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
     wanted.then(|| ended_json(text)).flatten()
 }

@@ -20,12 +20,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
-use super::front::{bearer, unauthorized};
+use super::front::{bearer, token_refused, unauthorized};
 use super::nodes::query_value;
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Problem, Segment, console};
 use crate::json::to_json;
+use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// How long a feed is silent before it shows that it is there.
@@ -55,11 +56,17 @@ pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: R
     let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
     let upgrade = limits.apply(upgrade);
     let entrance = entrance(request.uri());
+    let ends = request.extensions().get::<Ends>().copied();
+    let tried = query_value(request.uri(), "token").is_some() || request.headers().contains_key(header::AUTHORIZATION);
+    let path = request.uri().path().to_owned();
     let refuse = |upgrade: WebSocketUpgrade, code, reason| {
         app.metrics.refused("channel", "door");
         upgrade.on_upgrade(move |socket| sa_channels::refuse(socket, code, reason))
     };
     let Some(identity) = identity else {
+        if let Some(ends) = ends.filter(|_| tried) {
+            token_refused(&app, Refused::Unknown, ends, &path);
+        }
         return Ok(refuse(upgrade, CLOSE_UNAUTHORIZED, "connect with ?token=TOKEN; this one is missing or not valid"));
     };
     let Some(entrance) = entrance else {

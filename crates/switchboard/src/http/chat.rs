@@ -33,7 +33,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
     params(("x-switchboard-tools" = Option<String>, Header, description = "Which of the gateway's tools the model is offered: none, or names with commas between them")),
     responses((status = 200, description = "The answer, as JSON, or as a stream of events when the request has \"stream\": true"),
         (status = 400, description = "The request cannot be used"), (status = 401, body = Problem),
-        (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
+        (status = 403, description = "The token may not ask this model"), (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
         (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long")))]
 pub(crate) async fn completions(
     State(app): State<App>,
@@ -44,10 +44,10 @@ pub(crate) async fn completions(
     answer(app, identity, &headers, body).await.unwrap_or_else(|error| failed(&error))
 }
 
-/// The models that can be asked.
+/// The models that the token may ask.
 #[utoipa::path(get, path = "/v1/models", tag = "chat", responses((status = 200, body = Object), (status = 401, body = Problem)))]
-pub(crate) async fn models(State(app): State<App>) -> Response {
-    json(app.chat.list())
+pub(crate) async fn models(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
+    json(app.chat.list(&identity.principal))
 }
 
 /// One model.

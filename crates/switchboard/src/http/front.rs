@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,18 +10,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use sa_core::Role;
+use sa_core::{AuditEvent, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
 use super::{App, Problem, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
+use crate::journal::MAX_SUBJECT;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 9] =
-    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS, upstream_login::CALLBACK];
+const OPEN: [&str; 8] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
 /// The page's files: what everybody can download with the program.
 const ASSETS: &str = "/console/assets/";
 /// A frame without an origin loads it, which has no token to send: see [`super::console`].
@@ -31,6 +32,9 @@ const SIGN_IN: &str = "/v1/console/sign-in";
 const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
+
+/// What machines that watch read.
+const METRICS: &str = "/metrics";
 
 /// What pages may send: of the protocols that are spoken here, and what the official clients of OpenAI add.
 const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-id, mcp-protocol-version, \
@@ -77,15 +81,25 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
     }
     let mut identity = None;
-    if path != NODES && !OPEN.contains(&path) && !path.starts_with(ASSETS) {
+    let open = OPEN.contains(&path) || path.starts_with(ASSETS) || upstream_login::is_callback(path);
+    if path != NODES && !open {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => identity = Some(known),
             Err(refused) => {
                 app.metrics.refused("http", "token");
+                token_refused(app, refused, ends, path);
                 return with_cors(told(unauthorized(refused)), cors);
             }
         }
     }
+    // A token for machines that watch is good for what they watch, and nothing else.
+    if let Some(known) = identity.as_ref().filter(|known| known.principal.role == Role::Monitor && path != METRICS) {
+        request_refused(app, &known.principal, request.method(), path);
+        let problem = refuse("role", format!("the token's role is {}, which is for {METRICS} alone", Role::Monitor));
+        return with_cors(told(problem), cors);
+    }
+    let asked = identity.as_ref().map(|identity| Arc::clone(&identity.principal));
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = match (identity, tools::called(&request).map(str::to_owned)) {
         // What is called most goes straight to its handler: the routes would cost it a dozen allocations.
         (Some(identity), Some(tool)) => tools::call_named(app, identity, tool, request).await.into_response(),
@@ -100,7 +114,46 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
     if let Some(reason) = refusal(response.status()) {
         app.metrics.refused("http", reason);
     }
+    match (response.status(), asked) {
+        // What becomes of a call is written down where all calls are.
+        (StatusCode::FORBIDDEN, Some(principal)) if !response.headers().contains_key(tools::CALL_ID) => {
+            request_refused(app, &principal, &method, uri.path());
+        }
+        (StatusCode::UNAUTHORIZED, None) if [NODES, SIGN_IN].contains(&uri.path()) => {
+            token_refused(app, Refused::Unknown, ends, uri.path());
+        }
+        _ => {}
+    }
     with_cors(response, cors)
+}
+
+/// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
+pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
+    if refused != Refused::Missing {
+        app.journal.refused(|| AuditEvent {
+            what: "token.refused",
+            who: ends.remote.ip().to_canonical().to_string(),
+            subject: place(path),
+            detail: refused.message().to_owned(),
+        });
+    }
+}
+
+/// Writes down that somebody asked for what is not theirs.
+fn request_refused(app: &App, principal: &Principal, method: &Method, path: &str) {
+    app.journal.refused(|| AuditEvent {
+        what: "request.refused",
+        who: format!("{} {}", principal.role, principal.name),
+        subject: format!("{method} {}", place(path)),
+        detail: "the token is not for this".to_owned(),
+    });
+}
+
+/// A path for the record. Somebody may have put a token where an id belongs.
+fn place(path: &str) -> String {
+    let segment = |segment: &str| if segment.contains("sb_") { "***".to_owned() } else { segment.to_owned() };
+    let path: Vec<String> = path.split('/').map(segment).collect();
+    path.join("/").chars().take(MAX_SUBJECT).collect()
 }
 
 /// Input that no handler could use. What became of a call is counted with the calls.

@@ -8,8 +8,8 @@ use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use sa_core::clock;
 use sa_core::store::Log as _;
+use sa_core::{Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
@@ -71,6 +71,9 @@ pub(crate) struct Status {
     uptime_s: u64,
     listen: String,
     data_dir: String,
+    /// The configuration file that it has read, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_file: Option<String>,
     nodes_online: usize,
     nodes_known: usize,
     /// Those that the list of tools has for the same token, whoever offers them.
@@ -95,6 +98,7 @@ pub(crate) async fn status(
         uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
         listen: format!("{}://{}", if ends.tls { "https" } else { "http" }, ends.local),
         data_dir: app.config.data_dir.display().to_string(),
+        config_file: app.config.file.as_ref().map(|file| file.display().to_string()),
         nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
         nodes_known: nodes.len(),
         tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
@@ -142,13 +146,15 @@ pub(crate) async fn stats(
     Ok(Json(Stats { now_ms, window_s: recent::SECONDS, running_calls, step_s, steps, all }))
 }
 
-/// Numbers in the Prometheus text format.
+/// Numbers in the Prometheus text format, for operators and tokens with the role `monitor`.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String), (status = 403, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Response, Problem> {
-    operator_only(&identity)?;
+    if identity.principal.role != Role::Monitor {
+        operator_only(&identity)?;
+    }
     let nodes = app.router.directory().online(sa_nodes::KIND);
     let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())

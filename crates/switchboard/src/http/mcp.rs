@@ -19,6 +19,9 @@ use super::{App, Problem};
 use crate::config::millis;
 use crate::tokens::Identity;
 
+/// How many values a message may hold. Arguments are read into a tree here, in which each takes a hundred bytes and more.
+const MAX_VALUES: usize = 250_000;
+
 /// The route, with the one service behind it.
 pub(super) fn route(gateway: &App) -> MethodRouter<App> {
     let (limits, mcp) = (&gateway.config.settings.limits, &gateway.config.settings.mcp);
@@ -60,6 +63,10 @@ async fn prepare(
 ) -> Result<axum::http::Request<Bytes>, Problem> {
     let (mut parts, body) = request.into_parts();
     let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
+    if sa_lines::has_more_values(&body, MAX_VALUES) {
+        return Err(Problem::new(413, "too_large", format!("the message holds more than {MAX_VALUES} values"))
+            .hint("send less at once, or call the tool over REST"));
+    }
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
     caller.scopes = identity.view().scopes;
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {

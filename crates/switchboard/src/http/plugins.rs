@@ -1,12 +1,14 @@
 //! Plugins over REST: operators manage them, everyone sees what there is and has settings of their own.
 
-use axum::extract::State;
+use std::collections::BTreeMap;
+
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Role};
 use sa_plugins::manifest::{Kind, Meta, Problem as Mistake, Ui};
-use sa_plugins::{Addition, Change, ChangeError, FunctionView, HeldBackView, Terms, View};
+use sa_plugins::{Addition, Away, Change, ChangeError, FunctionView, HeldBackView, Terms, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -89,6 +91,15 @@ pub(crate) struct Managed {
     held_back: Option<HeldBackDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
+    /// Its servers that cannot be reached, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    away: Vec<AwayDoc>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct AwayDoc {
+    origin: String,
+    why: String,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -177,7 +188,8 @@ impl PluginDoc {
         let View { manifest, enabled, settings, held_back, .. } = view;
         let held_back = held_back.map(|HeldBackView { at_ms, hash, changes }| HeldBackDoc { at_ms, hash, changes });
         let View { source, origins, allow_private, added_ms, fetched_ms, last_error, .. } = view;
-        let managed = Managed { source, origins, allow_private, added_ms, fetched_ms, held_back, last_error };
+        let away = Vec::new();
+        let managed = Managed { source, origins, allow_private, added_ms, fetched_ms, held_back, last_error, away };
         Self {
             identifier: manifest.identifier,
             meta: manifest.meta,
@@ -241,12 +253,38 @@ fn addition(source: PluginSource) -> Result<(Addition, Terms), Problem> {
     Ok((addition?, terms))
 }
 
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Look whether the plugins' servers are there, and name those that are `away`; for operators.
+    #[serde(default)]
+    reach: bool,
+}
+
 /// Every plugin of which the token may call something, by its identifier.
-#[utoipa::path(get, path = "/v1/plugins", tag = "plugins", responses((status = 200, body = PluginList)))]
-pub(crate) async fn list(State(app): State<App>, Extension(identity): Extension<Identity>) -> Json<PluginList> {
-    let plugins = app.plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
+#[utoipa::path(get, path = "/v1/plugins", tag = "plugins", params(ListQuery), responses((status = 200, body = PluginList), (status = 403, body = Problem)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<PluginList>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let mut away = if query.reach {
+        operator_only(&identity)?;
+        app.plugins.away().await
+    } else {
+        BTreeMap::new()
+    };
+    let mut plugins: Vec<PluginDoc> =
+        app.plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
+    for plugin in &mut plugins {
+        if let (Some(managed), Some(away)) = (&mut plugin.managed, away.remove(&plugin.identifier)) {
+            managed.away = away.into_iter().map(|Away { origin, why }| AwayDoc { origin, why }).collect();
+        }
+    }
     let operator = identity.principal.role == Role::Operator;
-    Json(PluginList { plugins, indexes: if operator { app.plugins.indexes() } else { Vec::new() } })
+    Ok(Json(PluginList { plugins, indexes: if operator { app.plugins.indexes() } else { Vec::new() } }))
 }
 
 /// One plugin.

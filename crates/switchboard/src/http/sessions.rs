@@ -48,6 +48,8 @@ pub(crate) struct SessionDoc {
     timeout_ms: u64,
     created_ms: i64,
     ended_ms: Option<i64>,
+    /// In the answer to a message: why no agent works on it.
+    hint: Option<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -21,7 +21,7 @@ const MAX_NAME: usize = 128;
 pub(crate) struct CreateToken {
     /// Who it is for.
     name: String,
-    /// `operator`, `agent`, `caller`, `node`, `participant` or `user`.
+    /// `operator`, `agent`, `caller`, `node`, `participant`, `user` or `monitor` (reads `/metrics`, nothing else).
     role: String,
     /// The tools it may use, `*` standing for any characters; when empty all, but for a `participant` none of the gateway's.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub(crate) struct TokenDoc {
     channel_rights: Vec<String>,
     /// What else has changed by making it, or what it cannot do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    notice: Option<&'static str>,
+    notice: Option<String>,
 }
 
 /// What a participant's token that names no tools is for.
@@ -150,9 +150,31 @@ pub(crate) async fn create(
     })?;
     audit(&app, &identity, "token.created", &record);
     let no_tools = role == Role::Participant && record.tools.is_empty();
-    let notice = closes.then_some(NODES_NEED_TOKENS).or(no_tools.then_some(NO_TOOLS));
+    let notices =
+        [closes.then(|| NODES_NEED_TOKENS.to_owned()), no_tools.then(|| NO_TOOLS.to_owned()), namesakes(&app, &record)];
+    let notices: Vec<String> = notices.into_iter().flatten().collect();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
     let doc = TokenDoc { notice, ..TokenDoc::of(record, Some(token)) };
     Ok((StatusCode::CREATED, Json(doc)).into_response())
+}
+
+/// Whoever makes a token again under its old name often means to replace the old one, which goes on being good.
+fn namesakes(app: &App, made: &TokenRecord) -> Option<String> {
+    let now = clock::now_ms();
+    let valid = |token: &TokenRecord| token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > now);
+    let older = app.tokens.list().into_iter().filter(|token| token.name == made.name && token.id != made.id);
+    let ids: Vec<String> = older.filter(valid).map(|token| token.id).collect();
+    let name = crate::redact::printable(&made.name);
+    match &ids[..] {
+        [] => None,
+        [id] => Some(format!(
+            "another valid token is called \"{name}\" and stays good; to end it: switchboard token revoke {id}"
+        )),
+        ids => Some(format!(
+            "{} other valid tokens are called \"{name}\" and stay good; switchboard token list has their ids",
+            ids.len()
+        )),
+    }
 }
 
 /// Revokes a token by its id or its name: its sockets close and its calls fail at once.

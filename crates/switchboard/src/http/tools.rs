@@ -26,7 +26,7 @@ use crate::tokens::{Identity, Refused};
 use crate::wording::plain;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 const MAX_KEY: usize = 256;

@@ -19,7 +19,7 @@ use crate::serve::Ends;
 use crate::tokens::Identity;
 
 /// Where authorities send browsers back to. They bring no token of ours, but the word by which their login is known.
-pub(super) const CALLBACK: &str = "/v1/upstream/oauth/callback";
+pub(super) const CALLBACK: &str = "/v1/upstream/{name}/callback";
 /// How long one question about a login waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -58,7 +58,7 @@ pub(crate) async fn begin(
     headers: HeaderMap,
 ) -> Result<Json<LoginDoc>, Problem> {
     operator_only(&identity)?;
-    let redirect = format!("{}{CALLBACK}", public_url(&app, ends, &headers));
+    let redirect = public_url(&app, ends, &headers) + &CALLBACK.replace("{name}", &name);
     let begun = app.upstreams.begin_login(&name, &redirect).await?;
     let who = format!("{} {}", identity.principal.role, identity.principal.name);
     record(&app, "upstream.login_begun", who, &name);
@@ -105,23 +105,34 @@ pub(crate) async fn log_out(
 }
 
 /// Where an upstream server's authority sends a browser back to. Needs no token: its `state` is known to who began the login, and good once.
-#[utoipa::path(get, path = "/v1/upstream/oauth/callback", tag = "upstream", security(()),
-    params(("code" = Option<String>, Query), ("state" = Option<String>, Query), ("iss" = Option<String>, Query),
+#[utoipa::path(get, path = "/v1/upstream/{name}/callback", tag = "upstream", security(()),
+    params(("name" = String, Path, description = "The server's name"),
+        ("code" = Option<String>, Query), ("state" = Option<String>, Query), ("iss" = Option<String>, Query),
         ("error" = Option<String>, Query), ("error_description" = Option<String>, Query)),
     responses((status = 200, description = "A page that says so"), (status = 400, description = "A page that says why not")))]
-pub(crate) async fn callback(State(app): State<App>, query: Result<Query<Callback>, QueryRejection>) -> Response {
+pub(crate) async fn callback(
+    State(app): State<App>,
+    Segment(name): Segment,
+    query: Result<Query<Callback>, QueryRejection>,
+) -> Response {
     let ended = match query {
-        Ok(Query(callback)) => app.upstreams.finish_login(&callback).await,
+        Ok(Query(callback)) => app.upstreams.finish_login(&name, callback).await,
         Err(_) => Err("the address that you came back to cannot be read; begin again".into()),
     };
     match ended {
-        Ok(name) => {
+        Ok(()) => {
             record(&app, "upstream.logged_in", "browser".into(), &name);
             let text = format!("The gateway is logged in to {name}. You can close this page.");
             page(StatusCode::OK, "Logged in", &text)
         }
         Err(why) => page(StatusCode::BAD_REQUEST, "Not logged in", &why),
     }
+}
+
+/// Whether this is such an address.
+pub(super) fn is_callback(path: &str) -> bool {
+    let name = path.strip_prefix("/v1/upstream/").and_then(|rest| rest.strip_suffix("/callback"));
+    name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 fn record(app: &App, what: &'static str, who: String, name: &str) {
@@ -177,6 +188,16 @@ fn public_url(app: &App, ends: Ends, headers: &HeaderMap) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_else_is_open_to_browsers() {
+        assert!(is_callback(&CALLBACK.replace("{name}", "a-server")));
+        for path in
+            ["/v1/upstream/a", "/v1/upstream//callback", "/v1/upstream/callback", "/v1/upstream/a/login/callback"]
+        {
+            assert!(!is_callback(path), "{path}");
+        }
+    }
 
     #[test]
     fn words_of_others_are_words_on_the_page() {

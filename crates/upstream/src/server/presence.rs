@@ -6,7 +6,7 @@ use std::time::Duration;
 use sa_core::{CallError, CallErrorKind};
 use tokio::time::Instant;
 
-use super::{Phase, Server};
+use super::{Phase, Server, State};
 use crate::connection::Connection;
 
 /// How long after it went away a reader still waits for it.
@@ -27,6 +27,14 @@ impl Server {
             if phase.changed().await.is_err() {
                 return Err(self.absence(Instant::now()));
             }
+        }
+    }
+
+    /// Resolves when it was tried once, however that went, or is not tried yet.
+    pub(crate) async fn is_settled(&self) {
+        if self.health().state == State::Starting {
+            let mut phase = self.phase.subscribe();
+            let _ = phase.wait_for(|phase| !matches!(phase, Phase::Waiting)).await;
         }
     }
 

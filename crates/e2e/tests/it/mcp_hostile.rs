@@ -1,0 +1,98 @@
+//! A client that breaks the protocol's rules has an answer to each of its requests, and leaves nothing behind.
+
+use sa_testkit::{Gateway, Hello, Setup, eventually, peak_resident, soon};
+use serde_json::{Value, json};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#;
+
+fn post(gateway: &Gateway, session: &str, body: String) -> reqwest::RequestBuilder {
+    let request = reqwest::Client::new()
+        .post(format!("{}/mcp", gateway.url))
+        .bearer_auth(&gateway.operator)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(body);
+    if session.is_empty() { request } else { request.header("mcp-session-id", session) }
+}
+
+async fn open(gateway: &Gateway) -> String {
+    let response = soon(post(gateway, "", INITIALIZE.into()).send()).await.unwrap();
+    response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
+}
+
+/// Calls the slow tool, and gives back the last message of the answer's stream.
+fn call(gateway: &Gateway, session: &str, id: u32, args: &Value) -> tokio::task::JoinHandle<Value> {
+    let params = json!({ "name": "slow_work", "arguments": args, "_meta": { "progressToken": "same" } });
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    let request = post(gateway, session, body.to_string());
+    tokio::spawn(async move {
+        let text = soon(request.send()).await.unwrap().text().await.unwrap();
+        let last = text.lines().filter_map(|line| line.strip_prefix("data: {")).next_back();
+        serde_json::from_str(&format!("{{{}", last.unwrap_or_else(|| panic!("{text}")))).unwrap()
+    })
+}
+
+#[tokio::test]
+async fn two_requests_of_one_id_at_once_are_one_and_a_refusal() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
+    let session = open(&gateway).await;
+    let first = call(&gateway, &session, 7, &json!({ "n": 1 }));
+    let asked = node.request().await;
+    let second = soon(call(&gateway, &session, 7, &json!({ "n": 2 }))).await.unwrap();
+    assert_eq!((&second["id"], &second["error"]["code"]), (&json!(7), &json!(-32600)), "{second}");
+    node.answer(&asked.id, json!("first")).await;
+    let first = soon(first).await.unwrap();
+    assert_eq!(first["result"]["content"][0]["text"], "first", "{first}");
+    // Once it is answered, the id is free.
+    let again = call(&gateway, &session, 7, &json!({ "n": 3 }));
+    let asked = node.request().await;
+    assert_eq!(asked.args, json!({ "n": 3 }));
+    node.answer(&asked.id, json!("again")).await;
+    assert_eq!(soon(again).await.unwrap()["result"]["content"][0]["text"], "again");
+}
+
+#[tokio::test]
+async fn requests_with_one_progress_token_have_their_own_answers() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
+    let session = open(&gateway).await;
+    let first = call(&gateway, &session, 7, &json!({}));
+    let asked_first = node.request().await;
+    let second = call(&gateway, &session, 8, &json!({}));
+    let asked_second = node.request().await;
+    for (asked, word) in [(&asked_second, "second"), (&asked_first, "first")] {
+        node.progress(&asked.id, 1.0).await;
+        node.answer(&asked.id, json!(word)).await;
+    }
+    assert_eq!(soon(first).await.unwrap()["result"]["content"][0]["text"], "first");
+    assert_eq!(soon(second).await.unwrap()["result"]["content"][0]["text"], "second");
+    eventually("no call", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_gateway_with_many_sessions_stops_without_a_word_of_trouble() {
+    let mut gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    for _ in 0..200 {
+        open(&gateway).await;
+    }
+    gateway.begin_stop();
+    assert_eq!(gateway.exit_code().await, Some(0));
+    let said = gateway.stderr();
+    assert!(said.contains("stopped") && !said.contains("ERROR"), "{said}");
+}
+
+#[tokio::test]
+async fn a_message_of_very_many_values_is_refused_before_it_is_read() {
+    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let before = peak_resident(gateway.pid());
+    let many = "0,".repeat(1_900_000);
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"x","arguments":{{"n":[{many}0]}}}}}}"#
+    );
+    let response = soon(post(&gateway, "", body).send()).await.unwrap();
+    assert_eq!(response.status(), 413);
+    assert!(soon(response.text()).await.unwrap().contains("250000 values"));
+    let grown = peak_resident(gateway.pid()).saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more");
+}

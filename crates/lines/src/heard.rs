@@ -1,0 +1,127 @@
+//! Puts lines together from the pieces in which they come, and finds out what each of them is.
+
+use rmcp::model::RequestId;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use crate::outline::Outline;
+use crate::{MAX_MESSAGE, is_too_much};
+
+/// A line that is longer than this has no end, and nothing that comes after it is ever heard.
+const MAX_SKIPPED: usize = 4 * MAX_MESSAGE;
+/// How much room is kept from one line to the next.
+const KEPT: usize = 64 * 1024;
+
+/// What a line is.
+pub(crate) enum Line<T> {
+    Message(Box<T>),
+    /// An answer to this request that cannot be read, and one that is too long.
+    Answer(RequestId),
+    LongAnswer(RequestId),
+    /// The same of a request, or of something that could be one.
+    Request(Option<RequestId>),
+    LongRequest(Option<RequestId>),
+    /// News that nobody here knows, which want no answer.
+    News,
+    /// No JSON.
+    Noise,
+    Endless,
+}
+
+#[derive(Default)]
+pub(crate) struct Heard {
+    line: Vec<u8>,
+    /// A line that is too long, of which no more is kept than what it is about.
+    skipped: Option<Skipped>,
+}
+
+#[derive(Default)]
+struct Skipped {
+    outline: Outline,
+    length: usize,
+    told: bool,
+}
+
+/// As much of a message as it takes to know what it is.
+#[derive(Deserialize)]
+struct Rough {
+    id: Option<RequestId>,
+    method: Option<IgnoredAny>,
+}
+
+impl Heard {
+    /// Takes a piece, with which a line may end.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self, piece: &[u8], is_end: bool) -> Option<Line<T>> {
+        if self.skipped.is_none() && self.line.len() + piece.len() > MAX_MESSAGE {
+            self.skipped.get_or_insert_default().pass(&std::mem::take(&mut self.line));
+        }
+        let Some(skipped) = &mut self.skipped else {
+            self.line.extend_from_slice(piece);
+            return if is_end { self.end() } else { None };
+        };
+        skipped.pass(piece);
+        let line = skipped.line(is_end);
+        if is_end {
+            self.skipped = None;
+        } else if skipped.length > MAX_SKIPPED {
+            return Some(Line::Endless);
+        }
+        line
+    }
+
+    /// What the line is that has come so far.
+    pub(crate) fn end<T: DeserializeOwned>(&mut self) -> Option<Line<T>> {
+        let line = self.line.trim_ascii();
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        let heard = if line.is_empty() { None } else { read(line) };
+        self.line.clear();
+        self.line.shrink_to(KEPT);
+        heard
+    }
+}
+
+fn read<T: DeserializeOwned>(line: &[u8]) -> Option<Line<T>> {
+    if is_too_much(line) {
+        let mut skipped = Skipped::default();
+        skipped.pass(line);
+        return skipped.line(true);
+    }
+    if let Ok(message) = serde_json::from_slice(line) {
+        return Some(Line::Message(Box::new(message)));
+    }
+    Some(match serde_json::from_slice(line) {
+        Ok(Rough { id: Some(id), method: None }) => Line::Answer(id),
+        Ok(Rough { id: None, method: Some(_) }) => Line::News,
+        Ok(Rough { id, .. }) => Line::Request(id),
+        // Several at once, say, which MCP has not.
+        Err(error) if error.is_data() => Line::Request(None),
+        Err(_) => Line::Noise,
+    })
+}
+
+impl Skipped {
+    fn pass(&mut self, piece: &[u8]) {
+        self.length += piece.len();
+        if !self.told {
+            self.outline.pass(piece);
+        }
+    }
+
+    /// What the line is, once, as soon as it has said so.
+    fn line<T>(&mut self, is_end: bool) -> Option<Line<T>> {
+        if self.told {
+            return None;
+        }
+        let line = match serde_json::from_slice(&self.outline.so_far()) {
+            Ok(Rough { id: Some(id), method: Some(_) }) => Line::LongRequest(Some(id)),
+            // Its method may be yet to come.
+            Ok(Rough { id: Some(id), method: None }) if is_end || self.outline.has(b"\"result\"") => {
+                Line::LongAnswer(id)
+            }
+            _ if is_end => Line::LongRequest(None),
+            _ => return None,
+        };
+        self.told = true;
+        Some(line)
+    }
+}

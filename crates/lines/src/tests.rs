@@ -1,0 +1,129 @@
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::*;
+
+/// What is made of what somebody writes, and what they are told.
+async fn heard<Role: ServiceRole>(who: &str, refuses_noise: bool, written: Vec<u8>) -> (Vec<Value>, Vec<Value>) {
+    let (mut writing, reading) = tokio::io::duplex(1 << 16);
+    let (told, telling) = tokio::io::duplex(1 << 16);
+    let writing = tokio::spawn(async move { writing.write_all(&written).await });
+    let told = tokio::spawn(async move {
+        let mut text = String::new();
+        BufReader::new(told).read_to_string(&mut text).await.unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    });
+    let mut lines = Lines::<Role, _, _>::new(who.into(), refuses_noise, reading, telling);
+    let mut heard = Vec::new();
+    while let Some(message) = lines.receive().await {
+        heard.push(serde_json::to_value(message).unwrap());
+    }
+    drop(lines);
+    let _ = writing.await;
+    (heard, told.await.unwrap())
+}
+
+fn ids(messages: &[Value]) -> Vec<&Value> {
+    messages.iter().map(|message| &message["id"]).collect()
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_taken_is_an_error_for_whoever_has_asked() {
+    let good = json!({ "jsonrpc": "2.0", "id": 9, "result": { "content": [] } });
+    let long = "x".repeat(MAX_MESSAGE);
+    let text = format!(
+        r#"hello
+
+{{"jsonrpc":"2.0","id":1,"error":"boom"}}
+{{"id":2,"result":{{}}}}
+{{"jsonrpc":"2.0","id":3,"result":{{"text":"{long}"}}}}
+{{"result":{{"id":7,"text":"{long}"}},"id":4}}
+{{"result":{{"id":7,"many":[{many}0]}},"id":6}}
+{{"jsonrpc":"2.0","id":5,"method":7}}
+{good}"#,
+        many = "0,".repeat(MAX_VALUES),
+    );
+    let (heard, told) = heard::<RoleClient>("the upstream \"x\"", false, text.into_bytes()).await;
+    assert_eq!(ids(&heard), [1, 2, 3, 4, 6, 9]);
+    for (message, words) in heard.iter().zip(["no answer", "no answer", "16 MiB", "16 MiB", "a million values"]) {
+        let said = message["error"]["message"].as_str().unwrap();
+        assert!(said.contains(words) && said.contains("the upstream \"x\""), "{said}");
+    }
+    assert_eq!(heard[5], good, "though its line does not end");
+    assert_eq!(ids(&told), [5], "a question that is none is refused, and nothing else");
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_taken_is_refused_to_whoever_has_sent_it() {
+    let good = json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" });
+    let long = "x".repeat(MAX_MESSAGE);
+    let mut written = b"hello\n\xff\xfe\n[]\n7\n{\"jsonrpc\":\"2.0\"}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":7}\n".to_vec();
+    written.extend(
+        format!(
+            r#"[{good},{good}]
+{{"id":5,"method":"ping"}}
+{{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{{"text":"{long}"}}}}
+{{"params":{{"id":1,"text":"{long}"}},"method":"tools/call","id":7}}
+{{"jsonrpc":"2.0","id":1,"error":"boom"}}
+{good}
+{{"jsonrpc":"2.0","id":10,"meth"#
+        )
+        .bytes(),
+    );
+    let (heard, told) = heard::<RoleServer>("the client", true, written).await;
+    assert_eq!(ids(&heard), [1, 9], "an answer that is none ends its question");
+    let codes: Vec<&Value> = told.iter().map(|told| &told["error"]["code"]).collect();
+    let (parse, invalid) = (-32700, -32600);
+    assert_eq!(codes, [parse, parse, invalid, invalid, invalid, invalid, invalid, invalid, invalid, parse]);
+    assert_eq!(ids(&told)[6..9], [5, 6, 7]);
+}
+
+#[tokio::test]
+async fn a_line_without_end_ends_the_connection() {
+    let mut line = br#"{"jsonrpc":"2.0","id":5,"result":""#.to_vec();
+    line.resize(5 * MAX_MESSAGE, b'x');
+    let (heard, _) = heard::<RoleClient>("the server", false, line).await;
+    assert_eq!(ids(&heard), [5], "told once");
+}
+
+#[tokio::test]
+async fn whoever_reads_no_refusals_is_not_read_either() {
+    let (mut writing, reading) = tokio::io::duplex(1 << 10);
+    let (told, telling) = tokio::io::duplex(1 << 10);
+    let receiving = tokio::spawn(async move { Lines::of_client(reading, telling).receive().await });
+    // Far more refusals than there is room for; somebody has to wait.
+    let written = tokio::time::timeout(std::time::Duration::from_millis(200), async {
+        for _ in 0..100_000 {
+            writing.write_all(b"noise\n").await.unwrap();
+        }
+    });
+    assert!(written.await.is_err(), "all of it was taken");
+    let mut told = BufReader::new(told).lines();
+    assert!(told.next_line().await.unwrap().unwrap().contains("-32700"));
+    receiving.abort();
+}
+
+#[tokio::test]
+async fn a_refusal_that_waits_holds_up_no_answer() {
+    let (mut writing, reading) = tokio::io::duplex(1 << 10);
+    let (told, telling) = tokio::io::duplex(8);
+    let mut lines = Lines::of_client(reading, telling);
+    writing.write_all(b"noise\n").await.unwrap();
+    // Left while the refusal has no room, as whoever waits for several things does.
+    let left = tokio::time::timeout(std::time::Duration::from_millis(50), lines.receive()).await;
+    assert!(left.is_err());
+    let answer = lines.send(JsonRpcMessage::error(ErrorData::internal_error("so it is", None), None));
+    let mut told = BufReader::new(told).lines();
+    let (sent, first) =
+        tokio::join!(answer, async { (told.next_line().await.unwrap(), told.next_line().await.unwrap()) });
+    sent.unwrap();
+    assert!(first.0.unwrap().contains("-32700") && first.1.unwrap().contains("so it is"));
+}
+
+#[test]
+fn values_are_counted_and_not_what_is_in_texts() {
+    assert!(is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES)).as_bytes()));
+    assert!(is_too_much(format!("[{}0]", "{},".repeat(MAX_VALUES / 2)).as_bytes()));
+    assert!(!is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES - 1)).as_bytes()));
+    assert!(!is_too_much(format!("[\"{}\"]", ",\\\",".repeat(MAX_VALUES)).as_bytes()));
+}

@@ -1,0 +1,254 @@
+//! HTTP to a server, with a token that is renewed when it is over.
+//!
+//! rmcp has such a client, too. It renews for each request that was refused, even when another one has just done so, and
+//! gives up half-way when nobody waits for the request any more: an authority that gives a new token for each renewal has
+//! then forgotten the old one, and nobody has heard of the new one. It also sends requests without a token when there is
+//! none, and renews one to take leave with, on the way out.
+
+use std::future::Future;
+use std::sync::{Arc, PoisonError};
+
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::auth::{AuthError, AuthorizationManager};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sa_lines::MAX_MESSAGE;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::observed::{Events, Failed, Headers, Observed};
+use crate::trouble;
+
+/// One connection's way to the server. All connections share the token.
+#[derive(Clone)]
+pub(crate) struct Authorised {
+    http: Observed,
+    tokens: Arc<Mutex<Tokens>>,
+    /// What was sent last.
+    latest: Arc<std::sync::Mutex<Option<String>>>,
+}
+
+struct Tokens {
+    manager: AuthorizationManager,
+    /// When it was last tried in vain to renew the token, and why.
+    failed: Option<(Instant, String)>,
+}
+
+impl Authorised {
+    pub(crate) fn new(http: Observed, manager: AuthorizationManager) -> Self {
+        Self { http, tokens: Arc::new(Mutex::new(Tokens { manager, failed: None })), latest: Arc::default() }
+    }
+
+    /// The same for another connection.
+    pub(crate) fn over(&self, http: Observed) -> Self {
+        Self { http, tokens: Arc::clone(&self.tokens), latest: Arc::clone(&self.latest) }
+    }
+
+    /// Sends a request, and once more with a new token if the server does not take the one it had.
+    async fn send<T, Sent>(&self, send: impl Fn(Option<String>) -> Sent) -> Result<T, Failed>
+    where
+        Sent: Future<Output = Result<T, Failed>>,
+    {
+        let token = self.token(None).await?;
+        let refusal = match send(Some(token.clone())).await {
+            Err(error) if trouble::is_unauthorized(&error) => challenge(error),
+            answer => return answer,
+        };
+        match self.token(Some(token.clone())).await {
+            Ok(fresh) if fresh != token => send(Some(fresh)).await.map_err(challenge),
+            Ok(_) | Err(AuthError::AuthorizationRequired) => Err(refusal),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The token of now; another one than `refused`, if there can be one.
+    async fn token(&self, refused: Option<String>) -> Result<String, AuthError> {
+        let (tokens, asked) = (Arc::clone(&self.tokens), Instant::now());
+        // In a task of its own: a renewal that has begun must be heard to its end, whoever still waits for it.
+        let token = tokio::spawn(async move { tokens.lock().await.token(refused.as_deref(), asked).await });
+        let token = token.await.unwrap_or_else(|error| Err(AuthError::InternalError(error.to_string())))?;
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        Ok(token)
+    }
+}
+
+impl Tokens {
+    async fn token(&mut self, refused: Option<&str>, asked: Instant) -> Result<String, AuthError> {
+        // Whoever has waited for a renewal that failed does not try at once again.
+        if let Some((at, why)) = &self.failed
+            && *at > asked
+        {
+            return Err(AuthError::TokenRefreshFailed(why.clone()));
+        }
+        let token = self.granted(refused).await;
+        if let Err(AuthError::TokenRefreshFailed(why)) = &token {
+            self.failed = Some((Instant::now(), why.clone()));
+        }
+        token
+    }
+
+    async fn granted(&self, refused: Option<&str>) -> Result<String, AuthError> {
+        let token = self.manager.get_access_token().await?;
+        if refused != Some(&*token) {
+            return Ok(token);
+        }
+        match self.manager.refresh_token().await {
+            Ok(_) => self.manager.get_access_token().await,
+            Err(AuthError::TokenRefreshRejected(_)) => Err(AuthError::AuthorizationRequired),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Some servers refuse a token without saying what they want in its place. To us it is the same.
+fn challenge(error: Failed) -> Failed {
+    if trouble::is_unauthorized(&error) && !matches!(error, StreamableHttpError::AuthRequired(_)) {
+        return StreamableHttpError::AuthRequired(AuthRequiredError::new("Bearer".into()));
+    }
+    error
+}
+
+impl StreamableHttpClient for Authorised {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_MESSAGE).await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.send(|token| {
+            let (uri, message, session, headers) = (uri.clone(), message.clone(), session.clone(), headers.clone());
+            self.http.post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
+        })
+        .await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        _token: Option<String>,
+        headers: Headers,
+    ) -> Result<(), Failed> {
+        // Taking leave is worth no new token, which a gateway that stops might not live to hear of.
+        let token = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.http.delete_session(uri, session, token, headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        headers: Headers,
+    ) -> Result<Events, Failed> {
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_MESSAGE).await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<Events, Failed> {
+        self.send(|token| {
+            let (uri, session, last, headers) = (uri.clone(), session.clone(), last_event.clone(), headers.clone());
+            self.http.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join_all;
+    use rmcp::transport::auth::{
+        AuthorizationMetadata, CredentialStore as _, InMemoryCredentialStore, OAuthHttpClient, OAuthHttpClientFuture,
+        OAuthHttpRequest, StoredCredentials,
+    };
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// An authority that is down. It takes a moment to be seen that it is.
+    #[derive(Default)]
+    struct Down(AtomicUsize);
+
+    impl OAuthHttpClient for Down {
+        fn execute(&self, _: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                Err("nobody is there".into())
+            })
+        }
+    }
+
+    /// With this token, of which it is said that it is good for so long.
+    async fn client(down: &Arc<Down>, token: &str, lifetime_s: u64) -> Authorised {
+        let http = Arc::clone(down) as Arc<dyn OAuthHttpClient>;
+        let mut manager =
+            AuthorizationManager::new_with_oauth_http_client("https://mcp.example.com/mcp", http).await.unwrap();
+        let address = |path: &str| format!("https://auth.example.com/{path}");
+        let mut metadata = AuthorizationMetadata::default();
+        (metadata.authorization_endpoint, metadata.token_endpoint) = (address("authorize"), address("token"));
+        manager.set_metadata(metadata);
+        manager.configure_client_id("client").unwrap();
+        let granted = json!({
+            "access_token": token, "refresh_token": "more", "token_type": "bearer", "expires_in": lifetime_s,
+        });
+        let granted = serde_json::from_value(granted).unwrap();
+        let store = InMemoryCredentialStore::new();
+        store.save(StoredCredentials::new("client".into(), Some(granted), Vec::new(), Some(0))).await.unwrap();
+        manager.set_credential_store(store);
+        Authorised::new(Observed::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()), manager)
+    }
+
+    #[tokio::test]
+    async fn nobody_asks_for_a_token_to_take_leave_with() {
+        let down = Arc::new(Down::default());
+        let client = client(&down, "old", 0).await;
+        assert!(
+            client.delete_session("http://127.0.0.1:9/mcp".into(), "one".into(), None, Headers::new()).await.is_err()
+        );
+        assert_eq!(down.0.load(Ordering::SeqCst), 0);
+        assert!(client.token(None).await.is_err());
+        assert_eq!(down.0.load(Ordering::SeqCst), 1, "it is over");
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_a_renewal_that_fails_are_told_so() {
+        let down = Arc::new(Down::default());
+        let client = client(&down, "old", u64::MAX).await;
+        let answers = join_all((0..8).map(|_| client.token(Some("old".into())))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(AuthError::TokenRefreshFailed(_)))), "{answers:?}");
+        assert_eq!(down.0.load(Ordering::SeqCst), 1, "each of them asked");
+        // Whoever comes later asks again.
+        assert!(client.token(Some("old".into())).await.is_err());
+        assert_eq!(down.0.load(Ordering::SeqCst), 2);
+        assert_eq!(client.token(Some("older".into())).await.unwrap(), "old", "another one has renewed it");
+    }
+}

@@ -1,0 +1,241 @@
+//! A message to a server over HTTP, and its answer, of which no more is taken than there is room for.
+//!
+//! rmcp's own client reads bodies whole, however long they are, and hands on answers to requests that nobody has made, for
+//! which their callers then wait in vain. But for that, this does what that one does.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::{Response, StatusCode};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::common::http_header::{
+    EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
+};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpError,
+    StreamableHttpPostResponse as Answer,
+};
+use sa_lines::{is_too_much, no_answer, too_long};
+use sse_stream::{Sse, SseStream};
+use tracing::debug;
+
+use crate::gauge::{Cut, Gauge};
+use crate::observed::{Events, Failed, Headers, Observed};
+
+/// What is said for a body that cannot be had.
+const NO_BODY: &str = "<the body cannot be read>";
+
+impl Observed {
+    pub(crate) async fn post(
+        &self,
+        uri: &str,
+        message: &ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<Answer, Failed> {
+        let mut request = self.http.post(uri).header(ACCEPT, [EVENT_STREAM_MIME_TYPE, JSON_MIME_TYPE].join(", "));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        for (name, value) in headers {
+            if is_reserved(&name) {
+                return Err(StreamableHttpError::ReservedHeaderConflict(name.to_string()));
+            }
+            request = request.header(name, value);
+        }
+        let in_session = session.is_some();
+        if let Some(session) = session {
+            request = request.header(HEADER_SESSION_ID, session.as_ref());
+        }
+        let response = request.json(message).send().await?;
+        check_challenge(&response)?;
+        match response.status() {
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
+            StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
+            status if status.is_success() => self.taken(response, asked(message), most).await,
+            _ => refused(response, message, in_session, most).await,
+        }
+    }
+
+    async fn taken(&self, response: Response, asked: Option<RequestId>, most: usize) -> Result<Answer, Failed> {
+        // Some servers take what wants no answer with an empty 200.
+        if asked.is_none() && response.content_length() == Some(0) {
+            return Ok(Answer::Accepted);
+        }
+        let session = session_of(&response);
+        if is(&response, EVENT_STREAM_MIME_TYPE) {
+            return Ok(Answer::Sse(self.events(response, asked, most), session));
+        }
+        if !is(&response, JSON_MIME_TYPE) {
+            let kind = response.headers().get(CONTENT_TYPE);
+            let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+            return Err(StreamableHttpError::UnexpectedContentType(kind));
+        }
+        let body = body(response, most).await?;
+        let Some(asked) = asked else {
+            let said = body.and_then(|body| serde_json::from_slice(&body).ok());
+            return Ok(said.map_or(Answer::Accepted, |said| Answer::Json(said, session)));
+        };
+        let answer = match body {
+            None => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
+            Some(body) => match serde_json::from_slice(&body) {
+                Ok(answer) => belonging(&self.who, asked, answer),
+                Err(error) => {
+                    debug!(%error, "an answer of {} cannot be read", self.who);
+                    return Err(StreamableHttpError::UnexpectedServerResponse(error.to_string().into()));
+                }
+            },
+        };
+        Ok(Answer::Json(answer, session))
+    }
+
+    fn events(&self, response: Response, asked: Option<RequestId>, most: usize) -> Events {
+        let bytes =
+            response.bytes_stream().scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
+        let who = Arc::clone(&self.who);
+        let events = SseStream::from_bytes_stream(bytes).map(move |event| {
+            let is_too_long = match &event {
+                Ok(event) => event.data.as_ref().is_some_and(|data| is_too_much(data.as_bytes())),
+                Err(SseError::Body(error)) => matches!(error.downcast_ref(), Some(Cut::TooLong)),
+                Err(_) => false,
+            };
+            match &asked {
+                // As an error it would look like a connection that broke, which rmcp tries to go on with.
+                Some(asked) if is_too_long => {
+                    let told = serde_json::to_string(&ServerJsonRpcMessage::Error(too_long(&who, asked.clone())));
+                    Ok(Sse::default().data(told.unwrap_or_default()))
+                }
+                _ => event,
+            }
+        });
+        events.boxed()
+    }
+}
+
+/// What a response means that says no.
+async fn refused(
+    response: Response,
+    message: &ClientJsonRpcMessage,
+    in_session: bool,
+    most: usize,
+) -> Result<Answer, Failed> {
+    let (status, is_json, session) = (response.status(), is(&response, JSON_MIME_TYPE), session_of(&response));
+    let trouble = match of_status(status, response.headers()) {
+        Some(trouble) if status == StatusCode::TOO_MANY_REQUESTS || !is_json => return Err(trouble.into()),
+        trouble => trouble,
+    };
+    let body = body(response, most).await.ok().flatten();
+    let text = body.as_deref().map_or(Cow::Borrowed(NO_BODY), String::from_utf8_lossy);
+    let said = match serde_json::from_str(&text) {
+        Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
+        _ => None,
+    };
+    // Without the right token nothing else that is said counts.
+    if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        // Whoever refuses a request before it is read does not know its id, and says another one or none.
+        let answer = |error| ServerJsonRpcMessage::error(error, asked(message));
+        // A server that does not know the newer handshake has all kinds of words for it.
+        if !in_session && status.is_client_error() && is_discover(message) {
+            let refusal = || ErrorData::invalid_request(format!("server/discover: HTTP {status}: {text}"), None);
+            return Ok(Answer::Json(answer(said.unwrap_or_else(refusal)), None));
+        }
+        if let Some(error) = said.filter(|_| is_json) {
+            return Ok(Answer::Json(answer(error), session));
+        }
+    }
+    Err(match trouble {
+        Some(trouble) => trouble.into(),
+        None => StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}: {text}").into()),
+    })
+}
+
+/// The answer to what was asked, or that it is none.
+fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+    match answer {
+        ServerJsonRpcMessage::Error(mut error) => {
+            error.id = Some(asked);
+            ServerJsonRpcMessage::Error(error)
+        }
+        // Some servers make a text of a number.
+        ServerJsonRpcMessage::Response(mut response) if response.id.to_string() == asked.to_string() => {
+            response.id = asked;
+            ServerJsonRpcMessage::Response(response)
+        }
+        _ => ServerJsonRpcMessage::Error(no_answer(who, asked)),
+    }
+}
+
+fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    if let ClientJsonRpcMessage::Request(request) = message { Some(request.id.clone()) } else { None }
+}
+
+fn is_discover(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::DiscoverRequest(_)))
+}
+
+/// The whole body, or `None` if it is longer than it may be, or takes too much room once it is read.
+async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await? {
+        if body.len() + piece.len() > most {
+            return Ok(None);
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Some(body).filter(|body| !is_too_much(body)))
+}
+
+/// Whether somebody has to show a token, or one that allows more.
+fn check_challenge(response: &Response) -> Result<(), Failed> {
+    let Some(header) = response.headers().get(WWW_AUTHENTICATE) else { return Ok(()) };
+    let unreadable = |_| StreamableHttpError::UnexpectedServerResponse("invalid www-authenticate header value".into());
+    let challenge = || header.to_str().map_err(unreadable);
+    match response.status() {
+        StatusCode::UNAUTHORIZED => {
+            Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge()?.to_owned())))
+        }
+        StatusCode::FORBIDDEN => {
+            let challenge = challenge()?;
+            let error = InsufficientScopeError::new(challenge.to_owned(), scope_in(challenge));
+            Err(StreamableHttpError::InsufficientScope(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a challenge says that is needed: `scope="files:read files:write"` or `scope=files`.
+fn scope_in(challenge: &str) -> Option<String> {
+    const KEY: &str = "scope=";
+    let at = challenge.to_ascii_lowercase().find(KEY)?;
+    let value = &challenge[at + KEY.len()..];
+    let scope = match value.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"')?.0,
+        None => {
+            value.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).next().filter(|scope| !scope.is_empty())?
+        }
+    };
+    Some(scope.to_owned())
+}
+
+/// What rmcp keeps of a server that is in trouble, or has too much to do.
+fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<HttpStatusError> {
+    let retry_after = headers.get(RETRY_AFTER).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    (status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error())
+        .then(|| HttpStatusError::new(status.as_u16(), retry_after.map(str::to_owned)))
+}
+
+fn is_reserved(name: &HeaderName) -> bool {
+    [ACCEPT.as_str(), HEADER_SESSION_ID, HEADER_LAST_EVENT_ID].iter().any(|own| name.as_str().eq_ignore_ascii_case(own))
+}
+
+fn is(response: &Response, kind: &str) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|own| own.as_bytes().starts_with(kind.as_bytes()))
+}
+
+fn session_of(response: &Response) -> Option<String> {
+    Some(response.headers().get(HEADER_SESSION_ID)?.to_str().ok()?.to_owned())
+}
