@@ -162,6 +162,7 @@ fn prove() -> Result<()> {
     ];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "reconnect_storm"]).envs(restart))?;
     // All of Autobahn's test suite, messages of 16 MiB in fragments of 64 bytes included.
+    autobahn::install()?;
     let suite = [("SWITCHBOARD_AUTOBAHN_ALL", "1"), ("NEXTEST_PROFILE", "prove")];
     run(cargo().args(["nextest", "run", "--package", "sa-e2e", "websocket_conformance"]).envs(suite))?;
     // Half an hour of comings and goings, after which nothing of them is left.

@@ -50,7 +50,11 @@ pub(crate) fn for_tests() -> Result<()> {
     npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_package("mcp==2.3.0", "mcp-peers/venv")?;
     python_package("openai==3.49.0", "openai-clients/venv")?;
-    crate::autobahn::install()
+    // It lives on packages of a system whose time is over: once they are gone, the other tests must still run.
+    if let Err(error) = crate::autobahn::install() {
+        eprintln!("Autobahn's test suite for WebSockets is left out: {error:#}");
+    }
+    Ok(())
 }
 
 pub(crate) fn has_npm() -> bool {

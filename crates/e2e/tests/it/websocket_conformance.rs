@@ -35,10 +35,14 @@ const LONG: [&str; 3] = ["9.*", "12.*", "13.*"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_suite_has_nothing_to_complain_of() {
-    let gateway = echo().await;
     let long = count("SWITCHBOARD_AUTOBAHN_ALL", 0) > 0;
+    let Some(suite) = suite() else {
+        assert!(!long, "Autobahn's test suite is not installed");
+        return eprintln!("left out, because Autobahn's test suite is not installed: run cargo xtask test to hear why");
+    };
+    let gateway = echo().await;
     let cases: Vec<&str> = ORDINARY.into_iter().chain(LONG.into_iter().filter(|_| long)).collect();
-    let results = run(&gateway, &cases).await;
+    let results = run(&gateway, &suite, &cases).await;
     let mut outcomes = BTreeMap::<&str, usize>::new();
     let mut wrong = Vec::new();
     for (case, result) in &results {
@@ -89,17 +93,16 @@ async fn say_back(socket: WebSocket, outbox: Outbox, liveness: Liveness) {
     sa_socket::serve_messages(Box::new(socket), &outbox, liveness, on_message).await;
 }
 
-/// Where `cargo xtask test` puts the suite.
-fn suite() -> PathBuf {
+/// Where `cargo xtask test` puts the suite, if it can be had.
+fn suite() -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let suite = program.ancestors().nth(3).unwrap().join("autobahn");
-    assert!(suite.join("installed").is_file(), "{} is missing; run: cargo xtask test", suite.display());
-    suite
+    suite.join("installed").is_file().then_some(suite)
 }
 
 /// What came of each case.
-async fn run(gateway: &Gateway, cases: &[&str]) -> BTreeMap<String, Value> {
-    let (suite, reports) = (suite(), gateway.dir.path().join("reports"));
+async fn run(gateway: &Gateway, suite: &Path, cases: &[&str]) -> BTreeMap<String, Value> {
+    let reports = gateway.dir.path().join("reports");
     let specification = gateway.dir.path().join("suite.json");
     let server =
         json!({ "agent": "gateway", "url": gateway.url.replacen("http", "ws", 1), "options": { "version": 18 } });
@@ -111,7 +114,7 @@ async fn run(gateway: &Gateway, cases: &[&str]) -> BTreeMap<String, Value> {
     let output = Command::new(suite.join("python/usr/bin/python2.7"))
         .args(["-W", "ignore", "-m", "autobahntestsuite.wstest", "--mode", "fuzzingclient", "--spec"])
         .arg(&specification)
-        .env("LD_LIBRARY_PATH", libraries(&suite))
+        .env("LD_LIBRARY_PATH", libraries(suite))
         .env("PYTHONUSERBASE", suite.join("packages"))
         .stdin(Stdio::null())
         .current_dir(gateway.dir.path())
