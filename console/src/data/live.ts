@@ -110,7 +110,7 @@ export function follow(): void {
 async function run(signal: AbortSignal): Promise<void> {
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 5_000)) {
     try {
-      await stream("/v1/events", { signal }, hear, () => {
+      await stream("/v1/events?watch=true", { signal }, hear, () => {
         wait = 500;
         connection.set("live");
         for (const known of everything) known.refresh();

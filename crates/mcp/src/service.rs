@@ -96,7 +96,16 @@ impl Mcp {
             Err((status, message)) => return plain(status, message),
         };
         let request = request.map(Full::new);
-        if request_of_session { self.with_sessions.handle(request).await } else { self.stateless.handle(request).await }
+        if !request_of_session {
+            return self.stateless.handle(request).await;
+        }
+        let takes_leave = request.method() == Method::DELETE;
+        let mut response = self.with_sessions.handle(request).await;
+        // The session has ended by now, and some clients take a mere "accepted" for a failure.
+        if takes_leave && response.status() == StatusCode::ACCEPTED {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
+        response
     }
 
     /// How many sessions there are.

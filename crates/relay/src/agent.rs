@@ -158,18 +158,40 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand, own_dir
     let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
     keeper.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
     keeper.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
+    let mut program = options.program.clone();
     if command.sandbox {
         let dir = dir.canonicalize()?;
+        check_visible(command, &dir)?;
         keeper.args(sandbox(command, &session.socket, &options.program, &dir, &options.data_dir));
         keeper.env("SWITCHBOARD_RELAY_SOCKET", format!("{INSIDE}/relay.sock"));
-        keeper.env("SWITCHBOARD_PROGRAM", format!("{INSIDE}/switchboard"));
+        program = Path::new(INSIDE).join("switchboard");
     } else {
-        keeper.env("SWITCHBOARD_RELAY_SOCKET", &session.socket).env("SWITCHBOARD_PROGRAM", &options.program);
+        keeper.env("SWITCHBOARD_RELAY_SOCKET", &session.socket);
     }
+    // Found by its name wherever it is, so that one list of MCP servers does for all machines.
+    let path = command.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(program.parent().map(Path::to_path_buf));
+    keeper.env("PATH", std::env::join_paths(places).unwrap_or(path)).env("SWITCHBOARD_PROGRAM", &program);
     keeper.args(&command.command);
     keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     keeper.spawn()
 }
+
+/// Refuses a program that the sandbox has not: bubblewrap would only say that there is none, though there is.
+fn check_visible(command: &AgentCommand, dir: &Path) -> std::io::Result<()> {
+    let program = command.command.first().map(Path::new).filter(|program| program.is_absolute());
+    let seen = SYSTEM.iter().map(Path::new).chain(command.read.iter().map(Path::new)).chain([dir]);
+    match program {
+        Some(program) if program.exists() && !seen.into_iter().any(|seen| program.starts_with(seen)) => {
+            let folder = program.parent().unwrap_or(program).display();
+            Err(std::io::Error::other(format!("the sandbox does not see it; add read = [\"{folder}\"]")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a sandbox has of the system.
+const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt"];
 
 /// The words of bubblewrap. The system's programs can be read, the agent's directory can be written; of the rest, not even the
 /// names are there.
@@ -181,7 +203,7 @@ fn sandbox(command: &AgentCommand, socket: &Path, program: &Path, dir: &Path, da
     if !command.network {
         add(&[&"--unshare-net"]);
     }
-    for system in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt"] {
+    for system in SYSTEM {
         add(&[&"--ro-bind-try", &system, &system]);
     }
     // Names are looked up by way of a file that is a link to here on some systems.

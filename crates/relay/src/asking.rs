@@ -133,12 +133,19 @@ impl Sessions {
     }
 
     /// What happens in a session, as a stream: after this event, or from now on. Whatever the caller has not answered comes
-    /// first. A session that has ended has only its past.
-    pub async fn follow(&self, principal: &Principal, id: &str, after: Option<u64>) -> Result<Following, CallError> {
+    /// first. A session that has ended has only its past. Its owner counts as listening for as long as the stream is read,
+    /// unless it `only_watches`.
+    pub async fn follow(
+        &self,
+        principal: &Principal,
+        id: &str,
+        after: Option<u64>,
+        only_watches: bool,
+    ) -> Result<Following, CallError> {
         let view = self.show(principal, id).await?;
         let events = self.events_of(id, &view.owner.id);
         let session = self.enter(principal, id).ok();
-        let listens = session.as_ref().filter(|session| session.is_owner(principal));
+        let listens = session.as_ref().filter(|session| session.is_owner(principal) && !only_watches);
         let attending = listens.map(|session| self.notices.attend(&session.id));
         // Before the head is asked for, so that what is written meanwhile is noticed.
         let follow = events.follow();

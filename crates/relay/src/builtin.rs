@@ -101,7 +101,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
         return Ok(with_hint(json!(session.show()), hint));
     }
     let over = Instant::now() + wait;
-    let mut following = sessions.follow(&session.owner, &session.id, event).await?;
+    let mut following = sessions.follow(&session.owner, &session.id, event, false).await?;
     let mut agents = session.agents.subscribe();
     // An agent that was started for this message is done when it is gone. One that comes by itself may come any time.
     let started = session.agent.is_some();

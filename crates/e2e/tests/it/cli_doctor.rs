@@ -59,6 +59,10 @@ async fn the_environment_and_the_configuration() {
     diagnose(cli("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5"), "SWITCHBOARD_LIMITS_PENDNIG_TOTAL").await;
     diagnose(cli("SWITCHBOARD_LIMITS_PENDING_TOTAL", "x"), "SWITCHBOARD_LIMITS_PENDING_TOTAL").await;
     diagnose(cli("SWITCHBOARD_CONFIG", "/nowhere/x.toml"), "/nowhere/x.toml").await;
+    let file = gateway.dir.path().join("wrong.toml");
+    std::fs::write(&file, "[server]\nlisten = 5\n[limits]\npending_total = -1\n").unwrap();
+    let wrong = cli("SWITCHBOARD_CONFIG", file.to_str().unwrap()).args(&["doctor"]).run().await.stdout;
+    assert_eq!((wrong.matches("FIX").count(), wrong.contains("\\u{a}")), (2, false), "{wrong}");
     diagnose(cli("SA_NODE_TOKENS", "nonsense"), "SA_NODE_TOKENS").await;
     diagnose(cli("SWITCHBOARD_TOKEN", "wrong"), "not known here").await;
     let tls = cli("SWITCHBOARD_SERVER_TLS_CERT", "/nowhere/cert.pem").env("SWITCHBOARD_SERVER_TLS_KEY", "/nowhere/key");

@@ -44,6 +44,10 @@ async fn nodes_shows_one_that_was_killed_and_calls_what_became_of_its_call() {
     })
     .await;
     assert!(calls.contains("offline"), "{calls}");
+    let none = gateway.cli(&["calls", "--tool", "zzz"]).run().await.stdout;
+    assert!(none.starts_with("No call is like that."), "{none}");
+    let bogus = gateway.cli(&["calls", "--outcome", "bogus"]).run().await;
+    assert!(bogus.stderr.contains("ok, invalid_args, not_allowed"), "{}", bogus.stderr);
     gateway.stop().await;
 }
 

@@ -69,7 +69,7 @@ async fn a_session_is_its_principals_and_ends_with_a_delete() {
         assert_eq!(answer.status(), 404, "{version}");
     }
     assert_eq!(list(&gateway, &gateway.operator, &id).await, 200);
-    assert_eq!(delete(gateway.operator.clone(), id.clone()).await, 202);
+    assert_eq!(delete(gateway.operator.clone(), id.clone()).await, 204);
     assert_eq!(list(&gateway, &gateway.operator, &id).await, 404);
 }
 

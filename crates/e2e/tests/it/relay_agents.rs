@@ -30,6 +30,13 @@ command = ["sh", "-c", "read word; echo got $word; echo $SA_SECRET; exit 3"]
 input = "text"
 [sessions.agents.broken]
 command = ["/nonexistent/program"]
+[sessions.agents.seeker]
+command = ["sh", "-c", "command -v switchboard"]
+input = "text"
+sandbox = true
+[sessions.agents.hidden]
+command = ["{AGENT}"]
+sandbox = true
 "#
     ))
 }
@@ -276,6 +283,12 @@ async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_sta
     }
 }
 
+/// What an agent wrote, of an answer that waited for it.
+fn texts(answer: &Value) -> Vec<String> {
+    let events = answer["events"].as_array().unwrap().iter().filter(|event| event["type"] == "output");
+    events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
 async fn a_program_that_answers_once_is_started_for_each_message() {
     let gateway = setup().env("SA_SECRET", "not-for-agents").spawn(SWITCHBOARD).await;
@@ -284,10 +297,6 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
         let body = json!({ "message": message, "agent": "oneshot", "session_id": id, "wait_ms": 20_000 });
         let caller = caller.clone();
         async move { caller.post("/v1/sessions", &body).await.body }
-    };
-    let texts = |answer: &Value| -> Vec<String> {
-        let events = answer["events"].as_array().unwrap().iter().filter(|event| event["type"] == "output");
-        events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
     };
     let first = ask("one", &Value::Null).await;
     assert_eq!(
@@ -305,4 +314,16 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
     assert!(texts(&broken)[0].starts_with("cannot start /nonexistent/program"), "{broken}");
     let nobody = json!({ "message": "x", "agent": "nobody" });
     caller.post("/v1/sessions", &nobody).await.assert_problem(422, "invalid_args");
+}
+
+#[tokio::test]
+async fn a_sandbox_has_the_relay_by_its_name_and_says_which_program_it_does_not_see() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let seeker = json!({ "message": "x", "agent": "seeker", "wait_ms": 20_000 });
+    let seeker = caller.post("/v1/sessions", &seeker).await.body;
+    assert!(texts(&seeker).contains(&"/run/switchboard/switchboard".to_owned()), "{seeker}");
+    let hidden = caller.post("/v1/sessions", &json!({ "message": "x", "agent": "hidden" })).await;
+    let folder = Path::new(AGENT).parent().unwrap().display();
+    assert!(hidden.text.contains(&format!(r#"add read = [\"{folder}\"]"#)), "{}", hidden.text);
 }

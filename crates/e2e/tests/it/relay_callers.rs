@@ -273,6 +273,24 @@ async fn a_caller_that_is_gone_fails_its_tools_at_once_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn looking_on_is_not_listening() {
+    let (_gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let seen = || async { caller.get(&format!("/v1/sessions/{}", id(&session))).await.body["caller"].clone() };
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    for path in [format!("/v1/sessions/{}/events?since=0&watch=true", id(&session)), "/v1/events?watch=true".into()] {
+        let mut events = caller.events(&path).await;
+        agent.caller_tool(1, "recall", json!({})).await;
+        let request = events.wait_for("caller_tool_request").await;
+        assert_eq!(seen().await, "unknown", "{path}");
+        drop(events);
+        // Nobody has gone who had come: the request waits for its answer.
+        answer(&caller, &request, json!({ "result": "late" })).await;
+        assert_eq!(agent.recv().await["result"], "late", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_caller_may_change_its_tools_and_end_its_session() {
     let (gateway, caller) = start().await;
     let session = session(&caller).await;

@@ -40,6 +40,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
         return if global.json { json(&raw) } else { show(&call) };
     }
     let mut path = format!("/v1/calls?limit={}", args.limit);
+    let filtered = args.tool.is_some() || args.outcome.is_some();
     for (name, value) in [("tool", args.tool), ("outcome", args.outcome)] {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", segment(&value)));
@@ -50,6 +51,9 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
         return json(&raw);
     }
     let calls = list["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if calls.is_empty() && filtered {
+        return line("No call is like that. All of them: switchboard calls");
+    }
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }

@@ -49,7 +49,10 @@ pub(crate) struct DoctorArgs {
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
-        Err(failure) => findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
+        // A line for each mistake in it.
+        Err(failure) => findings.extend(
+            failure.message.lines().map(|mistake| Finding::bad(mistake, failure.hint.clone().unwrap_or_default())),
+        ),
         Ok(config) => {
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);

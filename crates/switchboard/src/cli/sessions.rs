@@ -110,7 +110,7 @@ async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> R
 
 /// Events as they come.
 async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -> Result<(), Failure> {
-    let path = format!("/v1/sessions/{}/events?since={since}", segment(id));
+    let path = format!("/v1/sessions/{}/events?since={since}&watch=true", segment(id));
     let mut events = Events::new(client.send(client.request(Method::GET, &path)).await?);
     loop {
         let event = tokio::select! {

@@ -13,7 +13,7 @@ use super::table::told;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
-    let response = client.send(client.request(Method::GET, "/v1/events")).await?;
+    let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
     let mut events = Events::new(response);
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.base());

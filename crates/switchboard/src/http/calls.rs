@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use sa_core::call::{CallId, CancelReason};
 use sa_core::router::LiveCall;
 use sa_core::store::Entry;
-use sa_core::{Principal, Role};
+use sa_core::{CallErrorKind, Principal, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -101,6 +101,13 @@ pub(crate) async fn list(
     query: Result<Query<CallsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(mut query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    if let Some(outcome) = &query.outcome {
+        let kinds = CallErrorKind::ALL.map(CallErrorKind::as_str);
+        if outcome != "ok" && !kinds.contains(&outcome.as_str()) {
+            let message = format!("outcome is ok, {}, and not \"{outcome}\"", kinds.join(", "));
+            return Err(Problem::bad_request(message));
+        }
+    }
     if let Some(tool) = &query.tool {
         // Whoever asks by another name than the list's means the same tool.
         let route = app.router.directory().resolve(tool, &identity.view());

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::response::Response;
 use sa_core::{NoticeBody, Role, SessionNews};
+use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
+use utoipa::IntoParams;
 
 use super::sse::{event, sse_response};
 use super::{App, Problem};
@@ -17,16 +20,31 @@ use crate::tokens::Identity;
 const QUEUE: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FeedQuery {
+    /// Only looks on. Otherwise whoever reads counts as listening for requests of their sessions' agents, and as gone once
+    /// the stream ends.
+    #[serde(default)]
+    watch: bool,
+}
+
 /// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `documents_changed`, `session` (what happens in
 /// sessions of yours), `caller_tool_request` (what their agents want of your tools), and for operators `node_event` (what a
 /// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
-#[utoipa::path(get, path = "/v1/events", tag = "calls", responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
-pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
+#[utoipa::path(get, path = "/v1/events", tag = "calls", params(FeedQuery), responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
+pub(crate) async fn follow(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    query: Result<Query<FeedQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let (events, body) = mpsc::channel(QUEUE);
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();
     // Whoever listens here hears of requests for their tools, in whichever session.
-    let attending = app.notices.attend(&identity.principal.id);
+    let attending = (!query.watch).then(|| app.notices.attend(&identity.principal.id));
     // Since the notices are followed already, one that comes now is told twice rather than not at all.
     let pending = app.notices.pending(&identity.principal);
     tokio::spawn(async move {
@@ -65,7 +83,7 @@ pub(crate) async fn follow(State(app): State<App>, Extension(identity): Extensio
             }
         }
     });
-    sse_response(body)
+    Ok(sse_response(body))
 }
 
 fn told(notice: &NoticeBody) -> String {

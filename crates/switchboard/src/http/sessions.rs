@@ -167,6 +167,9 @@ pub(crate) async fn end(
 pub(crate) struct EventsQuery {
     /// Events after this one; 0 for all that are kept. Absent: from now on.
     since: Option<u64>,
+    /// Only looks on. Otherwise the session's owner counts as listening, and as gone once the stream ends.
+    #[serde(default)]
+    watch: bool,
 }
 
 /// What happens in a session, as server-sent events named by their `type`, with ids to go on after (`Last-Event-ID`). Every
@@ -184,8 +187,10 @@ pub(crate) async fn events(
     let last =
         headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     let after = last.or(query.since);
-    let mut following =
-        sessions(&app)?.follow(&identity.principal, &id, after).await.map_err(|error| Problem::from(&error))?;
+    let mut following = sessions(&app)?
+        .follow(&identity.principal, &id, after, query.watch)
+        .await
+        .map_err(|error| Problem::from(&error))?;
     let (lines, body) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         loop {
