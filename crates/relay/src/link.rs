@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
-use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews};
+use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews, clock};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -83,6 +83,7 @@ impl Link for CallerLink {
             tool: &call.tool,
             arguments: args,
             deadline_ms: call.time_left().as_millis() as u64,
+            at_ms: clock::now_ms(),
         };
         let request = RawJson::from_checked(&serde_json::to_string(&request).unwrap_or_default());
         self.requests.put(call.id, request.clone());
@@ -124,8 +125,9 @@ struct Asked<'a> {
     request_id: String,
     tool: &'a str,
     arguments: &'a serde_json::value::RawValue,
-    /// How long the caller has for it.
+    /// How long the caller has for it, from `at_ms` on.
     deadline_ms: u64,
+    at_ms: i64,
 }
 
 /// What a call is told when nobody is there to run it.

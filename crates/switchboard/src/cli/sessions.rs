@@ -141,7 +141,9 @@ pub(super) fn event_line(event: &Value) -> String {
         },
         "agent_exited" => event["code"].as_i64().map_or("it was killed".to_owned(), |code| format!("exit code {code}")),
         "session_ended" => text(&event["reason"]).to_owned(),
-        "caller_tool_request" => format!("{} {}", text(&event["tool"]), event["arguments"]),
+        "caller_tool_request" => {
+            format!("{} {} (request {})", text(&event["tool"]), event["arguments"], text(&event["request_id"]))
+        }
         _ => {
             let mut rest = event.clone();
             if let Value::Object(members) = &mut rest {
