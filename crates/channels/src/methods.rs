@@ -141,7 +141,7 @@ fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
         timeout: method.timeout.filter(|ms| (1.0..1e10).contains(ms)).map(|ms| Duration::from_millis(ms as u64)),
         ..Tool::named(&method.name)
     });
-    Catalog { tools: tools.collect(), prefixes: Vec::new(), bare_names: false, preferred: false }
+    Catalog { tools: tools.collect(), ..Catalog::default() }
 }
 
 fn readable(raw: &RawValue) -> Option<RawJson> {

@@ -70,6 +70,9 @@ pub struct Catalog {
     pub bare_names: bool,
     /// Whether the operator wants bare names to run here, while it is here.
     pub preferred: bool,
+    /// Whether what it has is not known yet. Names that begin with its id (`mail__send`) are asked of it, until it lists
+    /// what it has, or another provider has a tool of such a name.
+    pub unlisted: bool,
 }
 
 impl Catalog {

@@ -77,6 +77,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             prefixes,
             bare_names: host["role"] != "specialized",
             preferred: options.primary.as_ref() == Some(id),
+            ..Catalog::default()
         },
         about: RawJson::of(&about),
         modern,

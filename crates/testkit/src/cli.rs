@@ -51,6 +51,13 @@ impl Cli {
         self
     }
 
+    /// Runs it in this folder.
+    #[must_use]
+    pub fn folder(mut self, folder: &std::path::Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Runs it to its end on a terminal of this many columns, which is its stdout and its stderr. What the terminal got is
     /// the answer's stdout, with plain line breaks.
     pub async fn run_on_terminal(mut self, columns: u16) -> Finished {

@@ -66,6 +66,11 @@ impl Account {
         (self.expected || there || self.is_locked_out()).then_some(there)
     }
 
+    /// Whether there is any sign that the server has a use for a login.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.logged_in().is_some() || !self.missing().is_empty()
+    }
+
     /// Whether there is no use in asking the server.
     pub(crate) fn lacks_login(&self) -> bool {
         self.expected && !self.keep.is_there()
@@ -166,7 +171,7 @@ impl Account {
         let told = |error: AuthError| trouble::of_login(&error);
         let newcomer = self.keep.newcomer().await;
         let authority = Authority::of(&self.url, &self.oauth.issuer).await.map_err(told)?;
-        let Authority { mut manager, takes_documents, .. } = authority;
+        let Authority { mut manager, issuer, takes_documents } = authority;
         let (configured, missing) = (&self.oauth.scopes, self.missing());
         let scopes = match (configured.is_empty(), missing.is_empty()) {
             (true, true) => manager.select_initial_scopes(&[]).await,
@@ -192,7 +197,12 @@ impl Account {
                 .configure_client(OAuthClientConfig::new("", redirect_uri).with_application_type(kind))
                 .map_err(told)?;
             let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-            let registered = manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await.map_err(told)?;
+            let registered = manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await;
+            let registered = registered.map_err(|error| match error {
+                // What was asked is a guess, and what a stranger says to it would only mislead.
+                AuthError::RegistrationFailed(_) if issuer.is_none() => trouble::NO_AUTHORITY.to_owned(),
+                error => told(error),
+            })?;
             request = request.with_preregistered_client(registered.client_id);
             client.secret = registered.client_secret;
             if let Some(secret) = &client.secret {

@@ -150,8 +150,9 @@ impl Upstreams {
     /// Adds a server for good.
     pub async fn add(&self, name: &str, spec: Spec) -> Result<View, ChangeError> {
         spec.check(name).map_err(ChangeError::Invalid)?;
-        if self.servers().contains_key(name) {
-            return Err(ChangeError::Exists(name.into()));
+        if let Ok(entry) = self.find(name) {
+            let taken = if entry.configured { ChangeError::Configured } else { ChangeError::Exists };
+            return Err(taken(name.into()));
         }
         if self.servers().len() >= MAX_SERVERS {
             return Err(ChangeError::Invalid(format!(
@@ -194,6 +195,9 @@ impl Upstreams {
     pub async fn begin_login(&self, name: &str, redirect_uri: &str) -> Result<Begun, ChangeError> {
         let entry = self.find(name)?;
         let account = account_of(name, &entry)?;
+        if entry.server.health().state == State::Ready && !account.is_wanted() {
+            return Err(ChangeError::Invalid(format!("the upstream \"{name}\" is ready and wants no login")));
+        }
         let session = tokio::time::timeout(LOGIN_PATIENCE, account.begin(redirect_uri)).await;
         let session = session.unwrap_or_else(|_| Err("its OAuth authority does not answer in time".into()));
         session.and_then(|session| self.logins.begin(name, session)).map_err(ChangeError::Refused)

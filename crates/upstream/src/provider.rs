@@ -81,6 +81,15 @@ impl Documents for Upstream {
     }
 }
 
+/// The same before it has listed its tools: none of them is known, and none can be called.
+pub(crate) struct Unlisted(pub(crate) Arc<Server>);
+
+impl Provider for Unlisted {
+    fn call(&self, _call: Arc<Call>, _updates: Updates) -> BoxFuture<'static, Outcome> {
+        Box::pin(std::future::ready(Err(self.0.unlisted())))
+    }
+}
+
 /// A document has the deadline that a call of the same server has.
 async fn in_time<T>(
     server: &Server,

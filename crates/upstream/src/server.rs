@@ -2,11 +2,12 @@
 
 mod presence;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, Directory, GrantId, ProviderId, RawJson, Registration, Scope, clock};
+use sa_core::{Attach, Catalog, Directory, GrantId, Provider, ProviderId, RawJson, Registration, Scope, clock};
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -21,7 +22,7 @@ use crate::child::printable;
 use crate::connection::{Connection, Heard};
 use crate::keep::Keep;
 use crate::lists::Lists;
-use crate::provider::Upstream;
+use crate::provider::{Unlisted, Upstream};
 use crate::seats::{NotOpened, Seats};
 use crate::spec::Spec;
 use crate::trouble;
@@ -67,6 +68,8 @@ pub struct Health {
     pub last_error: Option<String>,
     pub tools: usize,
     pub restarts: u64,
+    /// The error is how it ended by itself after it had been ready, which is worth knowing when it is ready again.
+    pub(crate) ended: bool,
 }
 
 #[derive(Clone)]
@@ -87,6 +90,8 @@ pub(crate) struct Server {
     pub(crate) seats: Seats,
     phase: watch::Sender<Phase>,
     lists: RwLock<Arc<Lists>>,
+    /// Whether it has ever said what it has.
+    listed: AtomicBool,
     registration: Mutex<Option<Registration>>,
     health: Mutex<Health>,
     wanted: Notify,
@@ -128,7 +133,7 @@ impl Server {
             account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), keep));
         }
         let state = if spec.enabled { State::Starting } else { State::Disabled };
-        let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0 };
+        let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0, ended: false };
         let server = Arc::new(Self {
             seats: Seats::new(Arc::clone(&name), &spec, account),
             name,
@@ -137,6 +142,7 @@ impl Server {
             records,
             phase: watch::Sender::new(Phase::Waiting),
             lists: RwLock::default(),
+            listed: AtomicBool::new(false),
             registration: Mutex::default(),
             health: Mutex::new(health),
             wanted: Notify::new(),
@@ -148,9 +154,9 @@ impl Server {
             let known = kept.is_some();
             if let Some(lists) = kept {
                 server.take(lists);
-                server.attach();
                 server.enter(State::Idle, None);
             }
+            server.attach();
             let idle = known && !server.account().is_some_and(|account| account.lacks_login());
             tokio::spawn(Arc::clone(&server).supervise(idle));
         }
@@ -227,7 +233,11 @@ impl Server {
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
                 End::Restart => {
                     failures = 0;
-                    self.leave(State::Offline, "it is being restarted");
+                    if self.is_listed() {
+                        self.leave(State::Offline, "it is being restarted");
+                    } else {
+                        self.begin_again();
+                    }
                     continue;
                 }
                 End::LoginNeeded(why) => {
@@ -235,7 +245,7 @@ impl Server {
                     warn!(upstream = %self.name, "{why}");
                     self.lock_up(&why);
                     tokio::select! {
-                        () = self.restart.notified() => {}
+                        () = self.restart.notified() => self.begin_again(),
                         () = self.stop.cancelled() => return,
                     }
                 }
@@ -249,12 +259,16 @@ impl Server {
                         debug!(upstream = %self.name, failures, "{why}");
                     }
                     self.leave(if given_up { State::Failed } else { State::Offline }, &why);
+                    self.health.lock().unwrap_or_else(PoisonError::into_inner).ended = !up.is_zero();
                     let wait = async {
                         if given_up { std::future::pending().await } else { tokio::time::sleep(wait(failures)).await }
                     };
                     tokio::select! {
                         () = wait => {}
-                        () = self.restart.notified() => failures = 0,
+                        () = self.restart.notified() => {
+                            failures = 0;
+                            self.begin_again();
+                        }
                         () = self.stop.cancelled() => return,
                     }
                 }
@@ -270,7 +284,7 @@ impl Server {
         }
         let open = async {
             let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err(trouble::TOO_SLOW.to_owned().into()));
+            let opened = opened.unwrap_or_else(|_| Err(trouble::too_slow(&self.name).into()));
             let connection = Arc::new(opened.map_err(End::from)?);
             // Before anything is asked for: a list may have changed by the time that the last of them is here.
             let news = Heard::from_now_on(&self.seats.news);
@@ -334,7 +348,7 @@ impl Server {
                             if (changed || said.tools != heard.tools)
                                 && let Some(registration) = &*self.registration()
                             {
-                                registration.publish(self.lists().catalog(&self.name, &self.spec));
+                                registration.publish(self.catalog());
                             }
                             heard = said;
                         }
@@ -354,6 +368,7 @@ impl Server {
         let lists = Arc::new(lists);
         let before =
             std::mem::replace(&mut *self.lists.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&lists));
+        self.listed.store(true, Ordering::Release);
         self.seats.repeat_arguments(lists.wants_headers());
         if !before.same_documents(&lists) {
             self.directory.documents_changed();
@@ -361,12 +376,14 @@ impl Server {
     }
 
     fn attach(self: &Arc<Self>) {
+        let provider: Arc<dyn Provider> =
+            if self.is_listed() { Arc::new(Upstream(Arc::clone(self))) } else { Arc::new(Unlisted(Arc::clone(self))) };
         let attached = self.directory.attach(Attach {
             id: ProviderId::new(KIND, &self.name),
             scope: Scope::Everyone,
             grant: GrantId(KIND.into()),
-            provider: Arc::new(Upstream(Arc::clone(self))),
-            catalog: self.lists().catalog(&self.name, &self.spec),
+            provider,
+            catalog: self.catalog(),
             max_running: self.spec.max_running,
             about: RawJson::empty_object(),
             may_take_over: true,
@@ -382,18 +399,35 @@ impl Server {
         }
     }
 
+    fn catalog(&self) -> Catalog {
+        if self.is_listed() {
+            return self.lists().catalog(&self.name, &self.spec);
+        }
+        Catalog { unlisted: true, ..Catalog::default() }
+    }
+
     /// The server is gone. Its tools stay listed, marked as offline.
     fn leave(&self, state: State, why: &str) {
-        if let Some(registration) = &*self.registration() {
+        let listed = self.is_listed();
+        if listed && let Some(registration) = &*self.registration() {
             registration.away();
         }
         self.tell_of_documents();
         self.enter(state, Some(why));
-        self.phase.send_modify(|phase| {
-            if !matches!(phase, Phase::Away(_)) {
+        let news = self.phase.send_if_modified(|phase| {
+            let news = !matches!(phase, Phase::Away(_));
+            if news {
                 *phase = Phase::Away(Instant::now());
             }
+            news
         });
+        // Calls that wait for it to list its tools are woken, and told. One that is tried again and again is no news.
+        if news
+            && !listed
+            && let Some(registration) = &*self.registration()
+        {
+            registration.publish(self.catalog());
+        }
         self.seats.clear();
     }
 
@@ -402,9 +436,7 @@ impl Server {
         self.enter(State::LoginNeeded, Some(why));
         self.phase.send_replace(Phase::Locked);
         self.seats.clear();
-        if self.lists().tools() > 0 {
-            self.attach();
-        }
+        self.attach();
     }
 
     /// The server has come or gone, and its documents with it.
@@ -425,6 +457,10 @@ impl Server {
         health.state = state;
         if let Some(error) = error {
             health.last_error = Some(printable(error));
+            health.ended = false;
+        }
+        if state == State::Ready && !health.ended {
+            health.last_error = None;
         }
     }
 

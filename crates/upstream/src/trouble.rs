@@ -10,10 +10,17 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// Of a connection that was good before.
 pub(crate) const GONE: &str = "it does not answer any more, or was started anew; the gateway connects to it again";
-pub(crate) const TOO_SLOW: &str =
-    "it was not ready within a minute; start it by hand to see what it waits for, then: switchboard upstream restart";
+/// Of a server that one cannot log in to.
+pub(crate) const NO_AUTHORITY: &str =
+    "the server names no OAuth authority; if it wants a token, give it one with --bearer";
 /// How much of a server's own words is shown.
 const MAX_WORDS: usize = 200;
+
+/// Of a server that says nothing when it is started.
+pub(crate) fn too_slow(name: &str) -> String {
+    let advice = "start it by hand to see what it waits for, then";
+    format!("it was not ready within a minute; {advice}: switchboard upstream restart {name}")
+}
 
 /// Where a URL leads to, without what may be a secret in it.
 pub(crate) fn place(url: &str) -> String {

@@ -62,6 +62,8 @@ pub(super) struct Member {
     pub(super) scope: Scope,
     pub(super) bare_names: bool,
     preferred: bool,
+    /// What it has is not known yet.
+    unlisted: bool,
     exposed: Vec<Arc<str>>,
     claims: Vec<String>,
     /// The undotted names of its tools. One that has any is a host.
@@ -106,6 +108,7 @@ impl Member {
             scope,
             bare_names: false,
             preferred: false,
+            unlisted: false,
             exposed: Vec::new(),
             claims: Vec::new(),
             bare: Vec::new(),
@@ -145,6 +148,11 @@ impl Index {
         let scope = self.scopes.get(&member.scope)?;
         let of_own = |name: &&Arc<str>| scope.exposed.get(*name).is_some_and(|listed| &*listed.tool.name == own);
         member.exposed.iter().find(of_own).cloned()
+    }
+
+    /// A provider of this id, in this scope, that has not listed its tools yet.
+    pub(super) fn unlisted(&self, id: &str, scope: &Scope) -> Option<&Member> {
+        self.members.values().find(|member| member.unlisted && *member.id.id == *id && member.scope == *scope)
     }
 
     /// Returns the new registration's generation.

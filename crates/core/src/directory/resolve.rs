@@ -92,9 +92,10 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         // Then the narrowest scope in which the name is held decides, though its holder be away: what was meant for
         // a session's own machine must not run on the one that all share.
         .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)))
-        .or_else(|| by_short_name(index, scopes(), name));
+        .or_else(|| by_short_name(index, scopes(), name))
+        .or_else(|| by_provider(index, name, view));
     found.unwrap_or_else(|| {
-        let hostless = !name.contains('.') && !index.has_host();
+        let hostless = !name.contains('.') && !name.contains("__") && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
     })
 }
@@ -126,6 +127,13 @@ fn by_short_name<'i>(
     let (only, None) = (claims.next()?, claims.next()) else { return None };
     let (exposed, tool) = only.tool.as_ref()?;
     Some(route(index.member(&only.member)?, Some(exposed), || Arc::clone(tool)))
+}
+
+/// The provider that the name begins with, if nobody knows yet what that one has.
+fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, Unresolved>> {
+    let (id, _) = name.split_once("__")?;
+    let member = view.scopes().find_map(|scope| index.unlisted(id, scope))?;
+    Some(route(member, None, || Arc::new(Tool::named(name))))
 }
 
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.

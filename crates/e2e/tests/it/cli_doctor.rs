@@ -108,6 +108,12 @@ async fn upstream_servers() {
     assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
     crate::upstream::until(&gateway, "bad", "offline").await;
     diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
+    let server = PluginServer::start(|_| PluginAnswer::text(401, "text/plain", "who are you")).await;
+    let locked = serde_json::json!({ "name": "locked", "url": server.url("/mcp") });
+    assert_eq!(gateway.operator().post("/v1/upstream", &locked).await.status, 201);
+    crate::upstream::until(&gateway, "locked", "offline").await;
+    let fix = diagnose(gateway.cli(&[]), "\"locked\" is offline").await;
+    assert!(fix.contains("--bearer") && !fix.contains("goes on trying"), "{fix}");
     gateway.stop().await;
 }
 

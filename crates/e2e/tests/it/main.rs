@@ -142,6 +142,7 @@ mod upstream_oauth;
 mod upstream_questions;
 mod upstream_restart;
 mod upstream_trouble;
+mod upstream_unlisted;
 mod websocket_conformance;
 
 /// The gateway's program.

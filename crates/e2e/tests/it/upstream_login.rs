@@ -158,8 +158,14 @@ async fn a_server_that_wants_a_login_says_so_by_itself() {
     assert_eq!(at.operator().post("/v1/upstream", &add).await.status, 201);
     until(&at, "hosted", "login_needed").await;
     let asked = authority.counts().turned_away;
-    log_in(&at, &authority).await;
+    let refused = hello(&at).await;
+    assert!(refused.text.contains("switchboard upstream login hosted"), "{}", refused.text);
+    let (_, back) = agreed(&at, &authority).await;
+    assert_eq!(open(&back).await.0, 200);
+    // Nobody has to look whether the server is ready: a call waits for it.
     assert_said(&hello(&at).await);
+    let ready = until(&at, "hosted", "ready").await;
+    assert!(ready["last_error"].is_null(), "what is over is not shown any more: {ready}");
     assert_eq!(authority.counts().turned_away, asked, "nobody asked again before there was a login");
     // With the server goes its login.
     assert_eq!(at.operator().delete("/v1/upstream/hosted").await.status, 200);

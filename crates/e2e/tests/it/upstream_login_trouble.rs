@@ -1,10 +1,11 @@
 //! A login that goes wrong says why and keeps nothing; one that has ended says what to do, and is not tried again and again.
 
-use sa_testkit::{Authority, Gateway, Setup};
+use sa_testkit::{Authority, Gateway, PluginAnswer, PluginServer, Setup};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
 use crate::upstream::{until, upstream};
+use crate::upstream_http::HttpServer;
 use crate::upstream_login::{agreed, assert_said, authority, config, hello, log_in, open};
 
 async fn waiting() -> (Authority, Gateway) {
@@ -164,4 +165,30 @@ async fn only_what_takes_a_login_can_be_logged_in_to() {
     operator.post("/v1/upstream/gone/login", &json!({})).await.assert_problem(502, "failed");
     let agent = at.new_agent("agent").await;
     agent.post("/v1/upstream/gone/login", &json!({})).await.assert_problem(403, "not_allowed");
+}
+
+#[tokio::test]
+async fn who_needs_no_login_or_has_no_authority_is_told_so() {
+    let web = HttpServer::start("127.0.0.1:0", "new").await;
+    let locked = PluginServer::start(|request| match &*request.path {
+        "/mcp" => PluginAnswer::text(401, "text/plain", "who are you"),
+        _ => PluginAnswer::text(404, "text/html", "<!DOCTYPE html>"),
+    })
+    .await;
+    let config = format!("{}[upstream.locked]\nurl = \"{}\"\n", web.config(""), locked.url("/mcp"));
+    let at = Setup::new().config(&config).spawn(SWITCHBOARD).await;
+    until(&at, "web", "ready").await;
+    let login = async |name: &str| {
+        let ended = at.cli(&["upstream", "login", name]).run().await;
+        assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+        ended.stderr
+    };
+    let said = login("web").await;
+    assert!(said.contains("\"web\" is ready and wants no login"), "{said}");
+    let said = login("locked").await;
+    assert!(said.contains("names no OAuth authority") && said.contains("--bearer"), "{said}");
+    assert!(!said.contains("DOCTYPE"), "{said}");
+    let out = at.cli(&["upstream", "logout", "web"]).run().await;
+    assert_eq!(out.assert_code(0).stdout, "nobody was logged in to web\n");
+    at.stop().await;
 }

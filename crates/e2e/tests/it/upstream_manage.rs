@@ -59,13 +59,28 @@ async fn a_program_that_is_not_there_is_named_at_once() {
 }
 
 #[tokio::test]
+async fn a_program_is_looked_for_from_where_somebody_is() {
+    let (dir, gateway) = (tempfile::tempdir().unwrap(), Setup::new().spawn(SWITCHBOARD).await);
+    std::os::unix::fs::symlink(SERVER, dir.path().join("server")).unwrap();
+    let add = ["upstream", "add", "test", "--isolate", "--cwd", ".", "--command", "./server", "stdio"];
+    gateway.cli(&add).folder(dir.path()).run().await.assert_code(0);
+    let ready = until(&gateway, "test", "ready").await;
+    let place = dir.path().canonicalize().unwrap();
+    assert_eq!((&ready["command"][0], &ready["cwd"]), (&json!(place.join("server")), &json!(place)), "{ready}");
+    assert_eq!(ready["isolate"], true, "{ready}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_in_the_file_is_changed_there_alone_and_mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;
     let operator = gateway.operator();
     operator.delete("/v1/upstream/test").await.assert_problem(409, "conflict");
     let add = async |body: Value| operator.post("/v1/upstream", &body).await;
-    add(json!({ "name": "test", "command": ["x"] })).await.assert_problem(409, "conflict");
+    let taken = add(json!({ "name": "test", "command": ["x"] })).await;
+    assert!(taken.assert_problem(409, "conflict").detail().contains("in the configuration file"), "{}", taken.text);
+    assert!(!taken.text.contains("remove it"), "{}", taken.text);
     add(json!({ "name": "a__b", "command": ["x"] })).await.assert_problem(400, "bad_request");
     add(json!({ "name": "a", "url": "http://a/", "bearer": "in clear" })).await.assert_problem(400, "bad_request");
     add(json!({ "name": "a", "comand": ["x"] })).await.assert_problem(400, "bad_request");

@@ -100,6 +100,11 @@ impl Client {
         (self.http, self.token)
     }
 
+    /// Whether the gateway is on this machine, as far as its address tells, and sees the same files.
+    pub(crate) fn is_local(&self) -> bool {
+        is_own(self.base(), None)
+    }
+
     pub(crate) fn has_token(&self) -> bool {
         !self.token.is_empty()
     }

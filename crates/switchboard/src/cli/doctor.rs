@@ -233,6 +233,7 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
         let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
         // It does not help to try again what is not there.
         let missing = why.contains("no such program");
+        let unauthorised = why.contains(" answered 401 ") || why.contains(" answered 403 ");
         match text(&server["state"]) {
             "offline" | "failed" if missing && server["source"] == "added" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" does not run{why}"),
@@ -241,6 +242,16 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
             "offline" | "failed" if missing => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" does not run{why}"),
                 format!("mend command of [upstream.{name}] in the configuration file, and start the gateway again"),
+            )),
+            "offline" if unauthorised => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" is offline{why}"),
+                if server["source"] == "added" {
+                    format!(
+                        "switchboard upstream remove {name}   and add it again with a token that it takes: --bearer env:VARIABLE"
+                    )
+                } else {
+                    format!("set bearer of [upstream.{name}] in the configuration file, and start the gateway again")
+                },
             )),
             state @ ("ready" | "idle") => findings.push(Finding::good(format!("the upstream \"{name}\" is {state}"))),
             "offline" => findings.push(Finding::bad(

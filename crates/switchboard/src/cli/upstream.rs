@@ -1,5 +1,6 @@
 //! `upstream`: MCP servers behind the gateway.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -83,6 +84,9 @@ pub(crate) struct AddArgs {
     /// Calls that it may be given at once.
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
+    /// Whether each token that calls gets a connection of its own, or a process. Unless told, that is so for a URL.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    isolate: Option<bool>,
     /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
     #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
     command: Vec<String>,
@@ -100,7 +104,10 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
         UpstreamCommand::Login { name } => return login(global, &client, &name).await,
         UpstreamCommand::Logout { name } => {
             let path = format!("/v1/upstream/{}/logout", segment(&name));
-            (client.request(Method::POST, &path), format!("logged out of {name}"))
+            // Asked for in any case: it also ends a login that somebody has begun.
+            let before = found(&client, &name).await?.0;
+            let done = if before["logged_in"] == true { "logged out of" } else { "nobody was logged in to" };
+            (client.request(Method::POST, &path), format!("{done} {name}"))
         }
         UpstreamCommand::Restart { name } => {
             let path = format!("/v1/upstream/{}/restart", segment(&name));
@@ -112,8 +119,9 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
 }
 
 /// Adds a server, and says at once when it does not run. It stays: its program may come, and its host come back.
-async fn add(global: &Global, client: &Client, args: AddArgs) -> Result<(), Failure> {
+async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), Failure> {
     let name = args.name.clone();
+    args.place_files(client);
     let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     if global.json {
@@ -162,6 +170,8 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         return output::json(&raw);
     }
     line(&format!("{}  {}", printable(name), text(&server["state"])))?;
+    // One that is ready has recovered from it.
+    let error = if server["state"] == "ready" { "ended before" } else { "last error" };
     let source = if server["source"] == "config" { "the configuration file" } else { "added" };
     facts(&[
         ("where", place(&server)),
@@ -169,11 +179,29 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         ("tools", server["tools"].to_string()),
         ("restarts", server["restarts"].to_string()),
         ("source", source.to_owned()),
-        ("last error", text(&server["last_error"]).to_owned()),
+        (error, text(&server["last_error"]).to_owned()),
     ])
 }
 
 impl AddArgs {
+    /// What is written from the folder that somebody is in is meant from there, and the gateway is in another one.
+    fn place_files(&mut self, client: &Client) {
+        let relative = |path: &str| Path::new(path).is_relative() && !path.is_empty();
+        let program = self.command.first_mut().filter(|program| program.contains('/') && relative(program));
+        // With a folder of its own, the program may be meant from there.
+        let inside = self.cwd.is_some();
+        let program = program.filter(|program| !inside || Path::new(program.as_str()).exists());
+        for path in program.into_iter().chain(self.cwd.as_mut().filter(|dir| relative(dir))) {
+            if !client.is_local() {
+                eprintln!("note: {} is looked for where the gateway runs; a whole path is surer", printable(path));
+            } else if let Some(whole) =
+                std::path::absolute(&*path).ok().and_then(|whole| whole.into_os_string().into_string().ok())
+            {
+                *path = whole;
+            }
+        }
+    }
+
     /// The request that says the same.
     fn body(self) -> Result<Value, Failure> {
         if self.server.is_none() && self.command.is_empty() {
@@ -191,6 +219,9 @@ impl AddArgs {
         let numbers = [("timeout_ms", self.timeout_ms), ("max_running", self.max_running)];
         for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
+        }
+        if let Some(isolate) = self.isolate {
+            body["isolate"] = json!(isolate);
         }
         let any = self.oauth_client_id.is_some() || self.oauth_issuer.is_some() || !self.oauth_scopes.is_empty();
         if self.oauth || any {
@@ -276,5 +307,6 @@ fn place(server: &Value) -> String {
 fn row(server: &Value) -> Vec<String> {
     let name = |key: &str| text(&server[key]).to_owned();
     let since = when(server["since_ms"].as_i64().unwrap_or(0));
-    vec![name("name"), name("state"), since, server["tools"].to_string(), place(server), name("last_error")]
+    let error = if server["state"] == "ready" { String::new() } else { name("last_error") };
+    vec![name("name"), name("state"), since, server["tools"].to_string(), place(server), error]
 }

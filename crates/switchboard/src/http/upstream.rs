@@ -77,7 +77,9 @@ impl From<ChangeError> for Problem {
         let detail = printable(&error.to_string()).into_owned();
         match error {
             ChangeError::Invalid(_) => Self::bad_request(detail),
-            ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first"),
+            ChangeError::Exists(_) => {
+                Self::new(409, "conflict", detail).hint("remove it first, or choose another name")
+            }
             ChangeError::Configured(_) => Self::new(409, "conflict", detail),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard upstream list shows all"),
             ChangeError::Refused(_) => Self::new(502, "failed", detail),

@@ -1,5 +1,6 @@
 //! Whether a server can be had now, and what is said to whoever wants it while it cannot.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -56,6 +57,40 @@ impl Server {
         };
         let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
         tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
+    }
+
+    /// Whether it has ever said what it has.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// Somebody has done something about it, so that calls wait for what comes of that.
+    pub(super) fn begin_again(&self) {
+        self.phase.send_if_modified(|phase| {
+            let awaited = matches!(phase, Phase::Locked) || !self.is_listed();
+            if awaited {
+                *phase = Phase::Waiting;
+            }
+            awaited
+        });
+    }
+
+    /// What a call is told before the server has listed its tools. While it is being started, the call is given back to
+    /// the router, which looks for the tool again when there is news, for as long as the call has time.
+    pub(crate) fn unlisted(&self) -> CallError {
+        match &*self.phase.borrow() {
+            Phase::Waiting | Phase::Ready(_) => {
+                CallError::undelivered(format!("the upstream \"{}\" is starting", self.name))
+                    .hint(format!("switchboard upstream show {} says how far it is; then retry", self.name))
+            }
+            Phase::Locked => self.lock(),
+            Phase::Away(_) => {
+                let why = self.health().last_error.unwrap_or_default();
+                let message = format!("the upstream \"{}\" has not listed its tools yet: {why}", self.name);
+                CallError::new(CallErrorKind::Offline, message)
+                    .hint(format!("switchboard upstream show {} says how it is", self.name))
+            }
+        }
     }
 
     fn absence(&self, since: Instant) -> CallError {

@@ -64,6 +64,7 @@ impl Index {
             member.weight = weight + member.about.len();
             member.bare_names = catalog.bare_names;
             member.preferred = catalog.preferred;
+            member.unlisted = catalog.unlisted;
             member.exposed = exposed;
             member.claims = claims;
             member.bare = bare;
