@@ -171,6 +171,8 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand, own_dir
     // Found by its name wherever it is, so that one list of MCP servers does for all machines.
     let path = command.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
     let places = std::env::split_paths(&path).chain(program.parent().map(Path::to_path_buf));
+    // An empty place would be the agent's own directory.
+    let places = places.filter(|place| !place.as_os_str().is_empty());
     keeper.env("PATH", std::env::join_paths(places).unwrap_or(path)).env("SWITCHBOARD_PROGRAM", &program);
     keeper.args(&command.command);
     keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
