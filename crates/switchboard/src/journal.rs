@@ -188,16 +188,8 @@ impl std::fmt::Debug for StoreJournal {
 
 fn more_refusals(more: u64) -> AuditEvent {
     let were = if more == 1 { "was" } else { "were" };
-    let detail = format!("and {} more {were} refused, within a minute", grouped(more));
+    let detail = format!("and {more} more {were} refused, within a minute");
     AuditEvent { what: "refused.more", who: "several".into(), subject: String::new(), detail }
-}
-
-/// `1,234,567`
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-    groups.join(",")
 }
 
 /// What a node said outside of its calls, as watchers see it.
