@@ -9,16 +9,14 @@
 //! that judges: this one refuses nothing, and what it answers is what the other would.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Body as Answer;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonObject, JsonRpcMessage, ProtocolVersion, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, ProtocolVersion, RequestId, ServerJsonRpcMessage,
+    ServerResult,
 };
 use rmcp::{ErrorData, ServerHandler as _};
 use sa_core::call::{CallRequest, TraceContext};
@@ -38,18 +36,19 @@ const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const MCP_METHOD: &str = "mcp-method";
 const MCP_NAME: &str = "mcp-name";
 
+/// Room for an answer that is not made larger step by step.
+const USUAL_ANSWER: usize = 512;
+
 /// A call that needs nothing but its answer.
 pub(crate) struct PlainCall {
     id: RequestId,
     request: CallRequest,
-    /// The same arguments as the long way reads them. A client that is asked something comes back by that way.
-    arguments: JsonObject,
     capabilities: ClientCapabilities,
 }
 
 impl PlainCall {
     /// The call that a request makes, if it is a plain one.
-    pub(crate) fn of(request: &Request<Bytes>, shared: &Arc<Shared>) -> Option<Self> {
+    pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Arc<Shared>) -> Option<Self> {
         if request.method() != Method::POST || !has_plain_headers(request.headers()) {
             return None;
         }
@@ -60,15 +59,14 @@ impl PlainCall {
         if header != Some(name) || name.starts_with("=?") {
             return None;
         }
-        let caller = request.extensions().get::<Caller>().filter(|caller| !caller.revoked.is_cancelled())?;
         // A search has tools of its own, and some tools want arguments repeated in headers.
-        if shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some() {
+        let searches = shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some();
+        if searches || caller.revoked.is_cancelled() {
             return None;
         }
-        let (args, arguments) = match body.params.arguments {
-            // Not all that is written like a number can be read as one.
-            Some(written) => (RawJson::parse(written.get()).ok()?, serde_json::from_str(written.get()).ok()?),
-            None => (RawJson::empty_object(), JsonObject::new()),
+        let args = match body.params.arguments {
+            Some(written) => RawJson::part(written).ok().filter(is_readable_object)?,
+            None => RawJson::empty_object(),
         };
         let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
@@ -83,13 +81,12 @@ impl PlainCall {
                 idempotency_key: None,
                 trace: TraceContext::continue_from(trace),
             },
-            arguments,
             capabilities: body.params.meta.capabilities,
         })
     }
 
     /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels it.
-    pub(crate) async fn answer(self, shared: &Shared) -> Response<BoxBody<Bytes, Infallible>> {
+    pub(crate) async fn answer(self, shared: &Shared) -> Response<Answer> {
         let id = self.id.clone();
         let message = match self.make(shared).await {
             Ok(response) => JsonRpcMessage::response(ServerResult::from(response), id),
@@ -101,14 +98,16 @@ impl PlainCall {
     async fn make(self, shared: &Shared) -> Result<CallToolResponse, ErrorData> {
         let capabilities = Some(self.capabilities);
         let client = Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities };
-        let tool = self.request.tool.clone();
+        let (tool, args) = (self.request.tool.clone(), self.request.args.clone());
         let principal = Arc::clone(&self.request.view.principal.id);
         let mut running = Running::start(&shared.router, self.request, client);
         match running.alone().await {
             Turn::Asks(asked) => {
                 let mut count = 0;
                 let asked = questions::name(asked, &mut count);
-                let whose = Whose { principal, tool, arguments: self.arguments };
+                // As the long way reads them: a client that is asked something comes back by that way.
+                let arguments = serde_json::from_str(args.as_str()).unwrap_or_default();
+                let whose = Whose { principal, tool, arguments };
                 Ok(shared.waiting.set_aside(whose, count, running, asked))
             }
             Turn::Ended(finished) => running.answer(&finished, true),
@@ -175,12 +174,20 @@ impl<'a> Body<'a> {
     }
 }
 
-fn respond(message: &ServerJsonRpcMessage) -> Response<BoxBody<Bytes, Infallible>> {
-    let (status, body) = match serde_json::to_vec(message) {
-        Ok(body) => (status(message), body),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes()),
+fn is_readable_object(json: &RawJson) -> bool {
+    json.as_str().starts_with('{') && json.is_readable()
+}
+
+fn respond(message: &ServerJsonRpcMessage) -> Response<Answer> {
+    let mut body = Vec::with_capacity(USUAL_ANSWER);
+    let status = match serde_json::to_writer(&mut body, message) {
+        Ok(()) => status(message),
+        Err(error) => {
+            body = error.to_string().into_bytes();
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     };
-    let mut response = Response::new(Full::new(Bytes::from(body)).boxed());
+    let mut response = Response::new(Answer::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -245,6 +252,26 @@ mod tests {
         check(|body| body["more"] = json!(1), false);
         check(|body| *body = json!([body.clone()]), false);
         assert!(Body::parse(br#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/call"}"#).is_none());
+    }
+
+    #[test]
+    fn arguments_that_cannot_be_read_go_the_long_way() {
+        let readable = |json: &str| is_readable_object(&RawJson::parse(json).unwrap());
+        let long = format!("{{\"a\":1{}}}", "0".repeat(400));
+        for json in ["[]", "1", "null", r#"{"a":1e999}"#, r#"{"a":[{"b":-1E+999}]}"#, r#"{"a":"\ud800"}"#, &long] {
+            assert!(!readable(json), "{json}");
+        }
+        let long = format!("{{\"a\":\"1{}\"}}", "0".repeat(400));
+        for json in [
+            "{}",
+            r#"{"a":1e9}"#,
+            r#"{"a":"1e999"}"#,
+            r#"{"\u0061":"\ud83d\ude00"}"#,
+            r#"{"a":[1,true,{"b":null}]}"#,
+            &long,
+        ] {
+            assert!(readable(json), "{json}");
+        }
     }
 
     #[track_caller]
