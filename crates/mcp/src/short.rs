@@ -15,18 +15,19 @@ use axum::body::Body as Answer;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, ProtocolVersion, RequestId, ServerJsonRpcMessage,
-    ServerResult,
+    ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::{ErrorData, ServerHandler as _};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{Asking, RawJson};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::call::{Client, Running, Turn};
 use crate::caller::Caller;
+use crate::convert;
 use crate::handler::McpHandler;
 use crate::questions::{self, Whose};
 use crate::shared::Shared;
@@ -49,14 +50,11 @@ pub(crate) struct PlainCall {
 impl PlainCall {
     /// The call that a request makes, if it is a plain one.
     pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Arc<Shared>) -> Option<Self> {
-        if request.method() != Method::POST || !has_plain_headers(request.headers()) {
-            return None;
-        }
+        let header = named_by_plain_headers(request.headers()).filter(|_| request.method() == Method::POST)?;
         let body = Body::parse(request.body())?;
         let name = &*body.params.name;
-        let header = request.headers().get(MCP_NAME).and_then(|header| header.to_str().ok());
         // What begins like this may be encoded.
-        if header != Some(name) || name.starts_with("=?") {
+        if header != name || name.starts_with("=?") {
             return None;
         }
         // A search has tools of its own, and some tools want arguments repeated in headers.
@@ -87,21 +85,19 @@ impl PlainCall {
 
     /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels it.
     pub(crate) async fn answer(self, shared: &Shared) -> Response<Answer> {
-        let id = self.id.clone();
-        let message = match self.make(shared).await {
-            Ok(response) => JsonRpcMessage::response(ServerResult::from(response), id),
-            Err(error) => JsonRpcMessage::error(error, Some(id)),
-        };
-        respond(&message)
-    }
-
-    async fn make(self, shared: &Shared) -> Result<CallToolResponse, ErrorData> {
-        let capabilities = Some(self.capabilities);
-        let client = Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities };
-        let (tool, args) = (self.request.tool.clone(), self.request.args.clone());
-        let principal = Arc::clone(&self.request.view.principal.id);
-        let mut running = Running::start(&shared.router, self.request, client);
-        match running.alone().await {
+        let Self { id, request, capabilities } = self;
+        let client =
+            Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities: Some(capabilities) };
+        let (tool, args) = (request.tool.clone(), request.args.clone());
+        let principal = Arc::clone(&request.view.principal.id);
+        let mut running = Running::start(&shared.router, request, client);
+        let made = match running.alone().await {
+            Turn::Ended(finished) => {
+                if let Some(result) = convert::plain(&finished.outcome) {
+                    return respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result });
+                }
+                running.answer(&finished, true)
+            }
             Turn::Asks(asked) => {
                 let mut count = 0;
                 let asked = questions::name(asked, &mut count);
@@ -110,24 +106,41 @@ impl PlainCall {
                 let whose = Whose { principal, tool, arguments };
                 Ok(shared.waiting.set_aside(whose, count, running, asked))
             }
-            Turn::Ended(finished) => running.answer(&finished, true),
             Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
-        }
+        };
+        let message = match made {
+            Ok(response) => ServerJsonRpcMessage::response(ServerResult::from(response), id),
+            Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+        };
+        respond(status(&message), &message)
     }
 }
 
-/// One of each, with the value that nearly all clients send, and no other of the protocol's headers.
-fn has_plain_headers(headers: &HeaderMap) -> bool {
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let accept = text(header::ACCEPT);
-    let is = |name: &str, value: &str| headers.get(name).is_some_and(|found| found == value);
-    is(PROTOCOL_VERSION, ProtocolVersion::V_2026_07_28.as_str())
-        && is(MCP_METHOD, METHOD)
-        && text(header::CONTENT_TYPE).starts_with("application/json")
-        && accept.contains("application/json")
-        && accept.contains("text/event-stream")
-        && headers.keys().filter(|name| name.as_str().starts_with("mcp-")).count() == 3
-        && [PROTOCOL_VERSION, MCP_METHOD, MCP_NAME].iter().all(|name| headers.get_all(*name).iter().count() == 1)
+/// The tool that is named by headers of which there is one of each, with the value that nearly all clients send, and no
+/// other of the protocol's.
+fn named_by_plain_headers(headers: &HeaderMap) -> Option<&str> {
+    const ALL: u8 = 0b1_1111;
+    let (mut seen, mut tool) = (0, None);
+    for (name, value) in headers {
+        let text = || value.to_str().unwrap_or_default();
+        let (header, is_plain) = match name.as_str() {
+            PROTOCOL_VERSION => (1, value == ProtocolVersion::V_2026_07_28.as_str()),
+            MCP_METHOD => (1 << 1, value == METHOD),
+            MCP_NAME => {
+                tool = Some(value.to_str().ok()?);
+                (1 << 2, true)
+            }
+            "content-type" => (1 << 3, text().starts_with("application/json")),
+            "accept" => (1 << 4, text().contains("application/json") && text().contains("text/event-stream")),
+            other if other.starts_with("mcp-") => return None,
+            _ => continue,
+        };
+        if !is_plain || seen & header != 0 {
+            return None;
+        }
+        seen |= header;
+    }
+    tool.filter(|_| seen == ALL)
 }
 
 /// A request with what every request of the era has, and nothing else.
@@ -178,10 +191,10 @@ fn is_readable_object(json: &RawJson) -> bool {
     json.as_str().starts_with('{') && json.is_readable()
 }
 
-fn respond(message: &ServerJsonRpcMessage) -> Response<Answer> {
+fn respond(status: StatusCode, message: &impl Serialize) -> Response<Answer> {
     let mut body = Vec::with_capacity(USUAL_ANSWER);
     let status = match serde_json::to_writer(&mut body, message) {
-        Ok(()) => status(message),
+        Ok(()) => status,
         Err(error) => {
             body = error.to_string().into_bytes();
             StatusCode::INTERNAL_SERVER_ERROR
@@ -287,7 +300,7 @@ mod tests {
             headers.insert(name, HeaderValue::from_static(value));
         }
         change(&mut headers);
-        assert_eq!(has_plain_headers(&headers), plain, "{headers:?}");
+        assert_eq!(named_by_plain_headers(&headers), plain.then_some("a.b"), "{headers:?}");
     }
 
     #[test]
@@ -299,6 +312,8 @@ mod tests {
         check_headers(|headers| assert!(headers.append(PROTOCOL_VERSION, value("2026-07-28"))), false);
         check_headers(|headers| assert!(headers.append(MCP_NAME, value("a.c"))), false);
         check_headers(|headers| drop(headers.remove(MCP_NAME)), false);
+        check_headers(|headers| drop(headers.remove("accept")), false);
+        check_headers(|headers| assert!(headers.append("accept", value("*/*"))), false);
         check_headers(|headers| drop(headers.insert(MCP_METHOD, value("tools/list"))), false);
         check_headers(|headers| drop(headers.insert("mcp-session-id", value("1"))), false);
         check_headers(|headers| drop(headers.insert("mcp-param-x", value("1"))), false);

@@ -178,6 +178,8 @@ async fn serve_halves(
         let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
+            // Reading first: what a peer said before it left counts, though nothing can be written to it any more.
+            biased;
             // The peer has closed, or is gone.
             (ended, unanswered) = &mut reader => {
                 if let Some(mut stream) = unanswered {
