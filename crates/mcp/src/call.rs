@@ -40,7 +40,7 @@ pub(crate) struct Running {
     /// Absent where nobody wants any: most calls end without a report or a question, and need no room for them.
     reports: Option<mpsc::Receiver<Update>>,
     questions: Option<mpsc::Receiver<Asked>>,
-    refused: Arc<OnceLock<String>>,
+    sink: Arc<Sink>,
 }
 
 /// Until when a call was followed.
@@ -71,16 +71,16 @@ impl Running {
         let (send_report, reports) = wants_reports.then(|| mpsc::channel(REPORTS)).unzip();
         let answers = client.capabilities.as_ref().is_some_and(questions::answers_some);
         let (send_question, questions) = answers.then(|| mpsc::channel(QUESTIONS)).unzip();
-        let refused = Arc::new(OnceLock::new());
-        let sink = Sink { reports: send_report, questions: send_question, client, refused: Arc::clone(&refused) };
-        let sink = Arc::new(sink) as Arc<dyn UpdateSink>;
-        Self { outcome: Box::pin(router.start(request, Some(sink)).outcome()), reports, questions, refused }
+        let sink = Sink { reports: send_report, questions: send_question, client, refused: OnceLock::new() };
+        let sink = Arc::new(sink);
+        let call = router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
+        Self { outcome: Box::pin(call.outcome()), reports, questions, sink }
     }
 
     /// What the client is told of a call that has ended.
     pub(crate) fn answer(&self, finished: &Finished, is_new_era: bool) -> Result<CallToolResponse, ErrorData> {
         // What the client was not asked, because it did not say that it can answer it.
-        let refused = self.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
+        let refused = self.sink.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
         if let Some(what) = refused {
             return Err(ErrorData::missing_required_client_capability(questions::needed(what)));
         }
@@ -226,7 +226,7 @@ struct Sink {
     reports: Option<mpsc::Sender<Update>>,
     questions: Option<mpsc::Sender<Asked>>,
     client: Client,
-    refused: Arc<OnceLock<String>>,
+    refused: OnceLock<String>,
 }
 
 impl UpdateSink for Sink {

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use axum::body::Body as Answer;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
+use rmcp::ErrorData;
 use rmcp::model::{
     ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
     ServerJsonRpcMessage, ServerResult,
 };
-use rmcp::{ErrorData, ServerHandler as _};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{Asking, RawJson};
 use serde::de::IgnoredAny;
@@ -28,7 +28,6 @@ use serde_json::value::RawValue;
 use crate::call::{Client, Running, Turn};
 use crate::caller::Caller;
 use crate::convert;
-use crate::handler::McpHandler;
 use crate::questions::{self, Whose};
 use crate::shared::Shared;
 
@@ -49,7 +48,7 @@ pub(crate) struct PlainCall {
 
 impl PlainCall {
     /// The call that a request makes, if it is a plain one.
-    pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Arc<Shared>) -> Option<Self> {
+    pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Shared) -> Option<Self> {
         let header = named_by_plain_headers(request.headers()).filter(|_| request.method() == Method::POST)?;
         let body = Body::parse(request.body())?;
         let name = &*body.params.name;
@@ -58,8 +57,8 @@ impl PlainCall {
             return None;
         }
         // A search has tools of its own, and some tools want arguments repeated in headers.
-        let searches = shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some();
-        if searches || caller.revoked.is_cancelled() {
+        let is_special = shared.searches(caller) || shared.wants_headers(name).is_some();
+        if is_special || caller.revoked.is_cancelled() {
             return None;
         }
         let args = match body.params.arguments {
