@@ -17,6 +17,7 @@ mod port;
 mod relay;
 mod result;
 mod run;
+mod session_send;
 mod sessions;
 mod shown;
 mod skills;

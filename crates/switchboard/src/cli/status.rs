@@ -65,7 +65,11 @@ fn trouble(server: &Value) -> String {
 }
 
 fn sessions(sessions: &Value) -> String {
-    if sessions.is_null() { String::new() } else { format!("{} open, {} running", sessions["open"], sessions["running"]) }
+    if sessions.is_null() {
+        String::new()
+    } else {
+        format!("{} open, {} running", sessions["open"], sessions["running"])
+    }
 }
 
 #[cfg(test)]
