@@ -7,7 +7,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{Failure, clock, duration, json, line, pretty, when};
-use super::table::{facts, name, spared, table, whole};
+use super::table::{facts, name, shortened, spared, table, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,8 @@ async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String,
         several => {
             let shown = several.iter().take(CANDIDATES).map(|call| {
                 let at = when(call["at_ms"].as_i64().unwrap_or(0));
-                format!("{}  {at}  {}  {}", text(&call["id"]), printable(listed_name(call)), outcome(call))
+                // The id is what has to be typed, so the name makes room for it.
+                format!("{}  {at}  {}", text(&call["id"]), shortened(&printable(listed_name(call)), 20))
             });
             let more = if several.len() > CANDIDATES || list["next_cursor"].is_u64() { "\nand more" } else { "" };
             let candidates = shown.collect::<Vec<_>>().join("\n");

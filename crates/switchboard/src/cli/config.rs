@@ -43,7 +43,7 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
         output::note("mistake", &mistake.to_string());
     }
     if !mistakes.is_empty() {
-        output::note("note", "no gateway starts with that; here it is left out");
+        output::note("note", "no gateway starts with that; the rest is explained all the same");
     }
     match command {
         ConfigCommand::Check => check(global, &layers),
@@ -118,7 +118,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
     if below.is_empty() {
         let message = format!("there is no key \"{}\"", printable(key));
         return Err(Failure::usage(message).hint(match meant(key) {
-            Some(meant) => format!("did you mean: switchboard config explain {}", printable(&meant)),
+            Some(meant) => format!("switchboard config explain {}", printable(&meant)),
             None => "switchboard config explain lists them".to_owned(),
         }));
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{cut, spared, table, whole, wrapped};
+use super::table::{cut, name, spared, table, whole, wrapped};
 use super::tool;
 use crate::redact::printable;
 
@@ -75,7 +75,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
-    table(&[whole("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
+    table(&[name("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
 /// Every tool that the token may use in a place.
@@ -141,7 +141,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         })
         .collect();
     let columns = [
-        whole("NODE"),
+        name("NODE"),
         whole("STATE"),
         wrapped("ROLE"),
         whole("OS"),

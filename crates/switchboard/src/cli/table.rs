@@ -23,7 +23,7 @@ const GAP: &str = "  ";
 enum Fit {
     /// It stays: somebody has to type what stands there.
     Whole,
-    /// The same for names, which may be long: they go on in the next line, broken wherever they have to be.
+    /// The same for names, of which a few may be long: what stands behind such a one goes on in the next line.
     Name,
     /// It ends with an ellipsis.
     Cut,
@@ -44,7 +44,7 @@ pub(crate) const fn whole(name: &'static str) -> Column {
     Column { name, fit: Fit::Whole }
 }
 
-/// A column of names that people choose. They are never shortened either, but may take more than one line.
+/// A column of names that people choose. They are never shortened either, but the column may be narrower than the longest.
 pub(crate) const fn name(name: &'static str) -> Column {
     Column { name, fit: Fit::Name }
 }
@@ -193,7 +193,7 @@ pub(crate) fn in_colour() -> bool {
 fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     let Some(room) = room else { return kept };
-    let need = |column: &usize| least(&columns[*column], READABLE, rows.iter().map(|row| row[*column].as_str()));
+    let need = |column: &usize| comfortable(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
     while kept.iter().map(need).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
         let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
         kept.remove(last);
@@ -203,8 +203,7 @@ fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> 
 
 fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
     let kept = affordable(columns, rows, room);
-    let needed =
-        kept.iter().map(|column| least(&columns[*column], LEAST, rows.iter().map(|row| row[*column].as_str())));
+    let needed = kept.iter().map(|column| least(&columns[*column], rows.iter().map(|row| row[*column].as_str())));
     let gaps = GAP.len() * kept.len().saturating_sub(1);
     if let Some(room) = room.filter(|room| needed.sum::<usize>() + gaps > *room) {
         return flow(columns, rows, &kept, room);
@@ -230,18 +229,36 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
                 Fit::Cut if room.is_some() => vec![shortened(cell, *width)],
-                Fit::Whole | Fit::Spared | Fit::Cut => vec![cell.clone()],
-                Fit::Wrapped | Fit::Name => paragraph(cell, room.map(|_| *width)),
+                Fit::Whole | Fit::Name | Fit::Spared | Fit::Cut => vec![cell.clone()],
+                Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
             .collect();
-        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
-            let parts: Vec<_> = cells
-                .iter()
-                .zip(&widths)
-                .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
-                .collect();
-            text.push_str(&row(&parts));
-        }
+        text.push_str(&lines(&columns, cells, &widths, room.is_some()));
+    }
+    text
+}
+
+/// The lines of one row. A name that is longer than its column ends its line, and the rest of the row stands in the next.
+fn lines(columns: &[Column], mut cells: Vec<Vec<String>>, widths: &[usize], on_terminal: bool) -> String {
+    let mut text = String::new();
+    let too_long = |column: usize, cells: &[Vec<String>]| {
+        let own = cells[column].first().map_or(0, |cell| cell.chars().count());
+        on_terminal && columns[column].fit == Fit::Name && own > widths[column] && column + 1 < columns.len()
+    };
+    while let Some(long) = (0..columns.len()).find(|column| too_long(*column, &cells)) {
+        let until = cells.iter_mut().zip(widths).take(long + 1);
+        let parts: Vec<_> = until
+            .map(|(lines, width)| (if lines.is_empty() { String::new() } else { lines.remove(0) }, *width))
+            .collect();
+        text.push_str(&row(&parts));
+    }
+    for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+        let parts: Vec<_> = cells
+            .iter()
+            .zip(widths)
+            .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
+            .collect();
+        text.push_str(&row(&parts));
     }
     text
 }
@@ -285,11 +302,21 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
     text
 }
 
-/// What a column needs at least: all of it, as much of it as is `enough`, or room for its longest word.
-fn least<'a>(column: &Column, enough: usize, cells: impl Iterator<Item = &'a str>) -> usize {
+/// What a column needs at least: all of it, some of it, or room for its longest word.
+fn least<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    needs(column, LEAST, LEAST, cells)
+}
+
+/// What it needs to be pleasant to read, as long as another one can be left out for it.
+fn comfortable<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    needs(column, READABLE, 2 * READABLE, cells)
+}
+
+fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<Item = &'a str>) -> usize {
     let need = |cell: &str| match column.fit {
         Fit::Whole | Fit::Spared => cell.chars().count(),
-        Fit::Cut | Fit::Name => cell.chars().count().min(enough),
+        Fit::Name => cell.chars().count().min(name),
+        Fit::Cut => cell.chars().count().min(words),
         Fit::Wrapped => {
             let longest = cell.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
             cell.chars().count().min(longest.clamp(LEAST, READABLE))
@@ -324,15 +351,24 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
     let leasts: Vec<usize> = columns
         .iter()
         .enumerate()
-        .map(|(number, column)| least(column, LEAST, rows.iter().map(|row| row[number].as_str())))
+        .map(|(number, column)| least(column, rows.iter().map(|row| row[number].as_str())))
         .collect();
-    while widths.iter().sum::<usize>() + gaps > room {
-        let gives = |column: usize| widths[column] > leasts[column];
-        let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
-        else {
-            break;
-        };
-        widths[widest] -= 1;
+    // Words give way first, as long as they say something; then names, most of which are short; then all that can.
+    let floors = columns.iter().zip(&leasts).map(|(column, least)| match column.fit {
+        Fit::Cut | Fit::Wrapped => (READABLE.max(*least), READABLE.max(*least), *least),
+        Fit::Name => (usize::MAX, READABLE.max(*least), *least),
+        Fit::Whole | Fit::Spared => (usize::MAX, usize::MAX, *least),
+    });
+    let floors: Vec<[usize; 3]> = floors.map(|(first, second, last)| [first, second, last]).collect();
+    for turn in 0..3 {
+        while widths.iter().sum::<usize>() + gaps > room {
+            let gives = |column: usize| widths[column] > floors[column][turn];
+            let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
+            else {
+                break;
+            };
+            widths[widest] -= 1;
+        }
     }
     widths
 }

@@ -10,7 +10,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, when};
-use super::table::{cut, facts, filled, spared, whole};
+use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::milliseconds;
 use crate::redact::printable;
 
@@ -292,7 +292,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         );
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns = [whole("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
+    let columns = [name("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
     filled(&columns, &rows)
 }
 
