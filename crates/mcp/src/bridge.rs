@@ -74,9 +74,8 @@ pub async fn refuse(
     let mut client = Lines::of_client(read, write);
     let first = async {
         loop {
-            match client.receive().await? {
-                ClientJsonRpcMessage::Request(request) => return Some(request.id),
-                _ => {}
+            if let ClientJsonRpcMessage::Request(request) = client.receive().await? {
+                return Some(request.id);
             }
         }
     };

@@ -353,24 +353,25 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
         .enumerate()
         .map(|(number, column)| least(column, rows.iter().map(|row| row[number].as_str())))
         .collect();
+    let room = room.saturating_sub(gaps);
+    let floor = |turn: fn(Fit) -> bool, enough: usize| -> Vec<usize> {
+        let floors = columns.iter().zip(&leasts);
+        floors.map(|(column, least)| if turn(column.fit) { enough.max(*least) } else { usize::MAX }).collect()
+    };
     // Words give way first, as long as they say something; then names, most of which are short; then all that can.
-    let floors = columns.iter().zip(&leasts).map(|(column, least)| match column.fit {
-        Fit::Cut | Fit::Wrapped => (READABLE.max(*least), READABLE.max(*least), *least),
-        Fit::Name => (usize::MAX, READABLE.max(*least), *least),
-        Fit::Whole | Fit::Spared => (usize::MAX, usize::MAX, *least),
-    });
-    let floors: Vec<[usize; 3]> = floors.map(|(first, second, last)| [first, second, last]).collect();
-    for turn in 0..3 {
-        while widths.iter().sum::<usize>() + gaps > room {
-            let gives = |column: usize| widths[column] > floors[column][turn];
-            let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
-            else {
-                break;
-            };
-            widths[widest] -= 1;
-        }
-    }
+    shrink(&mut widths, room, &floor(|fit| matches!(fit, Fit::Cut | Fit::Wrapped), READABLE));
+    shrink(&mut widths, room, &floor(|fit| fit == Fit::Name, READABLE));
+    shrink(&mut widths, room, &leasts);
     widths
+}
+
+/// Makes columns narrower, the widest first and none below its floor, until all of them fit or none can give any more.
+fn shrink(widths: &mut [usize], room: usize, floors: &[usize]) {
+    while widths.iter().sum::<usize>() > room {
+        let gives = |column: &usize| widths[*column] > floors[*column];
+        let Some(widest) = (0..widths.len()).filter(gives).max_by_key(|column| widths[*column]) else { return };
+        widths[widest] -= 1;
+    }
 }
 
 #[cfg(test)]

@@ -74,10 +74,8 @@ fn unknown_key(keys: &[String], message: &str) -> Option<String> {
     let expected = message.strip_prefix("unknown field ")?.split_once(", expected")?.1;
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     let (last, above) = keys.split_last()?;
-    let near = nearest(last, known.iter().copied()).map(|near| {
-        let above: String = above.iter().map(|name| format!("{name}.")).collect();
-        format!("{above}{near}")
-    });
+    let near = nearest(last, known.iter().copied());
+    let near = near.map(|near| above.iter().map(String::as_str).chain([near]).collect::<Vec<_>>().join("."));
     // It may be in the wrong section.
     let elsewhere = || KEYS.iter().map(|(key, _)| *key).find(|key| key.rsplit('.').next() == Some(last));
     Some(match near.or_else(|| elsewhere().map(str::to_owned)) {
