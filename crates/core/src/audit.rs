@@ -25,6 +25,12 @@ pub trait Journal: Send + Sync + 'static {
 
     fn audit(&self, event: AuditEvent);
 
+    /// The same for what was refused, which anybody can do again as fast as they can: of many, a journal may write down a
+    /// few and a number for the rest.
+    fn refused(&self, event: AuditEvent) {
+        self.audit(event);
+    }
+
     /// Passes on what a provider says outside of any call, to whoever watches. It is news, and not kept.
     fn provider_event(&self, event: &ProviderEvent) {
         let _ = event;

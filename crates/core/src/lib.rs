@@ -17,6 +17,7 @@ pub mod limits;
 pub mod link;
 pub mod manner;
 pub mod naming;
+mod nearest;
 pub mod notice;
 pub mod outcome;
 pub mod pending;
@@ -34,6 +35,7 @@ pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, Tool
 pub use documents::{DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use json::RawJson;
 pub use manner::{Asking, LogLevel, Manner};
+pub use nearest::nearest;
 pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};

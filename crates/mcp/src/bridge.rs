@@ -21,9 +21,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// Saying goodbye to the gateway may take this long. A gateway that does not listen ends the session by itself.
 const GOODBYE: Duration = Duration::from_secs(5);
 
+/// Waits this long for the first request of a client that cannot be served.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why messages are not passed on any more, in words for people.
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeError {
+    /// The gateway, or the client, does not take part any more.
+    #[error("{0}")]
+    Broken(String),
+    /// What the client was to see is not there.
+    #[error("{0}")]
+    NotThere(String),
+}
+
 /// Passes messages between a client on these streams and the gateway at `url`. When the client has said its last word,
-/// what it asked is still answered; when it is `gone` and nobody reads the answers, what it asked is given up. Fails with
-/// words for people when the gateway does.
+/// what it asked is still answered; when it is `gone` and nobody reads the answers, what it asked is given up. A message
+/// that the gateway does not take may be the first to show that the address leads nowhere: `missing` says so, and then
+/// whatever the client waits for is answered with that.
 pub async fn bridge(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
@@ -31,14 +46,15 @@ pub async fn bridge(
     url: String,
     token: String,
     gone: impl Future<Output = ()>,
-) -> Result<(), String> {
+    missing: impl AsyncFn() -> Option<String>,
+) -> Result<(), BridgeError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = Some(token).filter(|token| !token.is_empty());
     let mut gateway = StreamableHttpClientTransport::with_client(http, config);
     let mut client = Lines::of_client(read, write);
     let mut talk = Conversation::default();
     let ended = tokio::select! {
-        ended = pass(&mut client, &mut gateway, &mut talk) => ended,
+        ended = pass(&mut client, &mut gateway, &mut talk, missing) => ended,
         () = gone => Ok(()),
     };
     // Ends the session, if there can be one: before the first message the transport does not listen to a goodbye.
@@ -46,6 +62,30 @@ pub async fn bridge(
         let _ = tokio::time::timeout(GOODBYE, gateway.close()).await;
     }
     ended
+}
+
+/// Answers the first request of a client that cannot be served, so that it hears why. One that asks nothing is not waited
+/// for long.
+pub async fn refuse(
+    read: impl AsyncRead + Send + Unpin + 'static,
+    write: impl AsyncWrite + Send + Unpin + 'static,
+    why: &str,
+) {
+    let mut client = Lines::of_client(read, write);
+    let first = async {
+        loop {
+            if let ClientJsonRpcMessage::Request(request) = client.receive().await? {
+                return Some(request.id);
+            }
+        }
+    };
+    if let Ok(Some(id)) = tokio::time::timeout(PATIENCE, first).await {
+        let _ = tell(&mut client, not_there(why, id)).await;
+    }
+}
+
+fn not_there(why: &str, request: RequestId) -> ServerJsonRpcMessage {
+    ServerJsonRpcMessage::error(ErrorData::invalid_request(why.to_owned(), None), Some(request))
 }
 
 /// Where the client and the gateway are in what they have to say to each other.
@@ -96,7 +136,8 @@ async fn pass(
     client: &mut impl Transport<RoleServer>,
     gateway: &mut impl Transport<RoleClient>,
     talk: &mut Conversation,
-) -> Result<(), String> {
+    missing: impl AsyncFn() -> Option<String>,
+) -> Result<(), BridgeError> {
     let mut sending = FuturesUnordered::new();
     let mut listening = true;
     while listening || !sending.is_empty() || !talk.asked.is_empty() {
@@ -113,6 +154,13 @@ async fn pass(
             Some((id, sent)) = sending.next() => {
                 let Err(error) = sent else { continue };
                 tracing::warn!(%error, "the gateway did not take a message");
+                if let Some(why) = missing().await {
+                    talk.asked.extend(id);
+                    for id in talk.asked.drain() {
+                        tell(client, not_there(&why, id)).await?;
+                    }
+                    return Err(BridgeError::NotThere(why));
+                }
                 // The client waits for an answer to a request, and to nothing else.
                 if let Some(id) = id {
                     talk.asked.remove(&id);
@@ -122,7 +170,7 @@ async fn pass(
                 continue;
             }
             answer = gateway.receive() => {
-                let Some(message) = answer else { return Err("the connection to the gateway ended".into()) };
+                let Some(message) = answer else { return Err(BridgeError::Broken("the connection to the gateway ended".into())) };
                 talk.answered(&message);
                 match message {
                     // Whoever says nothing any more answers no question either.
@@ -155,6 +203,6 @@ fn initialized() -> ClientJsonRpcMessage {
     ClientJsonRpcMessage::notification(said)
 }
 
-async fn tell(client: &mut impl Transport<RoleServer>, message: ServerJsonRpcMessage) -> Result<(), String> {
-    client.send(message).await.map_err(|error| format!("the client takes no more: {error}"))
+async fn tell(client: &mut impl Transport<RoleServer>, message: ServerJsonRpcMessage) -> Result<(), BridgeError> {
+    client.send(message).await.map_err(|error| BridgeError::Broken(format!("the client takes no more: {error}")))
 }

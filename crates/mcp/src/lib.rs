@@ -27,7 +27,7 @@ mod shared;
 mod short;
 mod tasks;
 
-pub use bridge::bridge;
+pub use bridge::{BridgeError, bridge, refuse};
 pub use caller::Caller;
 pub use convert::result;
 pub use handler::McpHandler;

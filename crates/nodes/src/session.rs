@@ -55,7 +55,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let registration = match nodes.router.directory().attach(attach) {
         Ok(registration) => registration,
         Err(error @ AttachError::HeldByAnother(_)) => {
-            audit(nodes, "node.impostor", &id, admission, &error.to_string());
+            impostor(nodes, &id, admission, &error.to_string());
             warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
             return dismiss(socket, &Close::new(close::ID_HELD, "this node id belongs to another node")).await;
         }
@@ -150,7 +150,7 @@ async fn greet(
     if let Some(bound) = &admission.bound_id
         && **bound != *introduction.id
     {
-        audit(nodes, "node.impostor", &introduction.id, admission, "the token is bound to another id");
+        impostor(nodes, &introduction.id, admission, "the token is bound to another id");
         return Err(Close::new(close::ID_HELD, "the token is not for this node id"));
     }
     Ok((introduction, hello.features))
@@ -309,10 +309,19 @@ fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
 }
 
 fn audit(nodes: &Nodes, what: &'static str, id: &str, admission: &Admission, detail: &str) {
-    nodes.router.journal().audit(AuditEvent {
+    nodes.router.journal().audit(event(what, id, admission, detail));
+}
+
+/// Somebody claims an id that is not theirs, and can do so as often as they connect.
+fn impostor(nodes: &Nodes, id: &str, admission: &Admission, detail: &str) {
+    nodes.router.journal().refused(event("node.impostor", id, admission, detail));
+}
+
+fn event(what: &'static str, id: &str, admission: &Admission, detail: &str) -> AuditEvent {
+    AuditEvent {
         what,
         who: format!("node {id} from {}", admission.remote),
         subject: id.to_owned(),
         detail: detail.to_owned(),
-    });
+    }
 }

@@ -13,7 +13,6 @@ mod gateway;
 mod held_back;
 mod index;
 pub mod manifest;
-mod nearest;
 mod openapi;
 mod places;
 mod plugin;

@@ -7,14 +7,13 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{CallError, Principal, RawJson, Role, Schema};
+use sa_core::{CallError, Principal, RawJson, Role, Schema, nearest};
 use sa_protocol::plugin::ascii_json;
 use sa_vault::{Vault, VaultError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::warn;
 
-use crate::nearest::nearest;
 use crate::secrets;
 
 const BUCKET: &str = "plugin-settings";

@@ -223,6 +223,11 @@ impl Session {
         true
     }
 
+    /// Whether an agent is here.
+    pub(crate) fn is_running(&self) -> bool {
+        *self.agents.borrow() > 0
+    }
+
     pub fn show(&self) -> SessionView {
         let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lent = self.lent.borrow();

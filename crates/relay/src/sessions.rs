@@ -324,6 +324,12 @@ impl Sessions {
         Ok(views)
     }
 
+    /// How many sessions are open, and in how many of them an agent works.
+    pub fn count(&self) -> (usize, usize) {
+        let open = self.all();
+        (open.len(), open.iter().filter(|session| session.is_running()).count())
+    }
+
     /// Somebody who answers or asks is not gone.
     pub(crate) fn caller_did_something(&self, session: &Session) {
         session.presence.active();

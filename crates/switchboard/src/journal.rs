@@ -78,17 +78,6 @@ impl StoreJournal {
         &self.recent
     }
 
-    /// Writes down that something was refused, unless so much is that a number will do.
-    pub(crate) fn refused(&self, event: impl FnOnce() -> AuditEvent) {
-        let Verdict { before, written } = self.refusals.take(Instant::now());
-        if let Some(more) = before {
-            self.audit(more_refusals(more));
-        }
-        if written {
-            self.audit(event());
-        }
-    }
-
     /// Writes down how many refusals were only counted, for somebody who is about to read.
     pub(crate) fn tell_refusals(&self) {
         if let Some(more) = self.refusals.untold() {
@@ -129,7 +118,7 @@ impl Journal for StoreJournal {
         if let (Err(error), None) = (&record.outcome, &record.provider)
             && error.kind == CallErrorKind::NotAllowed
         {
-            self.refused(|| AuditEvent {
+            self.refused(AuditEvent {
                 what: "call.refused",
                 who: format!("{} {}", record.principal.role, record.principal.name),
                 subject: record.tool.chars().take(MAX_SUBJECT).collect(),
@@ -169,6 +158,16 @@ impl Journal for StoreJournal {
         let json = to_json(&written);
         self.publish("audit", None, || json.as_str().into());
         self.log.record(AUDIT, None, json.as_bytes());
+    }
+
+    fn refused(&self, event: AuditEvent) {
+        let Verdict { before, written } = self.refusals.take(Instant::now());
+        if let Some(more) = before {
+            self.audit(more_refusals(more));
+        }
+        if written {
+            self.audit(event);
+        }
     }
 
     fn provider_event(&self, event: &ProviderEvent) {

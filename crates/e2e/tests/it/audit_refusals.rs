@@ -60,3 +60,47 @@ async fn a_flood_is_a_few_rows_and_a_number() {
     assert_eq!(gateway.refused("http", "token").await, 100, "they are all counted");
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn whoever_does_not_get_in_is_written_down() {
+    let gateway = Setup::new().start().await;
+    let sign_in = format!("{}/v1/console/sign-in", gateway.url);
+    let http = reqwest::Client::new();
+    let code = "canary-of-a-code-that-nobody-was-given";
+    assert_eq!(http.post(&sign_in).json(&json!({ "code": code })).send().await.unwrap().status(), 401);
+    assert_eq!(http.post(&sign_in).bearer_auth("sb_wrong").send().await.unwrap().status(), 401);
+    let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    assert_eq!(http.post(&sign_in).bearer_auth(&token).send().await.unwrap().status(), 403);
+    // Who comes without anything has tried nothing.
+    assert_eq!(http.post(&sign_in).send().await.unwrap().status(), 401);
+    let events = refused(&gateway, "console.sign_in_refused", 3).await;
+    let subjects: Vec<&str> = events.iter().map(|event| event["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["agent bot", "token", "sign-in link"], "newest first: {events:?}");
+    assert!(events.iter().all(|event| event["who"] == "127.0.0.1"), "{events:?}");
+    assert!(!format!("{:?}", audit(&gateway).await).contains("canary"), "the code is not in it");
+
+    let back = format!("{}/v1/upstream/mail/callback?state=guessed&code=canary", gateway.url);
+    for _ in 0..100 {
+        assert_eq!(http.get(&back).send().await.unwrap().status(), 400);
+    }
+    refused(&gateway, "refused.more", 1).await;
+    let events = refused(&gateway, "upstream.login_failed", 1).await;
+    assert!(events.len() <= 20, "{}", events.len());
+    assert_eq!((&events[0]["who"], &events[0]["subject"]), (&json!("browser from 127.0.0.1"), &json!("mail")));
+    assert!(!format!("{:?}", audit(&gateway).await).contains("canary"), "nor is that code");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_claim_another_ones_id_fill_nothing() {
+    let gateway = Setup::new().env("SA_NODE_TOKENS", "one:t1,two:t2").start().await;
+    for _ in 0..40 {
+        let mut impostor = Hello::new("one").capability("a").token("t2").greet(&gateway).await.unwrap();
+        assert_eq!(impostor.closed().await.0, 4409);
+    }
+    let more = refused(&gateway, "refused.more", 1).await;
+    let rows = refused(&gateway, "node.impostor", 1).await.len();
+    // A minute may begin anew in the middle of it.
+    assert!((10..=20).contains(&rows), "{rows}: {more:?}");
+    gateway.stop().await;
+}

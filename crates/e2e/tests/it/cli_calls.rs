@@ -219,3 +219,46 @@ async fn a_tools_calls_are_found_by_whichever_name_it_has() {
     assert_eq!(none["calls"], serde_json::json!([]));
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn the_beginning_of_an_id_will_do_where_it_is_clear() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let mut ids = Vec::new();
+    for number in 0..2 {
+        let call = gateway.operator().call_later("a.b", json!({ "args": { "number": number } }));
+        let request = node.request().await;
+        node.answer(&request.id, json!(number)).await;
+        call.await.unwrap();
+        ids.push(request.id);
+    }
+    eventually("both records", || async {
+        let list = gateway.operator().get("/v1/calls?tool=a.b").await.body;
+        (list["calls"].as_array().unwrap().len() == 2).then_some(())
+    })
+    .await;
+    let same = ids[0].bytes().zip(ids[1].bytes()).take_while(|(a, b)| a == b).count();
+    let clear = &ids[0][..=same];
+    let shown = gateway.cli(&["calls", clear, "--json"]).run().await.assert_code(0).json();
+    assert_eq!((&shown["id"], &shown["args"]["json"]), (&json!(ids[0]), &json!({ "number": 0 })), "{shown}");
+    // Capitals are the same id.
+    gateway.cli(&["calls", &clear.to_uppercase()]).run().await.assert_code(0);
+    let several = gateway.cli(&["calls", &ids[0][..same]]).run().await;
+    several.assert_code(2);
+    assert!(ids.iter().all(|id| several.stderr.contains(id)), "{}", several.stderr);
+    gateway.cli(&["calls", "ffffffff"]).run().await.assert_code(5);
+    // Nobody finds out about another one's calls.
+    let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    gateway.cli(&["calls", &ids[0][..same]]).env("SWITCHBOARD_TOKEN", &token).run().await.assert_code(5);
+
+    let call = gateway.operator().call_later("a.b", json!({}));
+    let request = node.request().await;
+    let same =
+        ids.iter().map(|id| id.bytes().zip(request.id.bytes()).take_while(|(a, b)| a == b).count()).max().unwrap();
+    // Among those that run it is the only one, however little of it is typed.
+    gateway.cli(&["calls", "--cancel", &request.id[..same.min(4)]]).run().await.assert_code(0);
+    node.cancelled(&request).await;
+    call.await.unwrap().assert_problem(499, "cancelled");
+    gateway.cli(&["calls", "--cancel", &request.id[..4]]).run().await.assert_code(5);
+    gateway.stop().await;
+}

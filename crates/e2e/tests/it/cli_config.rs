@@ -59,6 +59,42 @@ async fn a_mistake_names_file_line_and_key() {
 }
 
 #[tokio::test]
+async fn all_mistakes_are_told_from_the_top_with_what_was_meant_and_the_rest_can_be_asked_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    let text = "[log]\nfilter = \"=x=\"\n[server]\nlissten = \"x\"\n[limits]\npending_total = 7\nmax_call_ms = 0\n\
+        [upstream.files]\ncomand = [\"x\"]\n[journal]\nkeep_days = \"x\"\n";
+    std::fs::write(&file, text).unwrap();
+    let cli = || Cli::new(SWITCHBOARD).args(&["--config", file.to_str().unwrap(), "config"]);
+    let told = cli().args(&["check"]).run().await;
+    let places: Vec<Option<usize>> = [2, 4, 7, 9, 11]
+        .iter()
+        .map(|line| told.assert_code(2).stderr.find(&format!("switchboard.toml:{line}:")))
+        .collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{}", told.stderr);
+    for words in ["did you mean server.listen?", "did you mean upstream.files.command?"] {
+        assert!(told.stderr.contains(words), "{}", told.stderr);
+    }
+    // What is fine is explained as it counts; what is wrong is told beside it.
+    let explained = cli().args(&["explain", "limits.pending_total"]).run().await;
+    let shown = &explained.assert_code(0).stdout;
+    assert!(shown.contains("= 7") && shown.contains("switchboard.toml:6"), "{shown}");
+    assert!(explained.stderr.contains("did you mean server.listen?"), "{}", explained.stderr);
+    let wrong = cli().args(&["explain", "journal.keep_days"]).run().await;
+    let shown = &wrong.assert_code(0).stdout;
+    assert!(shown.contains("switchboard.toml:11") && shown.contains("For how many days"), "{shown}");
+    let section = cli().args(&["explain", "limits", "--json"]).run().await.assert_code(0).json();
+    assert!(section["keys"].as_array().unwrap().iter().any(|key| key["key"] == "limits.pending_total"), "{section}");
+    let unknown = cli().args(&["explain", "limits.pendng_total"]).run().await;
+    assert!(unknown.assert_code(2).stderr.contains("config explain limits.pending_total"), "{}", unknown.stderr);
+    // Nor does a file that is no TOML keep anybody from asking.
+    std::fs::write(&file, "[server\n").unwrap();
+    let explained = cli().args(&["explain", "limits.pending_total"]).run().await;
+    assert!(explained.assert_code(0).stderr.contains("switchboard.toml:1"), "{}", explained.stderr);
+    cli().args(&["show"]).run().await.assert_code(2);
+}
+
+#[tokio::test]
 async fn a_listener_that_others_reach_needs_tls_or_a_word() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["serve", "--listen", "0.0.0.0:0", "--data-dir", dir.path().to_str().unwrap()];

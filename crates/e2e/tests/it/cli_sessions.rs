@@ -1,6 +1,8 @@
-//! A session's events can be read and followed from the command line, and a message that nobody works on says why.
+//! Messages are sent to agents from the command line, a session's events can be read and followed there, and a message that
+//! nobody works on says why.
 
-use sa_testkit::{Gateway, Setup};
+use rustix::process::Signal;
+use sa_testkit::{Gateway, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
@@ -70,4 +72,65 @@ async fn a_message_that_no_agent_is_started_for_names_the_choices() {
         }
         gateway.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_message_is_sent_and_watched_until_the_agent_has_ended() {
+    const GOOD: &str =
+        "[sessions.agents.good]\ncommand = [\"sh\", \"-c\", \"read word; echo got $word\"]\ninput = \"text\"\n";
+    let gateway = Setup::new().config(&format!("{ONE}{GOOD}")).spawn(SWITCHBOARD).await;
+    let first = gateway.cli(&["sessions", "send", "hello", "--agent", "good"]).run().await;
+    let shown = &first.assert_code(0).stdout;
+    let places: Vec<_> = ["operator: hello", "got hello", "exit code 0"].iter().map(|word| shown.find(word)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{shown}");
+    let list = gateway.operator().get("/v1/sessions").await.body;
+    let id = list["sessions"][0]["session_id"].as_str().unwrap().to_owned();
+    assert!(first.stderr.contains(&format!("sessions send --session {id}")), "{}", first.stderr);
+    // Going on with it shows what the second message causes, and nothing of before.
+    let second = gateway.cli(&["sessions", "send", "again", "--session", &id]).run().await;
+    let shown = &second.assert_code(0).stdout;
+    assert!(shown.contains("got again") && !shown.contains("hello"), "{shown}");
+    let json = gateway.cli(&["sessions", "send", "third", "--session", &id, "--json"]).run().await;
+    let lines: Vec<serde_json::Value> =
+        json.assert_code(0).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["session_id"], id.as_str());
+    assert_eq!(lines.last().unwrap()["type"], "agent_exited", "{}", json.stdout);
+    // An agent that fails is a failure.
+    let failed = gateway.cli(&["sessions", "send", "hello", "--agent", "clerk"]).run().await;
+    assert!(failed.assert_code(1).stderr.contains("exit code 3"), "{}", failed.stderr);
+    gateway.cli(&["sessions", "send", "hello", "--agent", "nobody"]).run().await.assert_code(6);
+    gateway.cli(&["sessions", "send", "hello", "--session", "ses_nobody"]).run().await.assert_code(5);
+    // Nobody is there to work: it says so, and does not wait.
+    let idle = gateway.cli(&["sessions", "send", "hello"]).run().await;
+    assert!(idle.assert_code(0).stderr.contains("note: no agent was started"), "{}", idle.stderr);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_what_the_message_began_and_nothing_else() {
+    let gateway = Setup::new().config(TWO).spawn(SWITCHBOARD).await;
+    let state = async |id: &str| gateway.operator().get(&format!("/v1/sessions/{id}")).await.body["state"].clone();
+    let started = gateway.cli(&["sessions", "send", "one", "--json"]).start();
+    let said = started.says("agent_started").await;
+    let first: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let id = first["session_id"].as_str().unwrap().to_owned();
+    started.signal(Signal::INT);
+    started.end().await.assert_code(130);
+    eventually("the end of the session", || async { (state(&id).await == "ended").then_some(()) }).await;
+
+    let sent = gateway.cli(&["sessions", "send", "two", "--no-wait", "--json"]).run().await.assert_code(0).json();
+    let id = sent["session_id"].as_str().unwrap().to_owned();
+    let going_on = gateway.cli(&["sessions", "send", "three", "--session", &id]).start();
+    going_on.says("operator: three").await;
+    going_on.signal(Signal::INT);
+    let ended = going_on.end().await;
+    assert!(ended.assert_code(130).stderr.contains("go on"), "{}", ended.stderr);
+    assert_eq!(state(&id).await, "running");
+    // Whoever ends the session ends the watching.
+    let watching = gateway.cli(&["sessions", "send", "four", "--session", &id]).start();
+    watching.says("operator: four").await;
+    gateway.cli(&["sessions", "end", &id]).run().await.assert_code(0);
+    let ended = watching.end().await;
+    assert!(ended.assert_code(1).stderr.contains("ended by operator"), "{}", ended.stderr);
+    gateway.stop().await;
 }

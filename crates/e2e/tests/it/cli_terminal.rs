@@ -110,6 +110,11 @@ async fn nothing_is_wider_than_the_terminal() {
     gateway.cli(&["sessions", "end", session]).run().await.assert_code(0);
     gateway.cli(&["token", "create", "somebody-with-a-long-name", "--tool", "a.*"]).run().await.assert_code(0);
     gateway.cli(&["channel", "send", "lobby", "hello"]).run().await.assert_code(0);
+    let long = "mac.a_tool_whose_name_is_nearly_as_long_as_a_name_may_be";
+    let _other = Hello::new("a-machine-with-a-name-of-some-length").tool(long).connect(&gateway).await.echo();
+    gateway.cli(&["call", long]).run().await.assert_code(0);
+    let program = "/no/such/program/in/a/folder/that/is/rather/deep/mcp-server";
+    gateway.cli(&["upstream", "add", "github-enterprise", "--command", program]).run().await.assert_code(0);
     let call = eventually("the record", || async {
         let calls = gateway.operator().get("/v1/calls?tool=sh.run").await.body;
         calls["calls"][0]["id"].as_str().map(str::to_owned)
@@ -153,7 +158,19 @@ async fn nothing_is_wider_than_the_terminal() {
         assert!(!quiet.stdout.contains('\u{1b}') && !quiet.stderr.contains('\u{1b}'), "{args:?}");
     }
     // What has to be typed is never cut, and what is piped not at all.
-    assert!(gateway.cli(&["calls"]).run_on_terminal(80).await.stdout.contains(&call));
+    let exposed = long.replace('.', "_");
+    for (args, words) in [
+        (vec!["calls"], vec![call.as_str(), &exposed]),
+        (vec!["tools"], vec!["sh_run", &exposed]),
+        (vec!["nodes"], vec!["a-machine-with-a-name-of-some-length"]),
+        (vec!["upstream", "list"], vec!["github-enterprise"]),
+        (vec!["token", "list"], vec!["somebody-with-a-long-name"]),
+    ] {
+        let shown = gateway.cli(&args).run_on_terminal(80).await.stdout;
+        assert!(words.iter().all(|word| shown.contains(word)), "{args:?}: {shown}");
+        let piped = gateway.cli(&args).run().await.stdout;
+        assert!(!piped.contains('…') && words.iter().all(|word| piped.contains(word)), "{args:?}: {piped}");
+    }
     let piped = gateway.cli(&["tools"]).run().await.stdout;
     assert!(piped.lines().any(|line| line.contains("sh_run") && line.chars().count() > 80), "{piped}");
     gateway.stop().await;

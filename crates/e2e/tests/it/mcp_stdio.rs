@@ -71,6 +71,54 @@ async fn it_says_that_no_gateway_runs_and_writes_nothing_to_stdout() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot reach the gateway"));
 }
 
+fn initialize() -> Value {
+    let params =
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
+}
+
+#[tokio::test]
+async fn a_session_or_a_channel_that_is_not_there_is_an_error_for_the_client_and_on_stderr() {
+    let gateway = Setup::new().start().await;
+    for option in ["--session", "--channel"] {
+        let mut child = program(&gateway, &[option, "nope"]).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(format!("{}\n", initialize()).as_bytes()).await.unwrap();
+        // The client is still there, and the program ends nevertheless.
+        let output = soon(child.wait_with_output()).await.unwrap();
+        drop(stdin);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(5), "{option}: {err}");
+        let answer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32600)), "{answer}");
+        for said in [answer["error"]["message"].as_str().unwrap(), &*err] {
+            assert!(said.contains("\"nope\""), "{option}: {said}");
+        }
+        assert!(err.contains("try: switchboard "), "{option}: {err}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_ends_meanwhile_ends_the_program_when_it_is_asked_for_again() {
+    let gateway = Setup::new().start().await;
+    let session = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
+    let id = session["session_id"].as_str().unwrap().to_owned();
+    for era in ERAS {
+        let session = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
+        let open = session["session_id"].as_str().unwrap().to_owned();
+        let (mut child, client) = start(&gateway, &["--session", &open], era).await;
+        assert!(!names(&client).await.is_empty());
+        gateway.operator().delete(&format!("/v1/sessions/{open}")).await;
+        let refused = soon(client.peer().call_tool(request("session_list", json!({})))).await.unwrap_err();
+        assert!(refused.to_string().contains(&open), "{era:?}: {refused}");
+        assert_eq!(soon(child.wait()).await.unwrap().code(), Some(5), "{era:?}");
+    }
+    // The other one is still open.
+    assert_eq!(gateway.operator().get(&format!("/v1/sessions/{id}")).await.body["state"], "idle");
+    gateway.stop().await;
+}
+
 /// What the program writes when this is all that it reads.
 async fn answers(gateway: &Gateway, said: &[Value]) -> Vec<Value> {
     let lines: Vec<String> = said.iter().map(|message| format!("{message}\n")).collect();

@@ -62,12 +62,17 @@ async fn a_program_that_is_not_there_is_named_at_once() {
 async fn a_program_is_looked_for_from_where_somebody_is() {
     let (dir, gateway) = (tempfile::tempdir().unwrap(), Setup::new().spawn(SWITCHBOARD).await);
     std::os::unix::fs::symlink(SERVER, dir.path().join("server")).unwrap();
-    let add = ["upstream", "add", "test", "--isolate", "--cwd", ".", "--command", "./server", "stdio"];
+    let add =
+        ["upstream", "add", "test", "--isolate", "--timeout", "3s", "--cwd", ".", "--command", "./server", "stdio"];
     gateway.cli(&add).folder(dir.path()).run().await.assert_code(0);
     let ready = until(&gateway, "test", "ready").await;
     let place = dir.path().canonicalize().unwrap();
     assert_eq!((&ready["command"][0], &ready["cwd"]), (&json!(place.join("server")), &json!(place)), "{ready}");
-    assert_eq!(ready["isolate"], true, "{ready}");
+    assert_eq!((&ready["isolate"], &ready["timeout_ms"]), (&json!(true), &json!(3_000)), "{ready}");
+    // As it was called before.
+    let old = ["upstream", "add", "old", "--timeout-ms", "4000", "--command", SERVER, "stdio"];
+    gateway.cli(&old).run().await.assert_code(0);
+    assert_eq!(upstream(&gateway, "old").await["timeout_ms"], 4_000);
     gateway.stop().await;
 }
 

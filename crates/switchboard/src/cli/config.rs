@@ -1,16 +1,18 @@
 //! `config`: what counts, and why.
 
+use sa_core::nearest;
 use serde_json::json;
 
 use super::Global;
 use super::client::Client;
 use super::output::{self, Failure, line};
-use super::run::layers;
+use super::run::{layers, layers_despite_mistakes};
 use super::table::{cut, facts, table, whole, wrapped};
-use crate::config::layers::{Layers, Source, unknown_variable, unknown_variables, variable_name};
+use crate::config::environment::{unknown_variable, unknown_variables, variable_name};
+use crate::config::layers::{Layers, Source};
 use crate::config::named::NAMED_KEYS;
 use crate::config::settings::{FILE_ONLY, KEYS};
-use crate::config::{Config, default_data_dir};
+use crate::config::{Config, Mistake, default_data_dir};
 use crate::redact::printable;
 
 /// How long a gateway may take to say which file it has read.
@@ -29,9 +31,19 @@ pub(crate) enum ConfigCommand {
 }
 
 pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failure> {
-    let layers = layers(global, &[])?;
+    let (layers, mistakes) = match command {
+        // Whoever asks what a key means may be about to mend another one.
+        ConfigCommand::Explain { .. } => layers_despite_mistakes(global),
+        _ => (layers(global, &[])?, Vec::new()),
+    };
     if !matches!(command, ConfigCommand::Explain { key: None }) {
         tell_file(global, &layers).await;
+    }
+    for mistake in &mistakes {
+        output::note("mistake", &mistake.to_string());
+    }
+    if !mistakes.is_empty() {
+        output::note("note", "no gateway starts with that; the rest is explained all the same");
     }
     match command {
         ConfigCommand::Check => check(global, &layers),
@@ -55,7 +67,7 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
         ConfigCommand::Explain { key: None } => meanings(all_keys()),
-        ConfigCommand::Explain { key: Some(key) } => explain(global, &layers, key),
+        ConfigCommand::Explain { key: Some(key) } => explain(global, &layers, &mistakes, key),
     }
 }
 
@@ -73,7 +85,8 @@ fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
     line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
 }
 
-fn explain(global: &Global, layers: &Layers, key: &str) -> Result<(), Failure> {
+fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) -> Result<(), Failure> {
+    let wrong = mistakes.iter().find(|mistake| mistake.key == key).map(ToString::to_string).unwrap_or_default();
     if let Some((known, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
         let written = layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
         if global.json {
@@ -88,7 +101,8 @@ fn explain(global: &Global, layers: &Layers, key: &str) -> Result<(), Failure> {
         let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
         let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value));
         line(&format!("{shown}{}", if value.is_empty() { String::new() } else { format!(" = {value}") }))?;
-        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("variable", ONLY_IN_FILE.to_owned())]);
+        let variable = ONLY_IN_FILE.to_owned();
+        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("wrong", wrong), ("variable", variable)]);
     }
     if let Some((key, meaning)) = KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key)) {
         if global.json {
@@ -96,13 +110,17 @@ fn explain(global: &Global, layers: &Layers, key: &str) -> Result<(), Failure> {
         }
         line(&format!("{key} = {}", value(layers, key)))?;
         let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
-        return facts(&[("meaning", (*meaning).to_owned()), ("from", source(layers, key)), ("variable", variable)]);
+        let from = source(layers, key);
+        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("wrong", wrong), ("variable", variable)]);
     }
     // A section, or one of its tables: everything in it.
     let below: Vec<_> = all_keys().filter(|(known, _)| is_below(known, key)).collect();
     if below.is_empty() {
         let message = format!("there is no key \"{}\"", printable(key));
-        return Err(Failure::usage(message).hint("switchboard config explain lists them"));
+        return Err(Failure::usage(message).hint(match meant(key) {
+            Some(meant) => format!("switchboard config explain {}", printable(&meant)),
+            None => "switchboard config explain lists them".to_owned(),
+        }));
     }
     if global.json {
         let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
@@ -123,6 +141,21 @@ fn explain(global: &Global, layers: &Layers, key: &str) -> Result<(), Failure> {
     }
     line("")?;
     table(&[whole("WRITTEN"), wrapped("VALUE"), cut("FROM")], &rows)
+}
+
+/// The key, or the section, that somebody probably meant who wrote one that is not there.
+fn meant(key: &str) -> Option<String> {
+    let parts: Vec<&str> = key.split('.').collect();
+    // In a table with a name of its own, the name is whatever was written.
+    let as_written = |known: &str| -> String {
+        let before = known.split('.').position(|part| part == "NAME");
+        let name = before.and_then(|at| parts.get(at)).copied().unwrap_or("NAME");
+        known.replace("NAME", name)
+    };
+    let keys = all_keys().map(|(known, _)| as_written(known));
+    let sections = all_keys().filter_map(|(known, _)| Some(known.split_once('.')?.0.to_owned()));
+    let known: Vec<String> = keys.chain(sections).collect();
+    nearest(key, known.iter().map(String::as_str)).map(str::to_owned)
 }
 
 fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -225,5 +258,18 @@ fn source(layers: &Layers, key: &str) -> String {
         Source::File { path, line } => format!("{}:{line}", path.display()),
         Source::Environment(name) => format!("${name}"),
         Source::Flag(flag) => flag,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_or_section_is_known() {
+        assert_eq!(meant("limits.pendng_total").as_deref(), Some("limits.pending_total"));
+        assert_eq!(meant("upstream.files.comand").as_deref(), Some("upstream.files.command"));
+        assert_eq!(meant("sesions").as_deref(), Some("sessions"));
+        assert_eq!(meant("colour"), None);
     }
 }

@@ -13,7 +13,7 @@ use super::output::{self, Failure};
 use super::run::layers;
 use super::table::facts;
 use crate::config::Config;
-use crate::config::layers::unknown_variables;
+use crate::config::environment::unknown_variables;
 use crate::redact::printable;
 
 /// One thing that was looked at.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{cut, facts, spared, table, whole, wrapped};
+use super::table::{cut, name, spared, table, whole, wrapped};
 use super::tool;
 use crate::redact::printable;
 
@@ -75,7 +75,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
-    table(&[whole("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
+    table(&[name("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
 /// Every tool that the token may use in a place.
@@ -141,7 +141,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         })
         .collect();
     let columns = [
-        whole("NODE"),
+        name("NODE"),
         whole("STATE"),
         wrapped("ROLE"),
         whole("OS"),
@@ -150,28 +150,6 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         wrapped("CAPABILITIES"),
     ];
     table(&columns, &rows)
-}
-
-pub(super) async fn status(global: &Global) -> Result<(), Failure> {
-    let (status, raw): (Value, _) = Client::new(global)?.get("/v1/status").await?;
-    if global.json {
-        return json(&raw);
-    }
-    let number = |key: &str| status[key].to_string();
-    line(&format!("Switchboard {} at {}", text(&status["version"]), text(&status["listen"])))?;
-    let rows = [
-        ("up for", span(status["uptime_s"].as_u64().unwrap_or(0) * 1_000)),
-        ("data", text(&status["data_dir"]).to_owned()),
-        ("config", text(&status["config_file"]).to_owned()),
-        ("nodes", format!("{} online, {} known", number("nodes_online"), number("nodes_known"))),
-        ("tools", number("tools")),
-        ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
-    ];
-    facts(&rows)?;
-    if status["lost_records"] != 0 {
-        line(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
-    }
-    Ok(())
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,12 +1,15 @@
 //! `mcp`: a stdio MCP server in front of the running gateway.
 
+use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
 
+use reqwest::StatusCode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use sa_mcp::BridgeError;
 
 use super::Global;
-use super::client::{Client, segment};
+use super::client::{Client, problem, segment};
 use super::output::Failure;
 
 #[derive(Debug, clap::Args)]
@@ -36,17 +39,44 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
     let url = format!("{}/mcp?{}", client.base(), query.join("&"));
     let url = url.trim_end_matches('?').to_owned();
     let (http, token) = client.into_parts();
+    let missing = async || missing(&http, &url, &token).await;
+    if let Some(failure) = missing().await {
+        // Somebody who types nothing but commands sees what stderr says.
+        if !std::io::stdin().is_terminal() {
+            sa_mcp::refuse(tokio::io::stdin(), tokio::io::stdout(), &failure.message).await;
+        }
+        leave(&failure);
+    }
     let stop = super::run::stop_on_signals()?;
     let unread = unread(std::io::stdout())?;
     let gone = async move {
         tokio::select! { () = stop.cancelled() => {}, () = unread => {} }
     };
-    let ended = sa_mcp::bridge(tokio::io::stdin(), tokio::io::stdout(), http, url, token, gone).await;
-    match ended {
+    let missing = async || missing().await.map(|failure| failure.message);
+    let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+    match sa_mcp::bridge(stdin, stdout, http.clone(), url.clone(), token.clone(), gone, missing).await {
         // Reading from a terminal or a pipe cannot be given up, and would hold the program back.
         Ok(()) => std::process::exit(0),
-        Err(error) => Err(Failure::new(3, error).hint("see what the gateway says, and start this again")),
+        Err(BridgeError::Broken(why)) => {
+            leave(&Failure::new(3, why).hint("see what the gateway says, and start this again"))
+        }
+        Err(BridgeError::NotThere(why)) => leave(&Failure::of_kind("not_found", why)),
     }
+}
+
+/// What the gateway says of a session or a channel that is not there. Asked in the way of a message, because it is the
+/// gateway's answer to messages that counts.
+async fn missing(http: &reqwest::Client, url: &str, token: &str) -> Option<Failure> {
+    let ping = serde_json::json!({ "jsonrpc": "2.0", "id": 0, "method": "ping" });
+    let request = http.post(url).bearer_auth(token).header("accept", "application/json, text/event-stream").json(&ping);
+    let response = request.send().await.ok().filter(|response| response.status() == StatusCode::NOT_FOUND)?;
+    Some(problem(StatusCode::NOT_FOUND, &response.text().await.ok()?))
+}
+
+/// Ends the program with a failure, though stdin may still be waited for.
+fn leave(failure: &Failure) -> ! {
+    let _ = failure.report();
+    std::process::exit(failure.code.into())
 }
 
 /// Resolves when nobody is left to read what is written here, which no write is needed to find out. Never for a file.

@@ -17,10 +17,12 @@ mod port;
 mod relay;
 mod result;
 mod run;
+mod session_send;
 mod sessions;
 mod shown;
 mod skills;
 mod sse;
+mod status;
 mod table;
 mod tail;
 mod time;
@@ -172,7 +174,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => run::serve(global, args, None),
         Command::Config(command) => block_on(config::run(global, &command)),
         Command::Doctor(args) => block_on(doctor::run(global, args)),
-        Command::Status => block_on(lists::status(global)),
+        Command::Status => block_on(status::run(global)),
         Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
         Command::Nodes(args) => match args.command {

@@ -10,7 +10,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line};
-use super::table::{cut, facts, filled, spared, table, whole, wrapped};
+use super::table::{cut, facts, filled, name, spared, table, whole, wrapped};
 use super::tool;
 
 #[derive(Debug, clap::Subcommand)]
@@ -154,7 +154,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
     let columns = [
-        whole("ID"),
+        name("ID"),
         cut("TITLE"),
         spared("TYPE"),
         whole("STATE"),

@@ -15,8 +15,9 @@ use super::Global;
 use super::output::{Failure, line};
 use super::port;
 use crate::assemble::{Gateway, assemble, write_private};
-use crate::config::Config;
-use crate::config::layers::{Layers, environment, unknown_variable, unknown_variables};
+use crate::config::environment::{environment, unknown_variable, unknown_variables};
+use crate::config::layers::Layers;
+use crate::config::{Config, Mistake};
 use crate::examples::Examples;
 use crate::redact::printable;
 use crate::tokens::{ChannelGrant, NewToken};
@@ -62,10 +63,20 @@ pub(super) fn up(global: &Global, args: UpArgs) -> Result<(), Failure> {
 /// The configuration with what was typed on top of it.
 pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
     let mut flags = more.to_vec();
-    if let Some(dir) = &global.data_dir {
-        flags.push(("data.dir", Value::String(dir.display().to_string())));
-    }
+    flags.extend(data_dir(global));
     Ok(Layers::read(global.config.as_deref(), environment(), &flags)?)
+}
+
+/// The same for somebody who asks about the configuration: what can be read of it, and everything that is wrong with it.
+pub(super) fn layers_despite_mistakes(global: &Global) -> (Layers, Vec<Mistake>) {
+    let flags: Vec<_> = data_dir(global).into_iter().collect();
+    let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), environment(), &flags);
+    let mistakes = layers.all_mistakes(unreadable);
+    (layers, mistakes)
+}
+
+fn data_dir(global: &Global) -> Option<(&'static str, Value)> {
+    global.data_dir.as_ref().map(|dir| ("data.dir", Value::String(dir.display().to_string())))
 }
 
 pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, span, when};
-use super::sse::Events;
+use super::session_send::{self, SendArgs};
 use super::table::{cut, facts, spared, table, told, whole};
 use crate::redact::printable;
 
@@ -22,6 +22,9 @@ pub(crate) struct SessionsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SessionsCommand {
+    /// Send a message to an agent, in a new session or in one that there is, and watch until the agent has ended. Ctrl-C ends a
+    /// session that this has started, and leaves another one alone.
+    Send(SendArgs),
     /// What happened in a session, oldest first.
     Events {
         id: String,
@@ -38,17 +41,18 @@ pub(crate) enum SessionsCommand {
 
 pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failure> {
     let client = Client::new(global)?;
-    if let Some(SessionsCommand::Events { id, since, follow }) = args.command {
-        return if follow {
-            follow_events(global, &client, &id, since).await
-        } else {
-            events(global, &client, &id, since).await
-        };
-    }
-    if let Some(SessionsCommand::End { id }) = args.command {
-        let request = client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
-        let body = client.send(request).await?.text().await.unwrap_or_default();
-        return if global.json { output::json(&body) } else { line(&format!("ended {id}")) };
+    match args.command {
+        Some(SessionsCommand::Send(args)) => return session_send::run(global, &client, args).await,
+        Some(SessionsCommand::Events { id, since, follow: true }) => {
+            return follow_events(global, &client, &id, since).await;
+        }
+        Some(SessionsCommand::Events { id, since, follow: false }) => return events(global, &client, &id, since).await,
+        Some(SessionsCommand::End { id }) => {
+            let request = client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
+            let body = client.send(request).await?.text().await.unwrap_or_default();
+            return if global.json { output::json(&body) } else { line(&format!("ended {id}")) };
+        }
+        None => {}
     }
     if let Some(id) = args.id {
         let (session, raw): (Value, _) = client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
@@ -60,7 +64,7 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     }
     let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sessions.is_empty() {
-        return line("No sessions yet. Start one: switchboard call session_message message=hello");
+        return line("No sessions yet. Start one: switchboard sessions send hello");
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
     let columns = [
@@ -110,8 +114,7 @@ async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> R
 
 /// Events as they come.
 async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -> Result<(), Failure> {
-    let path = format!("/v1/sessions/{}/events?since={since}&watch=true", segment(id));
-    let mut events = Events::new(client.send(client.request(Method::GET, &path)).await?);
+    let mut events = session_send::follow(client, id, &format!("since={since}&")).await?;
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|error| client.unreachable(&error))?,

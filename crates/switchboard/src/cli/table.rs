@@ -1,16 +1,19 @@
-//! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where nobody looks, nothing is cut to fit.
+//! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where there is no terminal, nothing is cut, and
+//! what has to be typed is cut nowhere.
 
 use std::io::IsTerminal;
 
 use super::output::{Failure, print};
 use crate::redact::printable;
 
-/// The widest cell where there is no terminal. A line that is longer helps nobody.
+/// The longest of the things on a terminal that nobody has to type. A cell that is longer helps nobody.
 const MAX_CELL: usize = 120;
 /// The widest column that others are lined up behind where there is no terminal.
 const MAX_PADDED: usize = 36;
 /// What a column keeps when the terminal is too narrow for all of them.
 const LEAST: usize = 12;
+/// What a column of words keeps as long as there is another one that can be left out: less says next to nothing.
+const READABLE: usize = 24;
 /// The width of a terminal that does not tell its own.
 const USUAL: usize = 80;
 const GAP: &str = "  ";
@@ -20,6 +23,8 @@ const GAP: &str = "  ";
 enum Fit {
     /// It stays: somebody has to type what stands there.
     Whole,
+    /// The same for names, of which a few may be long: what stands behind such a one goes on in the next line.
+    Name,
     /// It ends with an ellipsis.
     Cut,
     /// It goes on in the next line.
@@ -37,6 +42,11 @@ pub(crate) struct Column {
 /// A column that is never shortened.
 pub(crate) const fn whole(name: &'static str) -> Column {
     Column { name, fit: Fit::Whole }
+}
+
+/// A column of names that people choose. They are never shortened either, but the column may be narrower than the longest.
+pub(crate) const fn name(name: &'static str) -> Column {
+    Column { name, fit: Fit::Name }
 }
 
 /// A column that is shortened where there is no room for it.
@@ -183,8 +193,8 @@ pub(crate) fn in_colour() -> bool {
 fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     let Some(room) = room else { return kept };
-    let least = |column: &usize| least(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
-    while kept.iter().map(least).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
+    let need = |column: &usize| comfortable(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
+    while kept.iter().map(need).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
         let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
         kept.remove(last);
     }
@@ -205,9 +215,7 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
         Fit::Wrapped if room.is_some() => text.split('\n').map(printable).collect::<Vec<_>>().join("\n"),
         Fit::Wrapped => printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned(),
         // Line breaks in what has only one line would be escapes that nobody can read.
-        Fit::Whole | Fit::Cut | Fit::Spared => {
-            shortened(&printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")), MAX_CELL)
-        }
+        Fit::Whole | Fit::Name | Fit::Cut | Fit::Spared => on_one_line(text, column.fit, room),
     };
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
@@ -221,20 +229,46 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
                 Fit::Cut if room.is_some() => vec![shortened(cell, *width)],
-                Fit::Whole | Fit::Spared | Fit::Cut => vec![cell.clone()],
+                Fit::Whole | Fit::Name | Fit::Spared | Fit::Cut => vec![cell.clone()],
                 Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
             .collect();
-        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
-            let parts: Vec<_> = cells
-                .iter()
-                .zip(&widths)
-                .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
-                .collect();
-            text.push_str(&row(&parts));
-        }
+        text.push_str(&lines(&columns, cells, &widths, room.is_some()));
     }
     text
+}
+
+/// The lines of one row. A name that is longer than its column ends its line, and the rest of the row stands in the next.
+fn lines(columns: &[Column], mut cells: Vec<Vec<String>>, widths: &[usize], on_terminal: bool) -> String {
+    let mut text = String::new();
+    let too_long = |column: usize, cells: &[Vec<String>]| {
+        let own = cells[column].first().map_or(0, |cell| cell.chars().count());
+        on_terminal && columns[column].fit == Fit::Name && own > widths[column] && column + 1 < columns.len()
+    };
+    while let Some(long) = (0..columns.len()).find(|column| too_long(*column, &cells)) {
+        let until = cells.iter_mut().zip(widths).take(long + 1);
+        let parts: Vec<_> = until
+            .map(|(lines, width)| (if lines.is_empty() { String::new() } else { lines.remove(0) }, *width))
+            .collect();
+        text.push_str(&row(&parts));
+    }
+    for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+        let parts: Vec<_> = cells
+            .iter()
+            .zip(widths)
+            .map(|(lines, width)| (lines.get(line).cloned().unwrap_or_default(), *width))
+            .collect();
+        text.push_str(&row(&parts));
+    }
+    text
+}
+
+/// A cell on one line. On a terminal something that is very long, and not for typing, is cut.
+fn on_one_line(text: &str, fit: Fit, room: Option<usize>) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = printable(&text);
+    let cuts = room.is_some() && matches!(fit, Fit::Cut | Fit::Spared);
+    if cuts { shortened(&text, MAX_CELL) } else { text.into_owned() }
 }
 
 /// Rows on a terminal that is too narrow for a table: the cells one after the other, in as many lines as it takes, each
@@ -245,9 +279,10 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
     for cells in std::iter::once(&names).chain(rows) {
         let mut lines: Vec<String> = Vec::new();
         for column in kept {
-            let cell = printable(&cells[*column].split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
-            let cell = match columns[*column].fit {
-                Fit::Whole | Fit::Spared => shortened(&cell, MAX_CELL),
+            let fit = columns[*column].fit;
+            let cell = on_one_line(&cells[*column], fit, Some(room));
+            let cell = match fit {
+                Fit::Whole | Fit::Name | Fit::Spared => cell,
                 Fit::Cut | Fit::Wrapped => shortened(&cell, room.saturating_sub(GAP.len())),
             };
             match lines.last_mut() {
@@ -269,12 +304,22 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
 
 /// What a column needs at least: all of it, some of it, or room for its longest word.
 fn least<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    needs(column, LEAST, LEAST, cells)
+}
+
+/// What it needs to be pleasant to read, as long as another one can be left out for it.
+fn comfortable<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
+    needs(column, READABLE, 2 * READABLE, cells)
+}
+
+fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<Item = &'a str>) -> usize {
     let need = |cell: &str| match column.fit {
         Fit::Whole | Fit::Spared => cell.chars().count(),
-        Fit::Cut => cell.chars().count().min(LEAST),
+        Fit::Name => cell.chars().count().min(name),
+        Fit::Cut => cell.chars().count().min(words),
         Fit::Wrapped => {
             let longest = cell.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
-            cell.chars().count().min(longest.clamp(LEAST, 2 * LEAST))
+            cell.chars().count().min(longest.clamp(LEAST, READABLE))
         }
     };
     cells.map(need).max().unwrap_or(0).max(column.name.chars().count())
@@ -308,112 +353,26 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
         .enumerate()
         .map(|(number, column)| least(column, rows.iter().map(|row| row[number].as_str())))
         .collect();
-    while widths.iter().sum::<usize>() + gaps > room {
-        let gives = |column: usize| widths[column] > leasts[column];
-        let Some(widest) = (0..columns.len()).filter(|column| gives(*column)).max_by_key(|column| widths[*column])
-        else {
-            break;
-        };
-        widths[widest] -= 1;
-    }
+    let room = room.saturating_sub(gaps);
+    let floor = |turn: fn(Fit) -> bool, enough: usize| -> Vec<usize> {
+        let floors = columns.iter().zip(&leasts);
+        floors.map(|(column, least)| if turn(column.fit) { enough.max(*least) } else { usize::MAX }).collect()
+    };
+    // Words give way first, as long as they say something; then names, most of which are short; then all that can.
+    shrink(&mut widths, room, &floor(|fit| matches!(fit, Fit::Cut | Fit::Wrapped), READABLE));
+    shrink(&mut widths, room, &floor(|fit| fit == Fit::Name, READABLE));
+    shrink(&mut widths, room, &leasts);
     widths
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cells(words: &[&str]) -> Vec<String> {
-        words.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn a_cell_of_any_length_can_be_shown() {
-        let long = "ä".repeat(70_000);
-        let text = lay_out(&[whole("A"), wrapped("B"), cut("C")], &[vec![long.clone(), long.clone(), long]], None);
-        let line = text.lines().nth(1).unwrap();
-        assert_eq!(line.matches('…').count(), 2);
-        assert_eq!(line.split(GAP).next().unwrap().chars().count(), MAX_CELL);
-        let text = "ä".repeat(MAX_CELL);
-        for column in [whole("A"), cut("A"), spared("A")] {
-            let laid_out =
-                lay_out(&[column, whole("B")], &[vec![text.clone(), "b".to_owned()], cells(&["x", "y"])], None);
-            assert!(laid_out.contains(&text), "{laid_out}");
-            // Nobody is far to the right of it for its sake.
-            assert!(
-                laid_out.lines().all(|line| line.starts_with('ä') || line.chars().count() < 2 * MAX_PADDED),
-                "{laid_out}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_table_is_no_wider_than_the_terminal() {
-        let columns = [whole("ID"), cut("DESCRIPTION"), wrapped("MEANING")];
-        let rows = [cells(&["0123456789abcdef", &"word ".repeat(20), &"sense ".repeat(20)]), cells(&["x", "y", "z"])];
-        let text = lay_out(&columns, &rows, Some(60));
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert!(text.contains("0123456789abcdef") && text.contains("word…"), "{text}");
-        assert_eq!(text.matches("sense").count(), 20, "{text}");
-        assert_eq!(text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "z"]);
-        assert_eq!(lay_out(&columns, &rows, None).lines().count(), 3);
-        let lines = [cells(&["x", "y", "one\ntwo\u{7}"])];
-        assert_eq!(
-            lay_out(&columns, &lines, Some(60)),
-            "ID  DESCRIPTION  MEANING\nx   y            one\n                 two\\u{7}\n"
-        );
-        assert_eq!(lay_out(&columns, &lines, None).lines().count(), 2, "a row is a line");
-    }
-
-    #[test]
-    fn what_can_be_spared_is_left_out_where_there_is_no_room() {
-        let columns = [whole("ID"), spared("BY"), spared("TOOLS"), cut("NAME")];
-        let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
-        let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
-        assert_eq!((heads(None), heads(Some(60)), heads(Some(38)), heads(Some(30))), (4, 4, 3, 2));
-    }
-
-    #[test]
-    fn on_a_terminal_that_is_too_narrow_for_a_table_every_cell_stays_in_one_piece() {
-        let columns = [cut("NAME"), whole("ROLE"), whole("ID"), spared("MADE")];
-        let rows = [cells(&["a bot", "agent", "0123456789abcdef", "today"]), cells(&["b", "", "7", "today"])];
-        assert_eq!(lay_out(&columns, &rows, Some(20)), "NAME  ROLE  ID\na bot  agent\n  0123456789abcdef\nb  7\n");
-    }
-
-    #[test]
-    fn a_column_in_which_nothing_stands_is_left_out() {
-        let columns = [whole("ID"), cut("PRIVATE"), cut("ERROR")];
-        let rows = [cells(&["a", "", ""]), cells(&["b", "", "no"])];
-        let (columns, rows) = without_empty(&columns, &rows);
-        assert_eq!(lay_out(&columns, &rows, None), "ID  ERROR\na\nb   no\n");
-    }
-
-    #[test]
-    fn a_feed_is_lined_up_and_goes_on_below_itself() {
-        let line = |width| told_in("10:00:00", "started", "one two three four five six", width);
-        assert_eq!(line(None), "10:00:00  started            one two three four five six");
-        assert_eq!(
-            line(Some(54)),
-            format!("10:00:00  started            one two three four five\n{}six", " ".repeat(29))
-        );
-        assert_eq!(line(Some(30)), "10:00:00  started\n  one two three four five six");
-        assert_eq!(told_in("", "a", "", Some(80)), "a");
-    }
-
-    #[test]
-    fn what_is_cut_says_so_and_ends_with_a_whole_word() {
-        assert_eq!(shortened("one two", 7), "one two");
-        assert_eq!(shortened("one two three", 9), "one two…");
-        assert_eq!(shortened("one two three", 8), "one two…");
-        assert_eq!(shortened("laptop__SomeLongName", 10), "laptop__S…");
-        assert_eq!(shortened(&"ä".repeat(81), 80), format!("{}…", "ä".repeat(79)));
-    }
-
-    #[test]
-    fn paragraphs_keep_their_own_lines_and_their_indent() {
-        assert_eq!(paragraph("a b c d\n  e f g h\n", Some(5)), ["a b c", "d", "  e f", "  g h"]);
-        assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
-        assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
-        assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
+/// Makes columns narrower, the widest first and none below its floor, until all of them fit or none can give any more.
+fn shrink(widths: &mut [usize], room: usize, floors: &[usize]) {
+    while widths.iter().sum::<usize>() > room {
+        let gives = |column: &usize| widths[*column] > floors[*column];
+        let Some(widest) = (0..widths.len()).filter(gives).max_by_key(|column| widths[*column]) else { return };
+        widths[widest] -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

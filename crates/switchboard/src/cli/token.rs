@@ -9,7 +9,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line};
-use super::table::{cut, facts, shortened, spared, table, terminal_width, whole};
+use super::table::{facts, name, shortened, spared, table, terminal_width, whole};
 use super::time::seconds;
 use crate::redact::printable;
 
@@ -98,7 +98,7 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             let rows: Vec<Vec<String>> = tokens_of(&list).iter().map(row).collect();
             let columns = [
-                cut("NAME"),
+                name("NAME"),
                 whole("ROLE"),
                 whole("STATE (UTC)"),
                 whole("ID"),

@@ -10,7 +10,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, when};
-use super::table::{cut, facts, filled, spared, whole};
+use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::milliseconds;
 use crate::redact::printable;
 
@@ -78,9 +78,9 @@ pub(crate) struct AddArgs {
     /// Where the program runs.
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     cwd: Option<String>,
-    /// Time limit of its tools, where the caller sets none.
-    #[arg(long, value_name = "MS", value_parser = milliseconds)]
-    timeout_ms: Option<u64>,
+    /// How long its tools may take where the caller sets no time: milliseconds, or a number with ms, s, m, h or d.
+    #[arg(long, alias = "timeout-ms", value_name = "TIME", value_parser = milliseconds)]
+    timeout: Option<u64>,
     /// Calls that it may be given at once.
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
@@ -216,7 +216,7 @@ impl AddArgs {
         for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
         }
-        let numbers = [("timeout_ms", self.timeout_ms), ("max_running", self.max_running)];
+        let numbers = [("timeout_ms", self.timeout), ("max_running", self.max_running)];
         for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             body[key] = json!(value);
         }
@@ -292,7 +292,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
         );
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns = [whole("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
+    let columns = [name("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
     filled(&columns, &rows)
 }
 

@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use sa_core::nearest;
 use serde::Deserialize as _;
 use toml::Spanned;
 use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::Mistake;
-use super::settings::Settings;
+use super::settings::{KEYS, Settings};
 use crate::wording::plain;
 
 /// More than anybody mends at once.
@@ -40,21 +41,25 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
     let mut table = match DeTable::parse(text) {
         Ok(table) => table,
         Err(error) => {
-            let place = format!("{}:{}", path.display(), line(&error.span().unwrap_or_default()));
-            mistakes.push(Mistake::new(place, plain(&error.message().replace('\n', " "))));
+            let line = line(&error.span().unwrap_or_default());
+            let mistake =
+                Mistake::new(format!("{}:{line}", path.display()), plain(&error.message().replace('\n', " ")));
+            mistakes.push(Mistake { line: Some(line), ..mistake });
             return None;
         }
     };
     while let Err(error) = Settings::deserialize(Deserializer::from(table.clone())) {
         let span = error.span().unwrap_or_default();
         let keys = key_at(table.get_ref(), &span);
-        let message = plain(&error.message().replace('\n', " "));
-        let (place, key) = (format!("{}:{}", path.display(), line(&span)), keys.join("."));
+        let message = error.message().replace('\n', " ");
+        let message = unknown_key(&keys, &message).unwrap_or_else(|| plain(&message));
+        let (line, key) = (line(&span), keys.join("."));
+        let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
-            mistakes.push(Mistake::new(place, message));
+            mistakes.push(Mistake { line: Some(line), ..Mistake::new(place, message) });
             return None;
         }
-        mistakes.push(Mistake { place: format!("{place}: {key}"), message, key });
+        mistakes.push(Mistake { place: format!("{place}: {key}"), message, key, line: Some(line) });
         if mistakes.len() == MOST {
             mistakes.push(Mistake::new(path.display().to_string(), "more may be wrong, beyond this".to_owned()));
             return None;
@@ -62,6 +67,21 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         remove(table.get_mut(), &keys);
     }
     Some(table)
+}
+
+/// What to say of a key that is not known: the one that was probably meant, or else those that there are.
+fn unknown_key(keys: &[String], message: &str) -> Option<String> {
+    let expected = message.strip_prefix("unknown field ")?.split_once(", expected")?.1;
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let (last, above) = keys.split_last()?;
+    let near = nearest(last, known.iter().copied());
+    let near = near.map(|near| above.iter().map(String::as_str).chain([near]).collect::<Vec<_>>().join("."));
+    // It may be in the wrong section.
+    let elsewhere = || KEYS.iter().map(|(key, _)| *key).find(|key| key.rsplit('.').next() == Some(last));
+    Some(match near.or_else(|| elsewhere().map(str::to_owned)) {
+        Some(meant) => format!("there is no such key; did you mean {meant}?"),
+        None => format!("there is no such key; there are: {}", known.join(", ")),
+    })
 }
 
 /// The key that stands at a place of the file, or whose value does.

@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::environment::{parse_like, variable_name};
 use super::file::{self, File};
-use super::settings::{FILE_ONLY, KEYS, Settings};
-use super::{Config, ConfigError, Mistake};
+use super::settings::{KEYS, Settings};
+use super::{Config, ConfigError, Mistake, bounds};
 use crate::wording::plain;
-
-/// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
-const PREFIX: &str = "SWITCHBOARD_";
 
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
 #[derive(Debug, Clone)]
@@ -32,12 +30,25 @@ pub enum Source {
 }
 
 impl Layers {
-    /// Reads the file, and takes from the environment what is for us. `flags` are keys with their values.
+    /// Reads the file, and takes from the environment what is for us. `flags` are keys with their values. Nothing is used
+    /// of a configuration in which anything is wrong.
     pub fn read(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(&str, Value)],
     ) -> Result<Self, ConfigError> {
+        match Self::read_despite_mistakes(file, environment, flags) {
+            (layers, unreadable) if unreadable.is_empty() => Ok(layers),
+            (layers, unreadable) => Err(ConfigError(layers.all_mistakes(unreadable))),
+        }
+    }
+
+    /// The same for somebody who wants to know about the rest: with what cannot be read left out, and told.
+    pub fn read_despite_mistakes(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[(&str, Value)],
+    ) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
         let file = file.and_then(|path| match file::read(path) {
             Ok((file, wrong)) => {
@@ -67,6 +78,7 @@ impl Layers {
                     place: format!("the environment variable {name}"),
                     message: format!("\"{text}\" is not a value for {key}"),
                     key: (*key).to_owned(),
+                    line: None,
                 }),
             }
         }
@@ -75,18 +87,25 @@ impl Layers {
             insert(&mut from_flags, key, value.clone());
         }
         let layers = Self { file, environment: from_environment, flags: from_flags, variables };
-        if mistakes.is_empty() {
-            return Ok(layers);
-        }
-        // What is wrong with the rest is told, too, but for what goes with a key that was left out.
+        (layers, mistakes)
+    }
+
+    /// Everything that is wrong, in the order of the file's lines: what could not be read, and what is wrong with the rest, but
+    /// for what goes with a key that was left out.
+    pub fn all_mistakes(&self, unreadable: Vec<Mistake>) -> Vec<Mistake> {
         let beside = |key: &str| {
             let section = |key: &str| key.rsplit_once('.').map_or(key, |(section, _)| section).to_owned();
-            mistakes.iter().any(|known| section(key).starts_with(&section(&known.key)) || known.key.starts_with(key))
+            unreadable.iter().any(|known| section(key).starts_with(&section(&known.key)) || known.key.starts_with(key))
         };
-        let rest = Config::resolve(&layers).err().map(|error| error.0).unwrap_or_default();
-        let rest: Vec<Mistake> = rest.into_iter().filter(|mistake| !beside(&mistake.key)).collect();
-        mistakes.extend(rest);
-        Err(ConfigError(mistakes))
+        // A number that is out of its bounds is wrong whatever else there is.
+        let numbers = self.settings().map(|settings| bounds::violations(&settings).map(|(key, _)| key).collect());
+        let numbers: Vec<&str> = numbers.unwrap_or_default();
+        let rest = Config::resolve(self).err().map(|error| error.0).unwrap_or_default();
+        let rest = rest.into_iter().filter(|found| !beside(&found.key) || numbers.contains(&found.key.as_str()));
+        let mut all: Vec<Mistake> = rest.collect();
+        all.splice(0..0, unreadable);
+        Mistake::sort(&mut all);
+        all
     }
 
     /// The file that was read.
@@ -155,6 +174,12 @@ impl Layers {
         }
     }
 
+    /// A mistake in the value of a key.
+    pub(super) fn mistake(&self, key: &str, message: String) -> Mistake {
+        let line = if let Source::File { line, .. } = self.source(key) { Some(line) } else { None };
+        Mistake { place: self.place_of(key), message, key: key.to_owned(), line }
+    }
+
     /// A key's value as the layers have it, written as TOML.
     pub fn value(&self, key: &str) -> Option<String> {
         let settings = Table::try_from(self.settings().ok()?).ok()?;
@@ -182,41 +207,6 @@ pub(super) fn defaults() -> Table {
     Table::try_from(Settings::default()).unwrap_or_default()
 }
 
-/// The variable that sets a key. Tables of things with names of their own can only be written in the file.
-pub fn variable_name(key: &str) -> Option<String> {
-    let plain = KEYS.iter().any(|(known, _)| *known == key) && !FILE_ONLY.contains(&key);
-    plain.then(|| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
-}
-
-/// The variables of this process. Those that are no UTF-8 cannot be ours.
-pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-}
-
-/// Variables of this process that look like ours and are not.
-pub fn unknown_variables() -> Vec<String> {
-    const OTHERS: [&str; 5] =
-        ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
-    let known =
-        |name: &str| OTHERS.contains(&name) || KEYS.iter().any(|(key, _)| variable_name(key).as_deref() == Some(name));
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
-}
-
-/// Says that a variable sets nothing, and which one was probably meant.
-pub fn unknown_variable(name: &str) -> String {
-    let known = KEYS.iter().filter_map(|(key, _)| variable_name(key));
-    // Without what all of them begin with, which would make any two of them alike.
-    let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
-    let likeness = |other: &str| strsim::jaro_winkler(&own(name), &own(other));
-    let nearest = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|nearest| likeness(nearest) > 0.9);
-    let name = crate::redact::printable(name);
-    match nearest {
-        Some(nearest) => format!("the variable {name} sets nothing; did you mean {nearest}?"),
-        None => format!("the variable {name} sets nothing; switchboard config explain lists the keys"),
-    }
-}
-
 /// What a key has. A name in it may have dots of its own, as those of models do.
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     let below = |(dot, _): (usize, &str)| lookup(table.get(&key[..dot])?.as_table()?, &key[dot + 1..]);
@@ -238,23 +228,6 @@ fn merge(into: &mut Table, layer: &Table) {
         {
             into.extend(values.clone());
         }
-    }
-}
-
-/// Reads a variable's text as the kind of value that the key has by default.
-fn parse_like(example: Option<&Value>, text: &str) -> Option<Value> {
-    match example? {
-        Value::Boolean(_) => match text {
-            "1" | "true" | "yes" | "on" => Some(Value::Boolean(true)),
-            "0" | "false" | "no" | "off" => Some(Value::Boolean(false)),
-            _ => None,
-        },
-        Value::Integer(_) => text.parse().ok().filter(|number: &i64| *number >= 0).map(Value::Integer),
-        Value::Array(_) => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
-        }
-        _ => Some(Value::String(text.into())),
     }
 }
 
@@ -326,28 +299,57 @@ mod tests {
         let file = "[server]\nlisten = 5\ndrain_ms = \"x\"\n[limits]\npending_total = 0\n[models.\"gpt-5.1\"]\nbase = 1\n\
             [upstream.files]\ncommand = \"ls\"\n[sessions.agents.bot]\nsandbox = true\n[nope]\nx = 1\n";
         let error = layers(file, &[("SWITCHBOARD_JOURNAL_KEEP_DAYS", "x")], &[]).unwrap_err();
-        let mut told: Vec<&str> =
+        let told: Vec<&str> =
             error.0.iter().map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default()).collect();
-        told.sort_unstable();
         assert_eq!(
             told,
             [
-                "switchboard.toml:10: sessions.agents.bot",
-                "switchboard.toml:12: nope",
                 "switchboard.toml:2: server.listen",
                 "switchboard.toml:3: server.drain_ms",
                 "switchboard.toml:5: limits.pending_total",
                 "switchboard.toml:7: models.gpt-5.1.base",
                 "switchboard.toml:9: upstream.files.command",
+                "switchboard.toml:10: sessions.agents.bot",
+                "switchboard.toml:12: nope",
                 "the environment variable SWITCHBOARD_JOURNAL_KEEP_DAYS",
             ]
         );
         let file =
             "[server]\nlisten = \"0.0.0.0:1\"\n[limits]\npending_total = 0\nmax_call_ms = 0\n[log]\nfilter = \"=x=\"\n";
         let error = Config::resolve(&layers(file, &[], &[]).unwrap()).unwrap_err();
-        assert_eq!(error.0.len(), 4, "{error}");
+        assert_eq!(error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4, 5, 7].map(Some), "{error}");
+        // Beside a key that is not known, a number that is too small is still one.
+        let file = "[log]\nfilter = \"=x=\"\n[limits]\nmax_call_ms = 0\npending = 1\n";
+        let error = layers(file, &[], &[]).unwrap_err();
+        assert_eq!(error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4, 5].map(Some), "{error}");
         let many = format!("[server]\n{}", (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<Vec<_>>().concat());
         assert_eq!(layers(&many, &[], &[]).unwrap_err().0.len(), 21, "a screen of it will do");
+    }
+
+    #[test]
+    fn a_misspelt_key_names_the_one_that_was_meant() {
+        let check = |file: &str, expected: &str| {
+            let error = layers(file, &[], &[]).unwrap_err();
+            assert!(error.0[0].message.ends_with(expected), "{error}");
+        };
+        check("[server]\nlissten = \"x\"\n", "did you mean server.listen?");
+        check("[serverr]\nlisten = \"x\"\n", "did you mean server?");
+        check("[upstream.files]\ncomand = [\"x\"]\n", "did you mean upstream.files.command?");
+        check("[sessions.agents.bot]\ncommand = [\"x\"]\nsandbx = true\n", "did you mean sessions.agents.bot.sandbox?");
+        check("[server]\npending_total = 5\n", "did you mean limits.pending_total?");
+        check("[data]\ncolour = 1\n", "there is no such key; there are: dir");
+    }
+
+    #[test]
+    fn the_rest_of_a_file_with_mistakes_can_be_asked_about() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("switchboard.toml");
+        std::fs::write(&path, "[limits]\npending_total = 7\npending = 1\n[journal]\nkeep_days = \"x\"\n").unwrap();
+        let (layers, unreadable) = Layers::read_despite_mistakes(Some(&path), Vec::new(), &[]);
+        assert_eq!(unreadable.len(), 2, "{unreadable:?}");
+        assert_eq!(layers.value("limits.pending_total").as_deref(), Some("7"));
+        assert!(matches!(layers.source("limits.pending_total"), Source::File { line: 2, .. }));
+        assert_eq!(layers.source("journal.keep_days"), Source::Default);
     }
 
     #[test]

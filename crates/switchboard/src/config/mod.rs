@@ -5,6 +5,7 @@
 //! with paths and addresses resolved.
 
 mod bounds;
+pub mod environment;
 mod file;
 pub mod layers;
 pub mod named;
@@ -25,11 +26,18 @@ pub struct Mistake {
     pub message: String,
     /// The key that it is about, whole; empty when it is about more than one, or none.
     pub key: String,
+    /// Its line, where it is in the file.
+    pub line: Option<usize>,
 }
 
 impl Mistake {
     fn new(place: String, message: String) -> Self {
-        Self { place, message, key: String::new() }
+        Self { place, message, key: String::new(), line: None }
+    }
+
+    /// As a file is read, from its top; what is not in the file comes after it.
+    fn sort(mistakes: &mut [Self]) {
+        mistakes.sort_by_key(|mistake| (mistake.line.is_none(), mistake.line));
     }
 }
 
@@ -89,7 +97,7 @@ impl Config {
         let settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
         let mut mistakes = Vec::new();
         let mut wrong = |key: &str, message: String| {
-            mistakes.push(Mistake { place: layers.place_of(key), message, key: key.to_owned() });
+            mistakes.push(layers.mistake(key, message));
         };
         let listen = resolve_listen(&settings.server.listen);
         if listen.is_none() {
@@ -127,7 +135,10 @@ impl Config {
         let file = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         match listen {
             Some(listen) if mistakes.is_empty() => Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings }),
-            _ => Err(ConfigError(mistakes)),
+            _ => {
+                Mistake::sort(&mut mistakes);
+                Err(ConfigError(mistakes))
+            }
         }
     }
 
@@ -140,7 +151,7 @@ impl Config {
             .filter_map(|(key, file)| {
                 let error = std::fs::File::open(file).err()?;
                 let message = format!("{} cannot be opened: {error}", file.display());
-                Some(Mistake { place: layers.place_of(key), message, key: key.to_owned() })
+                Some(layers.mistake(key, message))
             })
             .collect();
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }

@@ -37,6 +37,8 @@ const ON_ITS_WAY: Duration = Duration::from_millis(250);
 pub(crate) struct CallsQuery {
     /// `running`, `ended` or both when absent.
     state: Option<String>,
+    /// Only calls whose id begins with this.
+    id: Option<String>,
     /// Only calls of this tool, by whichever of its names it was called.
     tool: Option<String>,
     /// Only ended calls with this outcome: `ok` or a kind of error.
@@ -52,6 +54,11 @@ pub(crate) struct CallsQuery {
 }
 
 impl CallsQuery {
+    /// Whether it asks for the call with this id.
+    fn is_for(&self, id: &str) -> bool {
+        self.id.as_deref().is_none_or(|begin| id.get(..begin.len()).is_some_and(|own| own.eq_ignore_ascii_case(begin)))
+    }
+
     /// Whether it asks for calls of the tool that was called by this name, and has that one in lists.
     fn is_of(&self, called: &str, listed: Option<&str>) -> bool {
         let Some(tool) = self.tool.as_deref() else { return true };
@@ -73,6 +80,8 @@ pub(crate) struct CallList {
 /// What is looked at in a stored call to tell whether it belongs on the page.
 #[derive(Deserialize)]
 struct Peek<'a> {
+    #[serde(borrow)]
+    id: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
     tool: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
@@ -108,6 +117,9 @@ pub(crate) async fn list(
             return Err(Problem::bad_request(message));
         }
     }
+    if let Some(id) = query.id.as_deref().filter(|id| id.len() > CallId::LEN || !id.bytes().all(is_id_byte)) {
+        return Err(Problem::bad_request(format!("no call id begins with \"{}\"", excerpt(id))));
+    }
     if let Some(tool) = &query.tool {
         // Whoever asks by another name than the list's means the same tool.
         let route = app.router.directory().resolve(tool, &identity.view());
@@ -124,7 +136,11 @@ pub(crate) async fn list(
     let mut calls = Vec::new();
     if running && query.cursor.is_none() {
         let live = app.router.running().into_iter().rev();
-        let wanted = live.filter(|call| may_see(who, &call.principal.id) && query.is_of(&call.tool, call.exposed()));
+        let wanted = live.filter(|call| {
+            may_see(who, &call.principal.id)
+                && query.is_of(&call.tool, call.exposed())
+                && (query.id.is_none() || query.is_for(&call.id.to_string()))
+        });
         let limit = app.config.settings.journal.payload_bytes;
         // There may be very many at once. What the older ones were given is told by asking for each.
         calls.extend(wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })));
@@ -159,7 +175,7 @@ pub(crate) async fn list(
 
 /// How many entries are read at once.
 fn page_size(limit: usize, who: &Principal, query: &CallsQuery) -> usize {
-    let filtered = who.role != Role::Operator || query.tool.is_some() || query.outcome.is_some();
+    let filtered = who.role != Role::Operator || query.tool.is_some() || query.outcome.is_some() || query.id.is_some();
     if filtered { limit.max(SCAN_PAGE) } else { limit }
 }
 
@@ -167,7 +183,8 @@ fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<Ra
     let text = std::str::from_utf8(&entry.body).ok()?;
     let peek: Peek<'_> = serde_json::from_str(text).ok()?;
     let outcome = if peek.ok { "ok" } else { peek.error.as_ref().map_or("failed", |error| error.kind.as_str()) };
-    let wanted = may_see(who, &peek.principal.id)
+    let wanted = query.is_for(&peek.id)
+        && may_see(who, &peek.principal.id)
         && query.is_of(&peek.tool, peek.exposed.as_deref())
         && query.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
     wanted.then(|| ended_json(text)).flatten()
@@ -247,6 +264,15 @@ fn parse_id(id: &str) -> Result<CallId, Problem> {
     id.parse().map_err(|_| Problem::bad_request(format!("\"{}\" is not a call id", crate::redact::printable(id))))
 }
 
+fn is_id_byte(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte == b'-'
+}
+
+/// As much of a text as shows what it is.
+fn excerpt(text: &str) -> String {
+    crate::redact::printable(&text.chars().take(2 * CallId::LEN).collect::<String>()).into_owned()
+}
+
 fn unknown(id: &str) -> Problem {
     Problem::new(404, "not_found", format!("there is no call {id} that this token may see"))
 }
@@ -278,6 +304,7 @@ mod tests {
     fn a_filter_reads_large_pages_whatever_was_asked_for() {
         check(Role::Operator, "", 1, 1);
         check(Role::Operator, "tool=x", 1, 200);
+        check(Role::Operator, "id=01K", 1, 200);
         check(Role::Operator, "outcome=timeout", 500, 500);
         check(Role::Agent, "", 1, 200);
     }

@@ -19,6 +19,7 @@ use super::body::Payload;
 use super::front::{bearer, operator_only, unauthorized};
 use super::tools::parse;
 use super::{App, Problem, Segment, tokens};
+use crate::serve::Ends;
 use crate::sign_in;
 use crate::tokens::{Identity, Refused};
 
@@ -157,20 +158,39 @@ pub(crate) struct ConsoleSession {
     responses((status = 201, body = ConsoleSession), (status = 401, body = Problem), (status = 403, body = Problem)))]
 pub(crate) async fn sign_in(
     State(app): State<App>,
+    Extension(ends): Extension<Ends>,
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
+    let refuse = |with: &str, why: &str| {
+        app.metrics.refused("http", "token");
+        app.journal.refused(AuditEvent {
+            what: "console.sign_in_refused",
+            who: ends.remote.ip().to_canonical().to_string(),
+            subject: with.to_owned(),
+            detail: why.to_owned(),
+        });
+    };
     let who = if body.is_empty() {
         let token = bearer(&headers).and_then(|token| app.tokens.authenticate(token));
-        let identity = token.map_err(|refused| refuse(&app, unauthorized(refused)))?;
-        operator_only(&identity)?;
-        format!("{} {}", identity.principal.role, identity.principal.name)
+        let identity = token.map_err(|refused| {
+            // Who comes without a token has tried nothing.
+            match refused {
+                Refused::Missing => app.metrics.refused("http", "token"),
+                _ => refuse("token", refused.message()),
+            }
+            unauthorized(refused)
+        })?;
+        let who = format!("{} {}", identity.principal.role, identity.principal.name);
+        operator_only(&identity).inspect_err(|_| refuse(&who, "the token is no operator's"))?;
+        who
     } else {
         let SignIn { code } = parse(&body)?;
         if !app.sign_in.redeem(&code) {
             let stale = "the sign-in link was used already, is too old, or is of another gateway";
             let problem = Problem::new(401, "unauthorized", stale).hint("get a new one with: switchboard console");
-            return Err(refuse(&app, problem));
+            refuse("sign-in link", stale);
+            return Err(problem);
         }
         "sign-in link".to_owned()
     };
@@ -178,11 +198,6 @@ pub(crate) async fn sign_in(
     app.journal.audit(AuditEvent { what: "console.signed_in", who, subject: record.id.clone(), detail: String::new() });
     let session = ConsoleSession { token, expires_ms: record.expires_ms.unwrap_or_default() };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(session)).into_response())
-}
-
-fn refuse(app: &App, problem: Problem) -> Problem {
-    app.metrics.refused("http", "token");
-    problem
 }
 
 /// Ends the console's session with whose token it is asked.

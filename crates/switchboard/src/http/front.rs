@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use sa_core::{AuditEvent, Principal, Role};
+use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
@@ -120,7 +120,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         (StatusCode::FORBIDDEN, Some(principal)) if !response.headers().contains_key(tools::CALL_ID) => {
             request_refused(app, &principal, &method, uri.path());
         }
-        (StatusCode::UNAUTHORIZED, None) if [NODES, SIGN_IN].contains(&uri.path()) => {
+        (StatusCode::UNAUTHORIZED, None) if uri.path() == NODES => {
             token_refused(app, Refused::Unknown, ends, uri.path());
         }
         _ => {}
@@ -131,7 +131,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
 pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
     if refused != Refused::Missing {
-        app.journal.refused(|| AuditEvent {
+        app.journal.refused(AuditEvent {
             what: "token.refused",
             who: ends.remote.ip().to_canonical().to_string(),
             subject: place(path),
@@ -142,7 +142,7 @@ pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str)
 
 /// Writes down that somebody asked for what is not theirs.
 fn request_refused(app: &App, principal: &Principal, method: &Method, path: &str) {
-    app.journal.refused(|| AuditEvent {
+    app.journal.refused(AuditEvent {
         what: "request.refused",
         who: format!("{} {}", principal.role, principal.name),
         subject: format!("{method} {}", place(path)),

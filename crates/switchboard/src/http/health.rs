@@ -1,14 +1,11 @@
 //! Whether it runs, whether it can work, and its numbers.
 
 use std::path::Path;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use sa_core::store::Log as _;
 use sa_core::{Role, clock};
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +14,6 @@ use super::{App, Problem};
 use crate::journal::CALLS;
 use crate::recent::{self, Point};
 use crate::tokens::Identity;
-
-static STARTED: OnceLock<Instant> = OnceLock::new();
-
-/// Notes when the gateway became ready, for its uptime.
-pub(crate) fn mark_started() {
-    STARTED.get_or_init(Instant::now);
-}
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Health {
@@ -63,49 +53,6 @@ fn unwritten(dir: &Path, waiting: u64) -> Problem {
     } else {
         "see the gateway's log; what waits is tried again by itself"
     })
-}
-
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct Status {
-    version: &'static str,
-    uptime_s: u64,
-    listen: String,
-    data_dir: String,
-    /// The configuration file that it has read, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config_file: Option<String>,
-    nodes_online: usize,
-    nodes_known: usize,
-    /// Those that the list of tools has for the same token, whoever offers them.
-    tools: usize,
-    running_calls: usize,
-    recorded_calls: u64,
-    /// Records that could not be written; 0 when all is well.
-    lost_records: u64,
-}
-
-/// What the gateway is doing, for operators.
-#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status), (status = 403, body = Problem)))]
-pub(crate) async fn status(
-    State(app): State<App>,
-    Extension(identity): Extension<Identity>,
-    Extension(ends): Extension<crate::serve::Ends>,
-) -> Result<Json<Status>, Problem> {
-    operator_only(&identity)?;
-    let nodes = app.router.directory().members(sa_nodes::KIND);
-    Ok(Json(Status {
-        version: crate::VERSION,
-        uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
-        listen: format!("{}://{}", if ends.tls { "https" } else { "http" }, ends.local),
-        data_dir: app.config.data_dir.display().to_string(),
-        config_file: app.config.file.as_ref().map(|file| file.display().to_string()),
-        nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
-        nodes_known: nodes.len(),
-        tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
-        running_calls: app.router.running_count(),
-        recorded_calls: app.store.bounds(CALLS).await?.last,
-        lost_records: app.store.stats().lost,
-    }))
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

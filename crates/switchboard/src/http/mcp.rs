@@ -15,6 +15,8 @@ use serde::Deserialize;
 
 use super::body;
 use super::{App, Problem};
+use crate::journal::MAX_SUBJECT;
+use crate::redact::printable;
 use crate::tokens::Identity;
 
 /// How many values a message may hold. Arguments are read into a tree here, in which each takes a hundred bytes and more.
@@ -83,12 +85,16 @@ async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool
 }
 
 fn no_such_scope(scope: &Scope) -> Problem {
-    let what = match scope {
-        Scope::Session(_) => "session",
-        Scope::Channel(_) => "channel",
-        Scope::User(_) | Scope::Everyone => "scope",
+    let problem = |what: &str, name: &str| {
+        let name: String = name.chars().take(MAX_SUBJECT).collect();
+        Problem::new(404, "not_found", format!("there is no {what} \"{}\" that this token may use", printable(&name)))
     };
-    Problem::new(404, "not_found", format!("there is no {what} of this name that you may use"))
+    match scope {
+        Scope::Session(id) => problem("open session", id).hint("session_list has those that there are"),
+        Scope::Channel(name) => problem("channel", name).hint("GET /v1/channels lists them"),
+        Scope::User(name) => problem("user", name),
+        Scope::Everyone => problem("scope", ""),
+    }
 }
 
 fn is_yes(text: &str) -> Result<bool, Problem> {

@@ -23,6 +23,7 @@ mod problem;
 mod sessions;
 mod skills;
 mod sse;
+mod status;
 mod tokens;
 mod tools;
 mod upstream;
@@ -45,9 +46,9 @@ use serde::Serialize;
 use crate::assemble::Gateway;
 use crate::serve::Ends;
 
-pub(crate) use health::mark_started;
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
+pub(crate) use status::mark_started;
 
 /// What handlers share.
 pub(crate) type App = Arc<Gateway>;
@@ -124,7 +125,7 @@ fn routes(gateway: App) -> Router {
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/v1/audit", get(audit::list))
         .route("/v1/events", get(events::follow))
-        .route("/v1/status", get(health::status))
+        .route("/v1/status", get(status::status))
         .route("/v1/stats", get(health::stats))
         .route("/v1/channels", get(channels::list))
         .route("/v1/channels/ws", any(channels::upgrade))

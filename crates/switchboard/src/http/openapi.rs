@@ -25,7 +25,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         super::tokens::list, super::tokens::create, super::tokens::revoke,
         super::audit::list, super::mcp::describe,
         super::console::sign_in, super::console::sign_out, super::console::link,
-        super::health::status, super::health::stats, super::health::metrics, super::health::healthz, super::health::readyz,
+        super::status::status, super::health::stats, super::health::metrics, super::health::healthz, super::health::readyz,
         serve,
     ),
     security(("token" = [])),

@@ -8,12 +8,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _};
-use sa_upstream::{Callback, Progress};
+use sa_upstream::{Callback, ChangeError, Progress};
 use serde::Serialize;
 
 use super::front::operator_only;
 use super::upstream::{UpstreamDoc, audit};
 use super::{App, Problem, Segment};
+use crate::journal::MAX_SUBJECT;
 use crate::redact::printable;
 use crate::serve::Ends;
 use crate::tokens::Identity;
@@ -59,8 +60,12 @@ pub(crate) async fn begin(
 ) -> Result<Json<LoginDoc>, Problem> {
     operator_only(&identity)?;
     let redirect = public_url(&app, ends, &headers) + &CALLBACK.replace("{name}", &name);
-    let begun = app.upstreams.begin_login(&name, &redirect).await?;
     let who = format!("{} {}", identity.principal.role, identity.principal.name);
+    let begun = app.upstreams.begin_login(&name, &redirect).await.inspect_err(|error| {
+        if let ChangeError::Refused(why) = error {
+            failed(&app, who.clone(), &name, why);
+        }
+    })?;
     record(&app, "upstream.login_begun", who, &name);
     let expires_in_ms = u64::try_from(begun.expires_in.as_millis()).unwrap_or(u64::MAX);
     Ok(Json(LoginDoc { login: begun.id, url: begun.url, expires_in_ms }))
@@ -112,6 +117,7 @@ pub(crate) async fn log_out(
     responses((status = 200, description = "A page that says so"), (status = 400, description = "A page that says why not")))]
 pub(crate) async fn callback(
     State(app): State<App>,
+    Extension(ends): Extension<Ends>,
     Segment(name): Segment,
     query: Result<Query<Callback>, QueryRejection>,
 ) -> Response {
@@ -125,7 +131,10 @@ pub(crate) async fn callback(
             let text = format!("The gateway is logged in to {name}. You can close this page.");
             page(StatusCode::OK, "Logged in", &text)
         }
-        Err(why) => page(StatusCode::BAD_REQUEST, "Not logged in", &why),
+        Err(why) => {
+            failed(&app, format!("browser from {}", ends.remote.ip().to_canonical()), &name, &why);
+            page(StatusCode::BAD_REQUEST, "Not logged in", &why)
+        }
     }
 }
 
@@ -137,6 +146,16 @@ pub(super) fn is_callback(path: &str) -> bool {
 
 fn record(app: &App, what: &'static str, who: String, name: &str) {
     app.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
+}
+
+/// Writes down a login that came to nothing. Anybody can cause one: the way back needs no token.
+fn failed(app: &App, who: String, name: &str, why: &str) {
+    app.journal.refused(AuditEvent {
+        what: "upstream.login_failed",
+        who,
+        subject: name.chars().take(MAX_SUBJECT).collect(),
+        detail: why.chars().take(2 * MAX_SUBJECT).collect(),
+    });
 }
 
 fn page(status: StatusCode, title: &str, text: &str) -> Response {

@@ -3,7 +3,9 @@
 /// Names that are less alike than this are two names, and not one and its misspelling.
 const ALIKE: f64 = 0.7;
 
-pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The known name that is most like the one that was written, if any is like it at all. Capitals, and what stands between
+/// words, do not count.
+pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
     let wanted = plain(written);
     let scored = known.into_iter().map(|name| (strsim::normalized_damerau_levenshtein(&plain(name), &wanted), name));

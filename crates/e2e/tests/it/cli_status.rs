@@ -1,0 +1,51 @@
+//! `status` counts the upstream servers and the sessions of the gateway that runs, says which servers are down and why, and
+//! tells nobody but operators.
+
+use sa_testkit::Setup;
+use serde_json::json;
+
+use crate::SWITCHBOARD;
+use crate::upstream::{stdio, until};
+
+#[tokio::test]
+async fn servers_and_sessions_are_counted_and_trouble_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let off = "[upstream.off]\ncommand = [\"true\"]\nenabled = false\n";
+    let gateway = Setup::new().config(&format!("{}{off}", stdio("good", &[], dir.path(), ""))).spawn(SWITCHBOARD).await;
+    let bare = gateway.cli(&["status"]).run().await;
+    assert!(bare.assert_code(0).stdout.contains("sessions  0 open, 0 running"), "{}", bare.stdout);
+    gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await.assert_code(0);
+    until(&gateway, "good", "ready").await;
+    let first = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
+    gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
+    let shown = gateway.cli(&["status"]).run().await.assert_code(0).stdout.clone();
+    for words in ["1 up, 1 turned off, 1 down (bad: ", "/no/such/program", "2 open, 0 running"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let status = gateway.cli(&["status", "--json"]).run().await.json();
+    assert_eq!((&status["upstream"]["up"], &status["upstream"]["disabled"]), (&json!(1), &json!(1)), "{status}");
+    assert_eq!(status["upstream"]["down"][0]["name"], "bad", "{status}");
+    assert!(status["upstream"]["down"][0]["why"].as_str().unwrap().contains("/no/such/program"), "{status}");
+    assert_eq!(status["sessions"], json!({ "open": 2, "running": 0 }));
+    // One that has ended is not counted any more.
+    gateway.cli(&["sessions", "end", first["session_id"].as_str().unwrap()]).run().await.assert_code(0);
+    assert_eq!(gateway.operator().get("/v1/status").await.body["sessions"]["open"], 1);
+
+    for role in ["agent", "caller", "user", "participant", "monitor", "node"] {
+        let (_, token) = gateway.token(json!({ "name": format!("a {role}"), "role": role })).await;
+        let refused = gateway.cli(&["status"]).env("SWITCHBOARD_TOKEN", &token).run().await;
+        refused.assert_code(4);
+        let said = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(!said.contains("bad") && !said.contains("session"), "{role}: {said}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn without_sessions_nothing_is_said_of_them() {
+    let gateway = Setup::new().config("[sessions]\nenabled = false\n").spawn(SWITCHBOARD).await;
+    let shown = gateway.cli(&["status"]).run().await.assert_code(0).stdout.clone();
+    assert!(shown.contains("upstream  0 up\n") && !shown.contains("sessions"), "{shown}");
+    assert!(gateway.operator().get("/v1/status").await.body["sessions"].is_null());
+    gateway.stop().await;
+}

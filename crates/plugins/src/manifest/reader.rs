@@ -1,0 +1,199 @@
+//! Reads a manifest field by field, because published ones are often incomplete, and with a word on everything in it that is
+//! wrong.
+
+use sa_core::{RawJson, nearest};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::{Kind, Manifest};
+use crate::places;
+
+/// The largest manifest that is read.
+pub const MAX_MANIFEST: usize = 512 * 1024;
+const MAX_PROBLEMS: usize = 100;
+/// What is read of a manifest. `createAt` is how many have written `createdAt`.
+const NAMES: [&str; 12] = [
+    "identifier",
+    "meta",
+    "type",
+    "ui",
+    "api",
+    "settings",
+    "openapi",
+    "author",
+    "homepage",
+    "systemRole",
+    "createdAt",
+    "createAt",
+];
+
+/// What is wrong with a manifest, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    pub severity: Severity,
+    /// The line of the text, from 1 on.
+    pub line: usize,
+    /// A JSON pointer.
+    pub path: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// This part, or the whole, cannot be used.
+    Error,
+    /// It can be used, and is probably not what was meant.
+    Warning,
+}
+
+/// A manifest as far as it can be used; none if it cannot.
+#[derive(Debug)]
+pub struct Reading {
+    pub manifest: Option<Manifest>,
+    pub problems: Vec<Problem>,
+}
+
+impl Reading {
+    /// The errors in one sentence.
+    pub fn errors(&self) -> String {
+        let errors = self.problems.iter().filter(|problem| problem.severity == Severity::Error).take(5);
+        let texts: Vec<String> = errors.map(|problem| format!("line {}: {}", problem.line, problem.message)).collect();
+        if texts.is_empty() { "it cannot be used".into() } else { texts.join("; ") }
+    }
+}
+
+/// Reads a manifest that came from `base`, which its relative URLs are relative to.
+pub fn read(text: &str, base: Option<&Url>) -> Reading {
+    read_beside(text, base, false)
+}
+
+/// The same for one whose OpenAPI document was handed over with it.
+pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) -> Reading {
+    let mut problems = Vec::new();
+    let mut fatal = |line, message: String| {
+        problems.push(Problem { severity: Severity::Error, line, path: String::new(), message });
+        None
+    };
+    let value = if text.len() > MAX_MANIFEST {
+        fatal(1, format!("the manifest has more than {MAX_MANIFEST} bytes"))
+    } else {
+        match RawJson::parse(text).and_then(|json| json.to_value()) {
+            Ok(Value::Object(fields)) => Some(fields),
+            Ok(_) => fatal(1, "the manifest must be a JSON object".into()),
+            Err(error) => fatal(error.line().max(1), format!("this is not JSON: {error}")),
+        }
+    };
+    let Some(fields) = value else { return Reading { manifest: None, problems } };
+    let mut reader = Reader { problems, base, has_document };
+    let manifest = reader.manifest(&fields);
+    let lines = places::lines(text);
+    for problem in &mut reader.problems {
+        problem.line = places::line_of(&lines, &problem.path);
+    }
+    reader.problems.sort_by_key(|problem| problem.line);
+    Reading { manifest, problems: reader.problems }
+}
+
+/// Goes through a manifest, and notes what is wrong in it.
+pub(super) struct Reader<'a> {
+    problems: Vec<Problem>,
+    base: Option<&'a Url>,
+    has_document: bool,
+}
+
+impl Reader<'_> {
+    fn manifest(&mut self, fields: &Map<String, Value>) -> Option<Manifest> {
+        self.names("", fields, &NAMES);
+        let identifier = self.identifier(fields.get("identifier"));
+        let kind = self.kind(fields.get("type"));
+        let ui = fields.get("ui").filter(|ui| !ui.is_null()).and_then(|ui| self.ui(ui));
+        let openapi = match fields.get("openapi") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => self.url("/openapi", text),
+            Some(_) => {
+                self.error("/openapi", "\"openapi\" must be the URL of an OpenAPI document");
+                None
+            }
+        };
+        let settings = self.settings(fields.get("settings"));
+        let has_openapi = openapi.is_some() || self.has_document;
+        let apis = self.apis(fields.get("api"), kind, has_openapi);
+        if kind == Kind::Standalone && ui.is_none() {
+            self.warn("/ui", "a standalone plugin needs \"ui\": { \"url\": … }; without it there is nothing to show");
+        }
+        let nothing = apis.is_empty() && !has_openapi && ui.is_none();
+        if nothing {
+            self.error(
+                "/api",
+                "there is no function that can be used: \"api\" must list at least one, or \"openapi\" name a document",
+            );
+        }
+        let meta = self.meta(fields);
+        let identifier = identifier?;
+        (!nothing).then_some(Manifest { identifier, meta, kind, ui, apis, settings, openapi })
+    }
+
+    fn say(&mut self, severity: Severity, path: &str, message: impl Into<String>) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(Problem { severity, line: 1, path: path.to_owned(), message: message.into() });
+        }
+    }
+
+    pub(super) fn error(&mut self, path: &str, message: impl Into<String>) {
+        self.say(Severity::Error, path, message);
+    }
+
+    pub(super) fn warn(&mut self, path: &str, message: impl Into<String>) {
+        self.say(Severity::Warning, path, message);
+    }
+
+    /// Names that are probably misspelt. Others are somebody else's, and none of ours.
+    pub(super) fn names(&mut self, path: &str, fields: &Map<String, Value>, known: &[&'static str]) {
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            // What is there twice, rightly and wrongly, is meant so.
+            let meant = nearest(name, known.iter().copied()).filter(|meant| !fields.contains_key(*meant));
+            if let Some(meant) = meant {
+                let path = format!("{path}/{}", places::escape(name));
+                self.warn(&path, format!("\"{}\" is not read; did you mean \"{meant}\"?", excerpt(name)));
+            }
+        }
+    }
+
+    /// A text that people see.
+    pub(super) fn text(&mut self, path: &str, fields: Option<&Value>, name: &str) -> Option<String> {
+        match fields?.get(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Null => None,
+            _ => {
+                self.warn(&format!("{path}/{name}"), format!("\"{name}\" must be a text, and is left out"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn url(&mut self, path: &str, text: &str) -> Option<Url> {
+        let parsed = match self.base {
+            Some(base) => base.join(text),
+            None => Url::parse(text),
+        };
+        match parsed {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+                if !url.username().is_empty() || url.password().is_some() {
+                    self.error(path, "a URL with a user name or a password in it is not used");
+                    return None;
+                }
+                Some(url)
+            }
+            _ => {
+                self.error(path, format!("\"{}\" is no URL that begins with http:// or https://", excerpt(text)));
+                None
+            }
+        }
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(120).filter(|c| !c.is_control()).collect()
+}

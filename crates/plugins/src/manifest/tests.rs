@@ -1,0 +1,111 @@
+//! Every mistake in a manifest has its line and its word, and what can be used of it is.
+
+use super::Severity::{Error, Warning};
+use super::*;
+
+#[track_caller]
+fn check(manifest: &str, usable: bool, said: &[(usize, Severity, &str)]) {
+    let reading = read(manifest, Some(&"https://a.example/p/manifest.json".parse().unwrap()));
+    assert_eq!(reading.manifest.is_some(), usable, "{:?}", reading.problems);
+    for (line, severity, words) in said {
+        let found = reading
+            .problems
+            .iter()
+            .any(|problem| problem.line == *line && problem.severity == *severity && problem.message.contains(words));
+        assert!(found, "line {line}: {words}; but {:?}", reading.problems);
+    }
+    if said.is_empty() {
+        assert_eq!(reading.problems, []);
+    }
+}
+
+#[test]
+fn an_identifier_is_a_segment_of_a_path() {
+    for good in ["a", "a.b", "@a_b-1", ".a", &"x".repeat(64)] {
+        assert!(is_identifier(good), "{good}");
+    }
+    for bad in ["", ".", "..", "...", "../a", "a/b", "a b", "ü", "a%2f", "a\n", &"x".repeat(65)] {
+        assert!(!is_identifier(bad), "{bad}");
+    }
+}
+
+#[test]
+fn problems_are_named_line_by_line() {
+    check("{", false, &[(1, Error, "not JSON")]);
+    check("{\n \"a\": 1,\n}", false, &[(3, Error, "not JSON")]);
+    check("[]", false, &[(1, Error, "object")]);
+    check(
+        "{\n \"identifier\": \"a b\",\n \"api\": []\n}",
+        false,
+        &[(2, Error, "identifier"), (3, Error, "no function")],
+    );
+    let whole = r#"{
+        "identifier": "weather", "meta": {"title": "W"},
+        "type": "markdwon",
+        "api": [
+            {"name": "now", "description": "d", "url": "/now"},
+            {"name": "now", "description": "d", "url": "/now"},
+            {"name": "later"},
+            {"name": "x", "description": "d", "url": "ftp://a/"},
+            {"name": "y", "description": "d", "url": "/y", "parameters": {"$ref": "http://evil/"}}
+        ],
+        "settings": {"type": "object", "properties": {
+            "apiKey": {"type": "string"}
+        }}
+    }"#;
+    let said = [
+        (3, Warning, "\"type\""),
+        (6, Error, "twice"),
+        (7, Error, "\"url\""),
+        (7, Warning, "description"),
+        (8, Error, "no URL"),
+        (9, Error, "schema"),
+        (12, Warning, "secret"),
+    ];
+    check(whole, true, &said);
+}
+
+#[test]
+fn misspelt_names_and_wrong_types_are_found() {
+    let wrong = r#"{
+        "identifier": "weather", "meta": {
+            "title": 5,
+            "tags": ["a", 7], "x-own": true },
+        "setings": {},
+        "createAt": "2024-01-01",
+        "api": [
+            {"name": "now", "description": "d", "url": "/now",
+             "paramaters": {}, "returns": {}},
+            {"name": "later", "description": "d", "url": "/later",
+             "parameters": {"type": "string"}}
+        ],
+        "ui": {"url": "/ui", "hieght": 3}
+    }"#;
+    let said = [
+        (3, Warning, "\"title\" must be a text"),
+        (4, Warning, "\"tags\""),
+        (5, Warning, "did you mean \"settings\"?"),
+        (9, Warning, "did you mean \"parameters\"?"),
+        (11, Error, "\"later\" is left out"),
+        (13, Warning, "did you mean \"height\"?"),
+    ];
+    check(wrong, true, &said);
+    let count = read(wrong, Some(&"https://a.example/".parse().unwrap())).problems.len();
+    assert_eq!(count, said.len(), "names that are nobody's misspelling are left in peace");
+}
+
+#[test]
+fn incomplete_manifests_are_taken_as_they_are() {
+    let good = r#"{"identifier":"w","meta":{},"api":[{"name":"a","description":"d","url":"https://x.example/a"}]}"#;
+    check(good, true, &[]);
+    check(r#"{"identifier":"w","meta":{},"openapi":"./openapi.json"}"#, true, &[]);
+    check(
+        r#"{"identifier":"w","meta":{},"type":"standalone","ui":{"url":"/ui"},"api":[{"name":"a","description":"d"}]}"#,
+        true,
+        &[],
+    );
+    let relative =
+        read(good.replace("https://x.example", "").as_str(), Some(&"https://b.example/m.json".parse().unwrap()));
+    assert_eq!(relative.manifest.unwrap().apis[0].url.as_ref().unwrap().as_str(), "https://b.example/a");
+    assert!(read(&good.replace("https://x.example", ""), None).manifest.is_none(), "nothing to be relative to");
+}

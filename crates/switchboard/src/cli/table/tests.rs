@@ -1,0 +1,125 @@
+//! Tables fit their terminal, and say everything that has to be typed.
+
+use super::*;
+
+fn cells(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn where_there_is_no_terminal_nothing_is_cut() {
+    let long = "ä".repeat(70_000);
+    for column in [whole("A"), name("A"), wrapped("A"), cut("A"), spared("A")] {
+        let rows = [vec![long.clone(), "b".to_owned()], cells(&["x", "y"])];
+        let laid_out = lay_out(&[column, whole("B")], &rows, None);
+        assert!(laid_out.contains(&long) && !laid_out.contains('…'), "{:?}", column.fit);
+        assert_eq!(laid_out.lines().count(), 3, "a row is a line");
+        // Nobody is far to the right of it for its sake.
+        let far = |line: &str| !line.starts_with('ä') && line.chars().count() >= 2 * MAX_PADDED;
+        assert!(!laid_out.lines().any(far), "{:?}", column.fit);
+    }
+}
+
+#[test]
+fn what_has_to_be_typed_is_cut_nowhere() {
+    let long = "laptop__".repeat(20);
+    for room in [200, 80, 40] {
+        let text = lay_out(&[whole("ID"), cut("WHY")], &[cells(&[&long, "because"])], Some(room));
+        assert!(text.contains(&long) && !text.contains('…'), "{room}: {text}");
+    }
+    // Behind a long name, the rest of its row goes on below.
+    let columns = [whole("AT"), name("TOOL"), whole("OUTCOME"), whole("ID")];
+    let rows =
+        [cells(&["13:27", "github__create_pull_request", "ok", "0123456789"]), cells(&["13:28", "echo", "ok", "7"])];
+    let expected = "AT     TOOL          OUTCOME  ID\n13:27  github__create_pull_request\n                     ok       0123456789\n\
+        13:28  echo          ok       7\n";
+    assert_eq!(lay_out(&columns, &rows, Some(40)), expected);
+    let wide = lay_out(&columns, &rows, Some(80));
+    assert!(wide.contains("github__create_pull_request  ok       0123456789\n"), "{wide}");
+}
+
+#[test]
+fn words_give_way_before_names_do() {
+    let columns = [name("TOOL"), whole("STATE"), cut("DESCRIPTION")];
+    let tool = "github__create_pull_request_review_now";
+    let text = lay_out(&columns, &[cells(&[tool, "online", &"word ".repeat(20)])], Some(80));
+    assert!(text.contains(&format!("{tool}  online  word")), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn what_can_be_spared_goes_before_words_become_too_short_to_say_anything() {
+    let columns = [whole("NAME"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("ERROR")];
+    let long = "one two three four five six seven eight";
+    let rows = [cells(&["github-enterprise", "13:27:58", "0", long, long])];
+    let text = lay_out(&columns, &rows, Some(80));
+    assert!(!text.contains("TOOLS") && text.contains("one two three four five…"), "{text}");
+    assert!(lay_out(&columns, &rows, Some(100)).contains("TOOLS"));
+}
+
+#[test]
+fn a_table_is_no_wider_than_the_terminal() {
+    let columns = [whole("ID"), cut("DESCRIPTION"), wrapped("MEANING")];
+    let rows = [cells(&["0123456789abcdef", &"word ".repeat(20), &"sense ".repeat(20)]), cells(&["x", "y", "z"])];
+    let text = lay_out(&columns, &rows, Some(60));
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    assert!(text.contains("0123456789abcdef") && text.contains("word…"), "{text}");
+    assert_eq!(text.matches("sense").count(), 20, "{text}");
+    assert_eq!(text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "z"]);
+    assert_eq!(lay_out(&columns, &rows, None).lines().count(), 3);
+    let lines = [cells(&["x", "y", "one\ntwo\u{7}"])];
+    assert_eq!(
+        lay_out(&columns, &lines, Some(60)),
+        "ID  DESCRIPTION  MEANING\nx   y            one\n                 two\\u{7}\n"
+    );
+    assert_eq!(lay_out(&columns, &lines, None).lines().count(), 2, "a row is a line");
+}
+
+#[test]
+fn what_can_be_spared_is_left_out_where_there_is_no_room() {
+    let columns = [whole("ID"), spared("BY"), spared("TOOLS"), cut("NAME")];
+    let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
+    let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
+    assert_eq!((heads(None), heads(Some(60)), heads(Some(42)), heads(Some(30))), (4, 4, 3, 2));
+}
+
+#[test]
+fn on_a_terminal_that_is_too_narrow_for_a_table_every_cell_stays_in_one_piece() {
+    let columns = [cut("NAME"), whole("ROLE"), whole("ID"), spared("MADE")];
+    let rows = [cells(&["a bot", "agent", "0123456789abcdef", "today"]), cells(&["b", "", "7", "today"])];
+    assert_eq!(lay_out(&columns, &rows, Some(20)), "NAME  ROLE  ID\na bot  agent\n  0123456789abcdef\nb  7\n");
+}
+
+#[test]
+fn a_column_in_which_nothing_stands_is_left_out() {
+    let columns = [whole("ID"), cut("PRIVATE"), cut("ERROR")];
+    let rows = [cells(&["a", "", ""]), cells(&["b", "", "no"])];
+    let (columns, rows) = without_empty(&columns, &rows);
+    assert_eq!(lay_out(&columns, &rows, None), "ID  ERROR\na\nb   no\n");
+}
+
+#[test]
+fn a_feed_is_lined_up_and_goes_on_below_itself() {
+    let line = |width| told_in("10:00:00", "started", "one two three four five six", width);
+    assert_eq!(line(None), "10:00:00  started            one two three four five six");
+    assert_eq!(line(Some(54)), format!("10:00:00  started            one two three four five\n{}six", " ".repeat(29)));
+    assert_eq!(line(Some(30)), "10:00:00  started\n  one two three four five six");
+    assert_eq!(told_in("", "a", "", Some(80)), "a");
+}
+
+#[test]
+fn what_is_cut_says_so_and_ends_with_a_whole_word() {
+    assert_eq!(shortened("one two", 7), "one two");
+    assert_eq!(shortened("one two three", 9), "one two…");
+    assert_eq!(shortened("one two three", 8), "one two…");
+    assert_eq!(shortened("laptop__SomeLongName", 10), "laptop__S…");
+    assert_eq!(shortened(&"ä".repeat(81), 80), format!("{}…", "ä".repeat(79)));
+}
+
+#[test]
+fn paragraphs_keep_their_own_lines_and_their_indent() {
+    assert_eq!(paragraph("a b c d\n  e f g h\n", Some(5)), ["a b c", "d", "  e f", "  g h"]);
+    assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
+    assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
+    assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
+}

@@ -1,0 +1,122 @@
+//! What the gateway is doing, in one short answer for operators.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use sa_core::store::Log as _;
+use serde::Serialize;
+
+use super::front::operator_only;
+use super::{App, Problem};
+use crate::journal::CALLS;
+use crate::tokens::Identity;
+
+static STARTED: OnceLock<Instant> = OnceLock::new();
+
+/// Notes when the gateway became ready, for its uptime.
+pub(crate) fn mark_started() {
+    STARTED.get_or_init(Instant::now);
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Status {
+    version: &'static str,
+    uptime_s: u64,
+    listen: String,
+    data_dir: String,
+    /// The configuration file that it has read, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_file: Option<String>,
+    nodes_online: usize,
+    nodes_known: usize,
+    upstream: UpstreamStatus,
+    /// Absent where sessions are turned off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<SessionStatus>,
+    /// Those that the list of tools has for the same token, whoever offers them.
+    tools: usize,
+    running_calls: usize,
+    recorded_calls: u64,
+    /// Records that could not be written; 0 when all is well.
+    lost_records: u64,
+}
+
+/// How the upstream MCP servers are.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct UpstreamStatus {
+    /// Ready, or known and started by the first call.
+    up: usize,
+    starting: usize,
+    /// Turned off by whoever wrote the configuration.
+    disabled: usize,
+    /// Those that do not answer, by name.
+    down: Vec<DownUpstream>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct DownUpstream {
+    name: String,
+    /// `offline`, `failed` or `login_needed`.
+    #[schema(value_type = String)]
+    state: sa_upstream::State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl UpstreamStatus {
+    fn of(servers: impl IntoIterator<Item = sa_upstream::View>) -> Self {
+        use sa_upstream::State as S;
+        let mut status = Self::default();
+        for sa_upstream::View { name, health, .. } in servers {
+            match health.state {
+                S::Ready | S::Idle => status.up += 1,
+                S::Starting => status.starting += 1,
+                S::Disabled => status.disabled += 1,
+                state @ (S::Offline | S::Failed | S::LoginNeeded) => {
+                    status.down.push(DownUpstream { name, state, why: health.last_error });
+                }
+            }
+        }
+        status
+    }
+}
+
+/// The sessions that have not ended.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct SessionStatus {
+    open: usize,
+    /// Those of them in which an agent works.
+    running: usize,
+}
+
+/// What the gateway is doing, for operators.
+#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status), (status = 403, body = Problem)))]
+pub(crate) async fn status(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Extension(ends): Extension<crate::serve::Ends>,
+) -> Result<Json<Status>, Problem> {
+    operator_only(&identity)?;
+    let nodes = app.router.directory().members(sa_nodes::KIND);
+    let sessions = app.sessions.as_ref().map(|sessions| {
+        let (open, running) = sessions.count();
+        SessionStatus { open, running }
+    });
+    Ok(Json(Status {
+        version: crate::VERSION,
+        uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
+        listen: format!("{}://{}", if ends.tls { "https" } else { "http" }, ends.local),
+        data_dir: app.config.data_dir.display().to_string(),
+        config_file: app.config.file.as_ref().map(|file| file.display().to_string()),
+        nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
+        nodes_known: nodes.len(),
+        upstream: UpstreamStatus::of(app.upstreams.list()),
+        sessions,
+        tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
+        running_calls: app.router.running_count(),
+        recorded_calls: app.store.bounds(CALLS).await?.last,
+        lost_records: app.store.stats().lost,
+    }))
+}
