@@ -74,13 +74,12 @@ async fn make(world: World, router: Arc<Router>, plan: CallPlan, gateway: u32) {
         },
         Then::Cancel(after) => {
             let mut outcome = std::pin::pin!(outcome);
-            match tokio::time::timeout(after, outcome.as_mut()).await {
-                Ok(finished) => finished,
-                Err(_) => {
-                    world.note("caller", &format!("cancels call {}", plan.number));
-                    router.cancel(id, CancelReason::Requested, |_| true);
-                    outcome.await
-                }
+            if let Ok(finished) = tokio::time::timeout(after, outcome.as_mut()).await {
+                finished
+            } else {
+                world.note("caller", &format!("cancels call {}", plan.number));
+                router.cancel(id, CancelReason::Requested, |_| true);
+                outcome.await
             }
         }
     };
