@@ -152,7 +152,7 @@ fn ends_with_its_connection(call: &CallState, end: &End<'_>) -> Rule {
     let replaced = connections.get(index + 1).map(|next| next.opened);
     let closed = [connections[index].closed, replaced].into_iter().flatten().min();
     ensure(closed.is_none_or(|closed| recorded.at <= closed + end.grain), || {
-        format!("it outlived its connection, which ended at {closed:?}, until {:?}", recorded.at)
+        format!("it outlived its connection, which ended at {:?}, until {:?}", closed.unwrap_or_default(), recorded.at)
     })
 }
 
