@@ -8,6 +8,9 @@ use sa_socket::Liveness;
 
 use crate::{GATEWAY, NODES};
 
+/// The longest that any message takes.
+const SLOWEST: Duration = Duration::from_millis(1_000);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// One step of the simulation. Messages arrive at the beginning of a step, timers have a finer grain.
@@ -77,7 +80,9 @@ impl Plan {
         let tick = Duration::from_millis([5, 10, 10, 20, 20][rng.random_range(0..5)]);
         let most = between(&mut rng, 2, 250);
         let ping_every = between(&mut rng, 500, 5_000);
-        let liveness = Liveness { ping_every, dead_after: ping_every * rng.random_range(2..12) };
+        // Long enough for the slowest answer to a ping, or no connection would ever last.
+        let answer = ping_every * 2 + SLOWEST * 2 + tick * 4;
+        let liveness = Liveness { ping_every, dead_after: (ping_every * rng.random_range(2..12)).max(answer) };
         let mut faults = Vec::new();
         for node in NODES {
             on_the_way_to(node, length, &mut rng, &mut faults);
@@ -123,7 +128,7 @@ fn on_the_way_to(node: &'static str, length: Duration, rng: &mut StdRng, faults:
         faults.extend(begin.iter().map(|fault| (at, *fault)));
         faults.extend(end.iter().map(|fault| (until, *fault)));
         if rng.random_bool(0.2) {
-            faults.push((until, Fault::Latency(node, between(rng, 2, 1_000))));
+            faults.push((until, Fault::Latency(node, between(rng, 2, SLOWEST.as_millis() as u64))));
         }
         at = until + between(rng, 5, 6_000);
     }

@@ -123,6 +123,8 @@ impl World {
     }
 
     pub(crate) fn gateway_up(&self, gateway: Gateway) -> u32 {
+        // One that is started while it runs has been killed without another word.
+        self.gateway_down();
         let mut state = self.state();
         state.gateways += 1;
         state.gateway = Some(gateway);

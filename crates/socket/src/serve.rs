@@ -205,13 +205,14 @@ async fn serve_halves(
 }
 
 /// The half that ends first. They take turns at being asked first, so that neither can keep the other from its work; by
-/// lot, as in a `select!`, would be as fair, but the same events would then not lead to the same run twice.
-async fn first<R, W>(
+/// lot, as in a `select!`, would be as fair, but the same events would then not lead to the same run twice. Not an `async fn`,
+/// which would have room for the two twice.
+fn first<R, W>(
     mut reader: Pin<&mut impl Future<Output = R>>,
     mut writer: Pin<&mut impl Future<Output = W>>,
-) -> Either<R, W> {
+) -> impl Future<Output = Either<R, W>> {
     let mut reader_first = false;
-    poll_fn(|cx| {
+    poll_fn(move |cx| {
         reader_first = !reader_first;
         if reader_first && let Poll::Ready(ended) = reader.as_mut().poll(cx) {
             return Poll::Ready(Either::Left(ended));
@@ -224,7 +225,6 @@ async fn first<R, W>(
         }
         Poll::Pending
     })
-    .await
 }
 
 /// Why it ended, and the stream if the peer has closed it and not been answered yet.
