@@ -4,10 +4,9 @@
 
 mod autobahn;
 mod docs;
+mod prove;
 mod setup;
 
-use std::ffi::OsString;
-use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -46,8 +45,11 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
-    /// The long versions of the fault and crash tests: hundreds of kills, a thousand damaged files.
-    Prove,
+    /// The long versions of the fault and crash tests: hundreds of kills, a thousand damaged files. Takes hours.
+    Prove {
+        /// Only these.
+        proofs: Vec<prove::Proof>,
+    },
     /// Build the web console, which the gateway's program has inside.
     Web,
     /// Write the generated documentation anew.
@@ -71,7 +73,7 @@ fn run_chore(chore: Chore) -> Result<()> {
         Chore::Test { filter } => test(filter.as_deref()),
         Chore::Ci => ci(),
         Chore::Bench { more } => bench(&more),
-        Chore::Prove => prove(),
+        Chore::Prove { proofs } => prove::run_all(&proofs),
         Chore::Web => web(),
         Chore::Docs => docs::write(),
     }
@@ -91,20 +93,25 @@ fn up(release: bool, more: &[String]) -> Result<()> {
 }
 
 fn test(filter: Option<&str>) -> Result<()> {
-    setup::for_tests()?;
-    // Built first: tests in Rust start programs that use the packages.
-    npm("build")?;
+    prepare()?;
     if filter.is_none() {
         npm("check")?;
         npm("test")?;
     }
-    // The end-to-end tests start these as processes of their own.
-    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
     // The examples in the docs first: the last line is then the one that counts.
     if filter.is_none() {
         run(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?;
     }
     run(cargo().args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests=pass"]).args(filter))
+}
+
+/// What has to be there before a test runs.
+fn prepare() -> Result<()> {
+    setup::for_tests()?;
+    // Built first: tests in Rust start programs that use the packages.
+    npm("build")?;
+    // The end-to-end tests start these as processes of their own.
+    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))
 }
 
 fn ci() -> Result<()> {
@@ -123,60 +130,6 @@ fn bench(more: &[String]) -> Result<()> {
     run(cargo().args(["build", "--release", "--package", "switchboard", "--package", "sa-bench"]))?;
     let folder = target().join("release");
     run(Command::new(folder.join("sa-bench")).arg("--switchboard").arg(folder.join("switchboard")).args(more))
-}
-
-fn prove() -> Result<()> {
-    setup::for_tests()?;
-    let long = [
-        ("SWITCHBOARD_POWER_LOSSES", "1000"),
-        ("SWITCHBOARD_CRASH_KILLS", "200"),
-        ("SWITCHBOARD_DAMAGE_PLACES", "1000"),
-        ("SWITCHBOARD_CHANNEL_KILLS", "200"),
-        ("SWITCHBOARD_CHANNEL_STORED", "1000000"),
-        ("SWITCHBOARD_CHANNEL_CLIENT_KILLS", "50"),
-        ("SWITCHBOARD_CHANNEL_READERS", "1000"),
-        ("SWITCHBOARD_CHANNEL_LATENCY_PAIRS", "7"),
-        ("SWITCHBOARD_CHANNEL_CLIENTS", "1000"),
-        ("SWITCHBOARD_CHANNEL_CUT_SECONDS", "180"),
-        ("SWITCHBOARD_CHANNEL_CUT_MS", "5000"),
-        ("SWITCHBOARD_CHANNEL_NOTES", "2000"),
-        ("PROPTEST_CASES", "5000"),
-        // The ordinary limit on a test's time is for the ordinary runs.
-        ("NEXTEST_PROFILE", "prove"),
-    ];
-    let packages = ["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"];
-    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(packages).envs(long))?;
-    // One at a time: each has as many processes and connections as a machine likes to have.
-    let channels = ["--package", "sa-e2e", "--test-threads", "1", "channel_"];
-    run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(channels).envs(long))?;
-    // A thousand clients of a channel, cut off at random for minutes.
-    let storm =
-        [("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000"), ("NEXTEST_PROFILE", "prove")];
-    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "messaging_storm"]).envs(storm))?;
-    // Ten thousand that come back after a restart, of a gateway as it is shipped.
-    run(cargo().args(["build", "--release", "--package", "switchboard"]))?;
-    let restart = [
-        ("SWITCHBOARD_RESTART_CLIENTS", "10000".into()),
-        ("SWITCHBOARD_RESTART_SECONDS", "15".into()),
-        ("SWITCHBOARD_RESTART_PROGRAM", target().join("release/switchboard").into_os_string()),
-        ("NEXTEST_PROFILE", OsString::from("prove")),
-    ];
-    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "reconnect_storm"]).envs(restart))?;
-    // All of Autobahn's test suite, messages of 16 MiB in fragments of 64 bytes included.
-    autobahn::install()?;
-    let suite = [("SWITCHBOARD_AUTOBAHN_ALL", "1"), ("NEXTEST_PROFILE", "prove")];
-    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "websocket_conformance"]).envs(suite))?;
-    // Half an hour of comings and goings, after which nothing of them is left.
-    let churn = [("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6"), ("NEXTEST_PROFILE", "prove")];
-    run(cargo().args(["nextest", "run", "--package", "sa-e2e", "leaks"]).envs(churn))?;
-    // Simulated runs that nobody has seen before. A seed that breaks a rule is printed, and kept.
-    let first = RandomState::new().hash_one("a new place to begin") >> 16;
-    let seeds = [
-        ("SWITCHBOARD_SIM_SEEDS", "5000".to_owned()),
-        ("SWITCHBOARD_SIM_FIRST", first.to_string()),
-        ("NEXTEST_PROFILE", "prove".to_owned()),
-    ];
-    run(cargo().args(["nextest", "run", "--no-fail-fast", "--package", "sa-sim"]).envs(seeds))
 }
 
 /// Builds the console, when there is something to build it with. Without, the gateway has a page that says so.

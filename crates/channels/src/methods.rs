@@ -145,7 +145,7 @@ fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
 }
 
 fn readable(raw: &RawValue) -> Option<RawJson> {
-    let json = RawJson::parse(raw.get()).ok()?;
+    let json = RawJson::part(raw).ok()?;
     json.to_value().ok().filter(serde_json::Value::is_object).map(|_| json)
 }
 

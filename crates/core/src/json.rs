@@ -17,7 +17,11 @@ pub struct RawJson(Arc<str>);
 impl RawJson {
     /// Checks that `text` is one JSON value, no deeper than [`MAX_DEPTH`], and keeps it as it is.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        let raw = serde_json::from_str::<&RawValue>(text)?;
+        Self::part(serde_json::from_str(text)?)
+    }
+
+    /// Keeps a part of a JSON text that has been read already, if it is no deeper than [`MAX_DEPTH`].
+    pub fn part(raw: &RawValue) -> Result<Self, serde_json::Error> {
         if is_deeper_than(raw.get(), MAX_DEPTH) {
             return Err(serde::de::Error::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
         }
@@ -57,6 +61,21 @@ impl RawJson {
 
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
+    }
+
+    /// Whether a value can be made of it. `1e999` and `"\ud800"` are JSON by its grammar, and no reader takes them. Most
+    /// texts have nothing of the kind, and are not parsed for it.
+    pub fn is_readable(&self) -> bool {
+        let (mut digits, mut before) = (0_usize, b' ');
+        for byte in self.0.bytes() {
+            digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+            let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
+            if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
+                return serde_json::from_str::<serde_json::Value>(&self.0).is_ok();
+            }
+            before = byte;
+        }
+        true
     }
 
     /// The parsed tree, for the places that must look inside. A key that appears twice is an error.

@@ -37,9 +37,10 @@ const FLUSH: Duration = Duration::from_millis(250);
 /// A call under way. Dropping it means that its caller is gone.
 pub(crate) struct Running {
     outcome: BoxFuture<'static, Finished>,
-    reports: mpsc::Receiver<Update>,
-    questions: mpsc::Receiver<Asked>,
-    refused: Arc<OnceLock<String>>,
+    /// Absent where nobody wants any: most calls end without a report or a question, and need no room for them.
+    reports: Option<mpsc::Receiver<Update>>,
+    questions: Option<mpsc::Receiver<Asked>>,
+    sink: Arc<Sink>,
 }
 
 /// Until when a call was followed.
@@ -66,18 +67,20 @@ impl Running {
     /// Starts a call. Reports are gathered only for those who want them, and a client is asked only what it said that it
     /// can answer.
     pub(crate) fn start(router: &Arc<Router>, request: CallRequest, client: Client) -> Self {
-        let (send_report, reports) = mpsc::channel(REPORTS);
-        let (send_question, questions) = mpsc::channel(QUESTIONS);
-        let refused = Arc::new(OnceLock::new());
-        let sink = Sink { reports: send_report, questions: send_question, client, refused: Arc::clone(&refused) };
-        let sink = Arc::new(sink) as Arc<dyn UpdateSink>;
-        Self { outcome: Box::pin(router.start(request, Some(sink)).outcome()), reports, questions, refused }
+        let wants_reports = client.wants_progress || client.log.is_some();
+        let (send_report, reports) = wants_reports.then(|| mpsc::channel(REPORTS)).unzip();
+        let answers = client.capabilities.as_ref().is_some_and(questions::answers_some);
+        let (send_question, questions) = answers.then(|| mpsc::channel(QUESTIONS)).unzip();
+        let sink = Sink { reports: send_report, questions: send_question, client, refused: OnceLock::new() };
+        let sink = Arc::new(sink);
+        let call = router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
+        Self { outcome: Box::pin(call.outcome()), reports, questions, sink }
     }
 
     /// What the client is told of a call that has ended.
     pub(crate) fn answer(&self, finished: &Finished, is_new_era: bool) -> Result<CallToolResponse, ErrorData> {
         // What the client was not asked, because it did not say that it can answer it.
-        let refused = self.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
+        let refused = self.sink.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
         if let Some(what) = refused {
             return Err(ErrorData::missing_required_client_capability(questions::needed(what)));
         }
@@ -152,21 +155,26 @@ impl Running {
 }
 
 /// What was asked at the same time belongs together.
-fn with_all_others(asked: Asked, questions: &mut mpsc::Receiver<Asked>) -> Vec<Asked> {
-    std::iter::once(asked).chain(std::iter::from_fn(|| questions.try_recv().ok())).collect()
+fn with_all_others(asked: Asked, questions: &mut Option<mpsc::Receiver<Asked>>) -> Vec<Asked> {
+    let mut others = || questions.as_mut()?.try_recv().ok();
+    std::iter::once(asked).chain(std::iter::from_fn(&mut others)).collect()
 }
 
-async fn next(questions: &mut mpsc::Receiver<Asked>) -> Asked {
-    match questions.recv().await {
-        Some(asked) => asked,
-        // Nobody is left who could ask.
+/// What comes next; waits for ever when nothing can.
+async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> T {
+    let next = match queue {
+        Some(queue) => queue.recv().await,
+        None => None,
+    };
+    match next {
+        Some(next) => next,
         None => pending().await,
     }
 }
 
 /// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.
 async fn forward(
-    reports: &mut mpsc::Receiver<Update>,
+    reports: &mut Option<mpsc::Receiver<Update>>,
     token: Option<ProgressToken>,
     context: &RequestContext<RoleServer>,
     ended: &CancellationToken,
@@ -174,7 +182,7 @@ async fn forward(
     loop {
         let update = tokio::select! {
             biased;
-            update = reports.recv() => update,
+            update = next(reports) => Some(update),
             () = ended.cancelled() => None,
         };
         match (update, &token) {
@@ -215,10 +223,10 @@ pub(crate) fn level(level: LoggingLevel) -> LogLevel {
 }
 
 struct Sink {
-    reports: mpsc::Sender<Update>,
-    questions: mpsc::Sender<Asked>,
+    reports: Option<mpsc::Sender<Update>>,
+    questions: Option<mpsc::Sender<Asked>>,
     client: Client,
-    refused: Arc<OnceLock<String>>,
+    refused: OnceLock<String>,
 }
 
 impl UpdateSink for Sink {
@@ -229,8 +237,8 @@ impl UpdateSink for Sink {
             // MCP has no chunks of a result; the whole of it comes at the end.
             Update::Chunk { .. } => false,
         };
-        if wanted {
-            let _ = self.reports.try_send(update);
+        if wanted && let Some(reports) = &self.reports {
+            let _ = reports.try_send(update);
         }
         Ok(())
     }
@@ -249,15 +257,18 @@ impl UpdateSink for Sink {
         let refused = |error: CallError| -> BoxFuture<'static, Result<RawJson, CallError>> {
             Box::pin(std::future::ready(Err(error)))
         };
-        if !self.client.capabilities.as_ref().is_some_and(|client| questions::answers(client, &question)) {
+        let answers = |client: &ClientCapabilities| questions::answers(client, &question);
+        let Some(questions) =
+            self.questions.as_ref().filter(|_| self.client.capabilities.as_ref().is_some_and(answers))
+        else {
             let _ = self.refused.set(question.what.clone());
             return refused(CallError::new(
                 CallErrorKind::Failed,
                 format!("the client that made the call did not declare that it answers {}", question.what),
             ));
-        }
+        };
         let (answer, answered) = oneshot::channel();
-        if self.questions.try_send(Asked { question, answer }).is_err() {
+        if questions.try_send(Asked { question, answer }).is_err() {
             return refused(CallError::new(CallErrorKind::Overloaded, "too many questions of this call wait already"));
         }
         Box::pin(async {

@@ -1,5 +1,6 @@
 //! Tools and results in the words of MCP.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,9 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Icon, JsonObject, Met
 use sa_core::directory::ToolView;
 use sa_core::outcome::{Attachment, Block, Outcome};
 use sa_core::{CallError, Output, RawJson};
+use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// What results of the form of MCP's own have beside what a tool says.
 const OF_THE_PROTOCOL: [&str; 5] = ["content", "structuredContent", "isError", "_meta", "resultType"];
@@ -96,6 +99,40 @@ pub fn result(outcome: &Outcome) -> CallToolResult {
     }
 }
 
+/// A result of plain JSON, in the words of MCP. Nothing of it is read into a tree on its way: that would cost more than the
+/// rest of the call, and large results far more.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Plain<'a> {
+    result_type: &'static str,
+    content: [PlainText<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<&'a RawValue>,
+    is_error: bool,
+}
+
+#[derive(Serialize)]
+struct PlainText<'a> {
+    r#type: &'static str,
+    text: Cow<'a, str>,
+}
+
+/// What [`result`] makes of an outcome, for those that have nothing but plain JSON.
+pub(crate) fn plain(outcome: &Outcome) -> Option<Plain<'_>> {
+    let output = outcome.as_ref().ok()?;
+    let Output { content, blocks, attachments, native: None } = output else { return None };
+    if !blocks.is_empty() || !attachments.is_empty() || may_be_blocks(content) || !content.is_readable() {
+        return None;
+    }
+    let structured = content.as_str().starts_with('{').then(|| serde_json::from_str(content.as_str()));
+    Some(Plain {
+        result_type: "complete",
+        content: [PlainText { r#type: "text", text: text(content) }],
+        structured_content: structured.transpose().ok()?,
+        is_error: false,
+    })
+}
+
 /// A call that failed as a request does, by an error of the protocol: where a provider says so in MCP's own words.
 pub(crate) fn protocol_error(outcome: &Outcome) -> Option<ErrorData> {
     #[derive(serde::Deserialize)]
@@ -109,7 +146,7 @@ pub(crate) fn protocol_error(outcome: &Outcome) -> Option<ErrorData> {
 fn success(output: &Output) -> CallToolResult {
     let mut result = blocks(&output.content).unwrap_or_else(|| {
         let structured = object(&output.content).map(Value::Object);
-        let text = ContentBlock::text(text(&output.content));
+        let text = ContentBlock::text(text(&output.content).into_owned());
         let own: Vec<_> = output.blocks.iter().map(block).collect();
         let mut result = CallToolResult::success(if own.is_empty() { vec![text] } else { own });
         result.structured_content = structured;
@@ -122,9 +159,7 @@ fn success(output: &Output) -> CallToolResult {
 /// A result that is a list of MCP's own blocks, `{"content":[…]}`. The blocks are not sent a second time as structured
 /// content: only what the result has beside them is.
 fn blocks(content: &RawJson) -> Option<CallToolResult> {
-    // Nearly no result has this form, and most can be told at a glance.
-    let text = content.as_str();
-    if !text.starts_with('{') || !text.contains("\"content\"") || !text.contains("\"type\"") {
+    if !may_be_blocks(content) {
         return None;
     }
     let mut fields = object(content)?;
@@ -136,6 +171,12 @@ fn blocks(content: &RawJson) -> Option<CallToolResult> {
     fields.retain(|field, _| !OF_THE_PROTOCOL.contains(&field.as_str()));
     result.structured_content = structured.or_else(|| (!fields.is_empty()).then_some(Value::Object(fields)));
     Some(result)
+}
+
+/// Nearly no result has this form, and most can be told at a glance.
+fn may_be_blocks(content: &RawJson) -> bool {
+    let text = content.as_str();
+    text.starts_with('{') && text.contains("\"content\"") && text.contains("\"type\"")
 }
 
 /// A failed call is a result that the model can read: what happened, and what to do.
@@ -165,8 +206,9 @@ fn attachment(attachment: &Attachment) -> Option<ContentBlock> {
 }
 
 /// A text result as text, any other as JSON.
-fn text(content: &RawJson) -> String {
-    serde_json::from_str::<String>(content.as_str()).unwrap_or_else(|_| content.as_str().to_owned())
+fn text(content: &RawJson) -> Cow<'_, str> {
+    let text = content.as_str().starts_with('"').then(|| serde_json::from_str(content.as_str()).ok()).flatten();
+    text.map_or(Cow::Borrowed(content.as_str()), Cow::Owned)
 }
 
 fn object(json: &RawJson) -> Option<JsonObject> {
@@ -196,6 +238,26 @@ mod tests {
         check(&json!([1, 2]), &["text"], None);
         let plain = result(&Ok(Output::json(RawJson::parse("\"plain\"").unwrap())));
         assert_eq!(serde_json::to_value(&plain.content).unwrap()[0]["text"], "plain");
+    }
+
+    #[test]
+    fn a_plain_result_is_written_as_any_other_is() {
+        let output = |json: &str| Ok(Output::from_provider(RawJson::parse(json).unwrap(), Vec::new()));
+        let written = |outcome: &Outcome| plain(outcome).map(|plain| serde_json::to_value(plain).unwrap());
+        for json in
+            ["{}", r#"{"a":[1,{"b":"\u00e9"}]}"#, "[1,2]", "null", "17", r#""a \"text\"\n""#, r#"{"content":1}"#]
+        {
+            let outcome = output(json);
+            assert_eq!(written(&outcome), Some(serde_json::to_value(result(&outcome)).unwrap()), "{json}");
+        }
+        for json in [r#"{"a":1e999}"#, r#"{"a":"\ud800"}"#, r#"{"content":[{"type":"text","text":"x"}]}"#] {
+            assert_eq!(written(&output(json)), None, "{json}");
+        }
+        let attached = Attachment { mime_type: "image/png".into(), name: None, data: vec![0].into() };
+        let content = RawJson::parse("{}").unwrap();
+        assert_eq!(written(&Ok(Output { attachments: vec![attached], ..Output::json(content.clone()) })), None);
+        assert_eq!(written(&Ok(Output { native: Some(content.clone()), ..Output::json(content) })), None);
+        assert_eq!(written(&Err(CallError::new(CallErrorKind::Failed, "no"))), None);
     }
 
     #[test]

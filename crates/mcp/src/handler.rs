@@ -14,7 +14,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
-use sa_core::directory::ToolView;
+use sa_core::directory::{Route, ToolView};
 use sa_core::{Asking, LogLevel, RawJson};
 use serde_json::Value;
 
@@ -349,12 +349,8 @@ impl ServerHandler for McpHandler {
 
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let route = self.shared.router.directory().resolve(name, &self.shared.anybody).ok()?;
-        let asks_for_headers =
-            route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"));
-        let view =
-            || ToolView { name: name.into(), tool: route.tool, provider: route.id, scope: route.scope, online: true };
-        asks_for_headers.then(|| convert::tool(&view()))
+        let Route { tool, id, scope, .. } = self.shared.wants_headers(name)?;
+        Some(convert::tool(&ToolView { name: name.into(), tool, provider: id, scope, online: true }))
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {

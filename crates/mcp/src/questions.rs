@@ -42,6 +42,11 @@ const ROOTS: &str = "roots/list";
 const NAME: &str = "switchboard/question";
 const MAX_NAME: usize = 128;
 
+/// Whether the client said that it can answer anything.
+pub(crate) fn answers_some(client: &ClientCapabilities) -> bool {
+    client.sampling.is_some() || client.roots.is_some() || client.elicitation.is_some()
+}
+
 /// Whether the client said that it can answer this.
 pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool {
     match question.what.as_str() {

@@ -1,14 +1,13 @@
 //! The service behind `/mcp`: which of the two eras a request belongs to, and whose session it may use.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::store::Records;
@@ -17,7 +16,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::body::Body;
+use crate::body;
 use crate::caller::Caller;
 use crate::handler::McpHandler;
 use crate::news;
@@ -47,8 +46,7 @@ pub struct Options {
     pub task_after: Duration,
 }
 
-/// The MCP surface. The caller has checked Host, Origin and token, and puts a [`Caller`] into each request's extensions.
-#[derive(Clone)]
+/// The MCP surface. Host, Origin and token have been checked before a request comes here.
 pub struct Mcp {
     stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
     with_sessions: StreamableHttpService<McpHandler, Sessions>,
@@ -85,19 +83,20 @@ impl Mcp {
         Self { stateless, with_sessions, sessions, shared }
     }
 
-    pub async fn handle(&self, mut request: Request<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
-        if let Some(call) = PlainCall::of(&request, &self.shared) {
+    pub async fn handle(&self, caller: Caller, mut request: Request<Bytes>) -> Response<Body> {
+        if let Some(call) = PlainCall::of(&request, &caller, &self.shared) {
             return call.answer(&self.shared).await;
         }
-        let body = Body(request.body().clone());
+        let body = body::Body(request.body().clone());
         request.extensions_mut().insert(body);
+        request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),
         };
         let request = request.map(Full::new);
         if !request_of_session {
-            return self.stateless.handle(request).await;
+            return self.stateless.handle(request).await.map(Body::new);
         }
         let takes_leave = request.method() == Method::DELETE;
         let mut response = self.with_sessions.handle(request).await;
@@ -105,7 +104,7 @@ impl Mcp {
         if takes_leave && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
-        response
+        response.map(Body::new)
     }
 
     /// How many sessions there are.
@@ -152,8 +151,8 @@ fn opens_session(body: &Bytes) -> bool {
     serde_json::from_slice::<Head<'_>>(body).is_ok_and(|head| head.method.as_deref() == Some("initialize"))
 }
 
-fn plain(status: StatusCode, message: String) -> Response<BoxBody<Bytes, Infallible>> {
-    let mut response = Response::new(Full::new(Bytes::from(message)).boxed());
+fn plain(status: StatusCode, message: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(message));
     *response.status_mut() = status;
     let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

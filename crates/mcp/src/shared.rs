@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sa_core::directory::Route;
 use sa_core::store::Records;
 use sa_core::{Notices, Principal, Role, Router, View};
 use tokio_util::sync::CancellationToken;
@@ -56,6 +57,14 @@ impl Shared {
             search: Search::default(),
             waiting: Waiting::default(),
         }
+    }
+
+    /// A tool that everybody sees and that wants arguments of its repeated in headers.
+    pub(crate) fn wants_headers(&self, tool: &str) -> Option<Route> {
+        let wants = |route: &Route| {
+            route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"))
+        };
+        self.router.directory().resolve(tool, &self.anybody).ok().filter(wants)
     }
 
     pub(crate) fn searches(&self, caller: &Caller) -> bool {

@@ -9,27 +9,25 @@
 //! that judges: this one refuses nothing, and what it answers is what the other would.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Body as Answer;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
+use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonObject, JsonRpcMessage, ProtocolVersion, RequestId,
+    ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
     ServerJsonRpcMessage, ServerResult,
 };
-use rmcp::{ErrorData, ServerHandler as _};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{Asking, RawJson};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::call::{Client, Running, Turn};
 use crate::caller::Caller;
-use crate::handler::McpHandler;
+use crate::convert;
 use crate::questions::{self, Whose};
 use crate::shared::Shared;
 
@@ -38,37 +36,34 @@ const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const MCP_METHOD: &str = "mcp-method";
 const MCP_NAME: &str = "mcp-name";
 
+/// Room for an answer that is not made larger step by step.
+const USUAL_ANSWER: usize = 512;
+
 /// A call that needs nothing but its answer.
 pub(crate) struct PlainCall {
     id: RequestId,
     request: CallRequest,
-    /// The same arguments as the long way reads them. A client that is asked something comes back by that way.
-    arguments: JsonObject,
     capabilities: ClientCapabilities,
 }
 
 impl PlainCall {
     /// The call that a request makes, if it is a plain one.
-    pub(crate) fn of(request: &Request<Bytes>, shared: &Arc<Shared>) -> Option<Self> {
-        if request.method() != Method::POST || !has_plain_headers(request.headers()) {
-            return None;
-        }
+    pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Shared) -> Option<Self> {
+        let header = named_by_plain_headers(request.headers()).filter(|_| request.method() == Method::POST)?;
         let body = Body::parse(request.body())?;
         let name = &*body.params.name;
-        let header = request.headers().get(MCP_NAME).and_then(|header| header.to_str().ok());
         // What begins like this may be encoded.
-        if header != Some(name) || name.starts_with("=?") {
+        if header != name || name.starts_with("=?") {
             return None;
         }
-        let caller = request.extensions().get::<Caller>().filter(|caller| !caller.revoked.is_cancelled())?;
         // A search has tools of its own, and some tools want arguments repeated in headers.
-        if shared.searches(caller) || McpHandler::new(Arc::clone(shared)).get_tool(name).is_some() {
+        let is_special = shared.searches(caller) || shared.wants_headers(name).is_some();
+        if is_special || caller.revoked.is_cancelled() {
             return None;
         }
-        let (args, arguments) = match body.params.arguments {
-            // Not all that is written like a number can be read as one.
-            Some(written) => (RawJson::parse(written.get()).ok()?, serde_json::from_str(written.get()).ok()?),
-            None => (RawJson::empty_object(), JsonObject::new()),
+        let args = match body.params.arguments {
+            Some(written) => RawJson::part(written).ok().filter(is_readable_object)?,
+            None => RawJson::empty_object(),
         };
         let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
@@ -83,52 +78,68 @@ impl PlainCall {
                 idempotency_key: None,
                 trace: TraceContext::continue_from(trace),
             },
-            arguments,
             capabilities: body.params.meta.capabilities,
         })
     }
 
     /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels it.
-    pub(crate) async fn answer(self, shared: &Shared) -> Response<BoxBody<Bytes, Infallible>> {
-        let id = self.id.clone();
-        let message = match self.make(shared).await {
-            Ok(response) => JsonRpcMessage::response(ServerResult::from(response), id),
-            Err(error) => JsonRpcMessage::error(error, Some(id)),
-        };
-        respond(&message)
-    }
-
-    async fn make(self, shared: &Shared) -> Result<CallToolResponse, ErrorData> {
-        let capabilities = Some(self.capabilities);
-        let client = Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities };
-        let tool = self.request.tool.clone();
-        let principal = Arc::clone(&self.request.view.principal.id);
-        let mut running = Running::start(&shared.router, self.request, client);
-        match running.alone().await {
+    pub(crate) async fn answer(self, shared: &Shared) -> Response<Answer> {
+        let Self { id, request, capabilities } = self;
+        let client =
+            Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities: Some(capabilities) };
+        let (tool, args) = (request.tool.clone(), request.args.clone());
+        let principal = Arc::clone(&request.view.principal.id);
+        let mut running = Running::start(&shared.router, request, client);
+        let made = match running.alone().await {
+            Turn::Ended(finished) => {
+                if let Some(result) = convert::plain(&finished.outcome) {
+                    return respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result });
+                }
+                running.answer(&finished, true)
+            }
             Turn::Asks(asked) => {
                 let mut count = 0;
                 let asked = questions::name(asked, &mut count);
-                let whose = Whose { principal, tool, arguments: self.arguments };
+                // As the long way reads them: a client that is asked something comes back by that way.
+                let arguments = serde_json::from_str(args.as_str()).unwrap_or_default();
+                let whose = Whose { principal, tool, arguments };
                 Ok(shared.waiting.set_aside(whose, count, running, asked))
             }
-            Turn::Ended(finished) => running.answer(&finished, true),
             Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
-        }
+        };
+        let message = match made {
+            Ok(response) => ServerJsonRpcMessage::response(ServerResult::from(response), id),
+            Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+        };
+        respond(status(&message), &message)
     }
 }
 
-/// One of each, with the value that nearly all clients send, and no other of the protocol's headers.
-fn has_plain_headers(headers: &HeaderMap) -> bool {
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let accept = text(header::ACCEPT);
-    let is = |name: &str, value: &str| headers.get(name).is_some_and(|found| found == value);
-    is(PROTOCOL_VERSION, ProtocolVersion::V_2026_07_28.as_str())
-        && is(MCP_METHOD, METHOD)
-        && text(header::CONTENT_TYPE).starts_with("application/json")
-        && accept.contains("application/json")
-        && accept.contains("text/event-stream")
-        && headers.keys().filter(|name| name.as_str().starts_with("mcp-")).count() == 3
-        && [PROTOCOL_VERSION, MCP_METHOD, MCP_NAME].iter().all(|name| headers.get_all(*name).iter().count() == 1)
+/// The tool that is named by headers of which there is one of each, with the value that nearly all clients send, and no
+/// other of the protocol's.
+fn named_by_plain_headers(headers: &HeaderMap) -> Option<&str> {
+    const ALL: u8 = 0b1_1111;
+    let (mut seen, mut tool) = (0, None);
+    for (name, value) in headers {
+        let text = || value.to_str().unwrap_or_default();
+        let (header, is_plain) = match name.as_str() {
+            PROTOCOL_VERSION => (1, value == ProtocolVersion::V_2026_07_28.as_str()),
+            MCP_METHOD => (1 << 1, value == METHOD),
+            MCP_NAME => {
+                tool = Some(value.to_str().ok()?);
+                (1 << 2, true)
+            }
+            "content-type" => (1 << 3, text().starts_with("application/json")),
+            "accept" => (1 << 4, text().contains("application/json") && text().contains("text/event-stream")),
+            other if other.starts_with("mcp-") => return None,
+            _ => continue,
+        };
+        if !is_plain || seen & header != 0 {
+            return None;
+        }
+        seen |= header;
+    }
+    tool.filter(|_| seen == ALL)
 }
 
 /// A request with what every request of the era has, and nothing else.
@@ -175,12 +186,20 @@ impl<'a> Body<'a> {
     }
 }
 
-fn respond(message: &ServerJsonRpcMessage) -> Response<BoxBody<Bytes, Infallible>> {
-    let (status, body) = match serde_json::to_vec(message) {
-        Ok(body) => (status(message), body),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes()),
+fn is_readable_object(json: &RawJson) -> bool {
+    json.as_str().starts_with('{') && json.is_readable()
+}
+
+fn respond(status: StatusCode, message: &impl Serialize) -> Response<Answer> {
+    let mut body = Vec::with_capacity(USUAL_ANSWER);
+    let status = match serde_json::to_writer(&mut body, message) {
+        Ok(()) => status,
+        Err(error) => {
+            body = error.to_string().into_bytes();
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     };
-    let mut response = Response::new(Full::new(Bytes::from(body)).boxed());
+    let mut response = Response::new(Answer::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -247,6 +266,26 @@ mod tests {
         assert!(Body::parse(br#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/call"}"#).is_none());
     }
 
+    #[test]
+    fn arguments_that_cannot_be_read_go_the_long_way() {
+        let readable = |json: &str| is_readable_object(&RawJson::parse(json).unwrap());
+        let long = format!("{{\"a\":1{}}}", "0".repeat(400));
+        for json in ["[]", "1", "null", r#"{"a":1e999}"#, r#"{"a":[{"b":-1E+999}]}"#, r#"{"a":"\ud800"}"#, &long] {
+            assert!(!readable(json), "{json}");
+        }
+        let long = format!("{{\"a\":\"1{}\"}}", "0".repeat(400));
+        for json in [
+            "{}",
+            r#"{"a":1e9}"#,
+            r#"{"a":"1e999"}"#,
+            r#"{"\u0061":"\ud83d\ude00"}"#,
+            r#"{"a":[1,true,{"b":null}]}"#,
+            &long,
+        ] {
+            assert!(readable(json), "{json}");
+        }
+    }
+
     #[track_caller]
     fn check_headers(change: impl FnOnce(&mut HeaderMap), plain: bool) {
         let mut headers = HeaderMap::new();
@@ -260,7 +299,7 @@ mod tests {
             headers.insert(name, HeaderValue::from_static(value));
         }
         change(&mut headers);
-        assert_eq!(has_plain_headers(&headers), plain, "{headers:?}");
+        assert_eq!(named_by_plain_headers(&headers), plain.then_some("a.b"), "{headers:?}");
     }
 
     #[test]
@@ -272,6 +311,8 @@ mod tests {
         check_headers(|headers| assert!(headers.append(PROTOCOL_VERSION, value("2026-07-28"))), false);
         check_headers(|headers| assert!(headers.append(MCP_NAME, value("a.c"))), false);
         check_headers(|headers| drop(headers.remove(MCP_NAME)), false);
+        check_headers(|headers| drop(headers.remove("accept")), false);
+        check_headers(|headers| assert!(headers.append("accept", value("*/*"))), false);
         check_headers(|headers| drop(headers.insert(MCP_METHOD, value("tools/list"))), false);
         check_headers(|headers| drop(headers.insert("mcp-session-id", value("1"))), false);
         check_headers(|headers| drop(headers.insert("mcp-param-x", value("1"))), false);

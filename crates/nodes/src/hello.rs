@@ -109,7 +109,7 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
 
 /// JSON that whoever lists the tool can read: text such as `1e999` is well-formed, and no number.
 fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
-    let json = RawJson::parse(raw.get())?;
+    let json = RawJson::part(raw)?;
     json.to_value().map(|_| json)
 }
 

@@ -11,6 +11,9 @@ use sa_socket::{Outbox, Rejected};
 
 use crate::Host;
 
+/// Room for a request beside its arguments.
+const USUAL_REQUEST: usize = 256;
+
 #[derive(Debug)]
 pub(crate) struct NodeLink {
     pub(crate) outbox: Outbox,
@@ -25,7 +28,8 @@ pub(crate) struct NodeLink {
 
 impl Link for NodeLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
-        let (mut frame, mut id) = (String::new(), [0; CallId::LEN]);
+        let mut id = [0; CallId::LEN];
+        let mut frame = String::with_capacity(USUAL_REQUEST + call.args.len());
         node::encode_request(
             &mut frame,
             &ToolRequest {

@@ -93,6 +93,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
         let serve = std::pin::pin!(sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text));
         tokio::select! {
+            // Calls first: the watch hardly ever has something to say.
             biased;
             ended = serve => ended,
             () = watch => unreachable!("the watch never ends by itself"),

@@ -92,7 +92,7 @@ fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
         if let Some(raw) = &tool.input_schema {
             let wrong =
                 |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
-            let schema = RawJson::parse(raw.get()).map_err(|error| wrong(&error.to_string()))?;
+            let schema = RawJson::part(raw).map_err(|error| wrong(&error.to_string()))?;
             if !schema.as_str().starts_with('{') {
                 return Err(wrong("it must be an object"));
             }
@@ -105,7 +105,7 @@ fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
 impl ToolSpec {
     /// The tool in the catalogue, named after its caller.
     pub(crate) fn tool(&self, caller: &str, timeout: Duration) -> Tool {
-        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::parse(raw.get()).ok());
+        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::part(raw).ok());
         let description = self.description.as_ref();
         Tool {
             wish: format!("{caller}_{}", self.name),

@@ -250,7 +250,7 @@ enum Word {
 }
 
 fn word(response: &args::Response) -> Word {
-    let json = |raw: &serde_json::value::RawValue| RawJson::parse(raw.get());
+    let json = |raw: &serde_json::value::RawValue| RawJson::part(raw);
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
         let message =
             error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);

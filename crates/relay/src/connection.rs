@@ -159,8 +159,7 @@ impl Connection {
     }
 
     async fn answer(&self, request: Request) -> Option<String> {
-        let params =
-            request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
+        let params = request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
         let outcome = match params {
             Ok(params) if params.is_null() => self.run(&request.method, &RawJson::empty_object()).await,
             Ok(params) => self.run(&request.method, &params).await,
@@ -207,7 +206,7 @@ impl Connection {
             return Err(args::invalid("timeout_ms must be at least 1"));
         }
         let args = call.arguments.as_ref().filter(|raw| raw.get() != "null");
-        let args = args.map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::parse(raw.get()));
+        let args = args.map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
         let request = CallRequest {
             tool: self.session.tool(&call.tool)?.to_string(),
             args: args.map_err(|error| args::invalid(format!("arguments cannot be read: {error}")))?,

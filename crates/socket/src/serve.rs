@@ -1,16 +1,13 @@
 //! The life of one connection.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
-use futures_util::future::{BoxFuture, Either};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -180,9 +177,11 @@ async fn serve_halves(
     let ended = {
         let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
-        match first(reader.as_mut(), writer.as_mut()).await {
+        tokio::select! {
+            // Reading first: what a peer said before it left counts, though nothing can be written to it any more.
+            biased;
             // The peer has closed, or is gone.
-            Either::Left((ended, unanswered)) => {
+            (ended, unanswered) = &mut reader => {
                 if let Some(mut stream) = unanswered {
                     // The answer to a close is ready by itself, and leaves when the stream is read again, which then ends.
                     let answered = async move { while let Some(Ok(_)) = stream.next().await {} };
@@ -191,7 +190,7 @@ async fn serve_halves(
                 ended
             }
             // We have closed; the peer gets a moment to say that it knows.
-            Either::Right(ended) => {
+            ended = &mut writer => {
                 if ended.code != 1006 {
                     let patience = if heard.violated.load(Ordering::Relaxed) { LAST_WORDS } else { CLOSE_PATIENCE };
                     let _ = Box::pin(tokio::time::timeout(patience, reader)).await;
@@ -202,29 +201,6 @@ async fn serve_halves(
     };
     outbox.shut(ended.clone());
     ended
-}
-
-/// The half that ends first. They take turns at being asked first, so that neither can keep the other from its work; by
-/// lot, as in a `select!`, would be as fair, but the same events would then not lead to the same run twice. Not an `async fn`,
-/// which would have room for the two twice.
-fn first<R, W>(
-    mut reader: Pin<&mut impl Future<Output = R>>,
-    mut writer: Pin<&mut impl Future<Output = W>>,
-) -> impl Future<Output = Either<R, W>> {
-    let mut reader_first = false;
-    poll_fn(move |cx| {
-        reader_first = !reader_first;
-        if reader_first && let Poll::Ready(ended) = reader.as_mut().poll(cx) {
-            return Poll::Ready(Either::Left(ended));
-        }
-        if let Poll::Ready(ended) = writer.as_mut().poll(cx) {
-            return Poll::Ready(Either::Right(ended));
-        }
-        if !reader_first && let Poll::Ready(ended) = reader.as_mut().poll(cx) {
-            return Poll::Ready(Either::Left(ended));
-        }
-        Poll::Pending
-    })
 }
 
 /// Why it ended, and the stream if the peer has closed it and not been answered yet.

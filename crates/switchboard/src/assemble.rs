@@ -13,6 +13,7 @@ use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::store::{Log, Records, Retention};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
+use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::VERSION;
+use crate::config::settings::Settings;
 use crate::config::{Config, millis};
 use crate::journal::{self, StoreJournal};
 use crate::ledger::StoreLedger;
@@ -55,6 +57,7 @@ pub struct Gateway {
     /// What signs people in to the console.
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
+    pub mcp: Mcp,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     housekeeping: CancellationToken,
@@ -131,7 +134,14 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
             .await?;
 
-    // Surfaces are routes: see `http::routes`.
+    // Surfaces are routes, see `http::routes`; two of them have something of their own behind them.
+    let mcp = Mcp::new(
+        Arc::clone(&router),
+        notices.clone(),
+        Arc::new(store.clone()),
+        &mcp_options(settings),
+        closing.clone(),
+    );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
@@ -150,6 +160,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         plugins,
         sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
+        mcp,
         closing,
         housekeeping,
     };
@@ -214,6 +225,19 @@ fn channel_options(config: &Config) -> ChannelOptions {
         keep_days: channels.keep_days,
         max_pending: config.settings.limits.pending_per_node,
         attachments: config.data_dir.join("attachments"),
+    }
+}
+
+fn mcp_options(settings: &Settings) -> sa_mcp::Options {
+    let mcp = &settings.mcp;
+    sa_mcp::Options {
+        version: VERSION,
+        max_body_bytes: settings.limits.max_body_bytes,
+        session_idle: millis(mcp.session_idle_ms),
+        max_sessions: mcp.max_sessions,
+        resume: millis(mcp.resume_ms),
+        search: mcp.search,
+        task_after: millis(mcp.task_after_ms),
     }
 }
 

@@ -130,6 +130,7 @@ async fn connection(
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
         () = closing.cancelled() => {
             // Lets the request that is under way end, and takes no other.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
+use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::{App, Problem};
@@ -44,15 +45,28 @@ async fn read<B>(body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    let body = Limited::new(std::pin::pin!(body), max).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
-                .hint("send less, or raise limits.max_body_bytes")
-        } else {
-            Problem::bad_request(format!("the body cannot be read: {error}"))
+    let body = pin!(body);
+    let mut body = Limited::new(body, max);
+    // Most bodies come in one piece, which is then all of it.
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
+                    .hint("send less, or raise limits.max_body_bytes")
+            } else {
+                Problem::bad_request(format!("the body cannot be read: {error}"))
+            }
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
         }
-    })?;
-    Ok(body.to_bytes())
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 #[cfg(test)]
@@ -60,6 +74,18 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_body_is_read_whole_in_however_many_pieces_it_comes() {
+        for pieces in [&["abc"][..], &["a", "", "b", "c"], &["", "ab", "c"], &[], &[""]] {
+            let items = pieces.iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+            let body = Body::from_stream(futures_util::stream::iter(items));
+            assert_eq!(whole(body, 3).await.unwrap(), pieces.concat().as_bytes(), "{pieces:?}");
+        }
+        let items = ["ab", "cd"].map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+        let problem = whole(Body::from_stream(futures_util::stream::iter(items)), 3).await.unwrap_err();
+        assert!(crate::json::to_json(&problem).contains("413"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {

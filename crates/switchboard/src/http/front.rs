@@ -14,7 +14,7 @@ use sa_core::{AuditEvent, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
-use super::{App, Problem, plugin_gateway, tools, upstream_login};
+use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::journal::MAX_SUBJECT;
 use crate::serve::Ends;
@@ -103,6 +103,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
     let response = match (identity, tools::called(&request).map(str::to_owned)) {
         // What is called most goes straight to its handler: the routes would cost it a dozen allocations.
         (Some(identity), Some(tool)) => tools::call_named(app, identity, tool, request).await.into_response(),
+        (Some(identity), None) if path == mcp::PATH => mcp::answer(app, identity, request).await.into_response(),
         (identity, _) => {
             let mut request = request.map(Body::new);
             identity.map(|identity| request.extensions_mut().insert(identity));

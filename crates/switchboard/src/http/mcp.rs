@@ -2,49 +2,34 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Query;
+use axum::http::Request;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
-use axum::routing::{MethodRouter, any};
-use bytes::Bytes;
 use futures_util::StreamExt as _;
 use sa_core::{Role, Scope};
-use sa_mcp::{Caller, Mcp, Options};
+use sa_mcp::Caller;
 use serde::Deserialize;
 
 use super::body;
 use super::{App, Problem};
-use crate::config::millis;
 use crate::tokens::Identity;
 
 /// How many values a message may hold. Arguments are read into a tree here, in which each takes a hundred bytes and more.
 const MAX_VALUES: usize = 250_000;
 
-/// The route, with the one service behind it.
-pub(super) fn route(gateway: &App) -> MethodRouter<App> {
-    let (limits, mcp) = (&gateway.config.settings.limits, &gateway.config.settings.mcp);
-    let options = Options {
-        version: crate::VERSION,
-        max_body_bytes: limits.max_body_bytes,
-        session_idle: millis(mcp.session_idle_ms),
-        max_sessions: mcp.max_sessions,
-        resume: millis(mcp.resume_ms),
-        search: mcp.search,
-        task_after: millis(mcp.task_after_ms),
-    };
-    let records = Arc::new(gateway.store.clone());
-    let (router, notices) = (Arc::clone(&gateway.router), gateway.notices.clone());
-    let service = Mcp::new(router, notices, records, &options, gateway.closing.clone());
-    any(move |app: State<App>, identity: Extension<Identity>, request: Request| {
-        let service = service.clone();
-        async move {
-            let who = identity.0.clone();
-            let request = prepare(app, identity, request).await?;
-            Ok::<_, Problem>(while_valid(who, service.handle(request).await.map(Body::new)))
-        }
-    })
+pub(super) const PATH: &str = "/mcp";
+
+/// Answers one request. The front door comes straight here, as it does for calls over REST: the routes would cost each
+/// request as much as the call behind it.
+pub(super) async fn answer<B>(app: &App, identity: Identity, request: Request<B>) -> Result<Response, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
+    let (caller, request) = prepare(app, &identity, request).await?;
+    Ok(while_valid(identity, app.mcp.handle(caller, request).await))
 }
 
 /// What the address may say beside its path.
@@ -56,12 +41,11 @@ struct Choice {
 }
 
 /// Reads the whole body here, with the bounds that all bodies have: the service behind would wait for it for ever.
-async fn prepare(
-    State(app): State<App>,
-    Extension(identity): Extension<Identity>,
-    request: Request,
-) -> Result<axum::http::Request<Bytes>, Problem> {
-    let (mut parts, body) = request.into_parts();
+async fn prepare<B>(app: &App, identity: &Identity, request: Request<B>) -> Result<(Caller, Request<Bytes>), Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+{
+    let (parts, body) = request.into_parts();
     let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
     if sa_lines::has_more_values(&body, MAX_VALUES) {
         return Err(Problem::new(413, "too_large", format!("the message holds more than {MAX_VALUES} values"))
@@ -76,7 +60,7 @@ async fn prepare(
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
         for scope in session.into_iter().chain(channel) {
-            if !may_enter(&app, &identity, &scope).await? {
+            if !may_enter(app, identity, &scope).await? {
                 return Err(no_such_scope(&scope));
             }
             if !caller.scopes.contains(&scope) {
@@ -84,8 +68,7 @@ async fn prepare(
             }
         }
     }
-    parts.extensions.insert(caller);
-    Ok(axum::http::Request::from_parts(parts, body))
+    Ok((caller, Request::from_parts(parts, body)))
 }
 
 /// A session is open to its owner, a channel to those who may call there, and to operators whatever there is.

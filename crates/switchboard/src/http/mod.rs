@@ -140,7 +140,6 @@ fn routes(gateway: App) -> Router {
         .route("/v1/console/sign-in", post(console::sign_in))
         .route("/v1/console/sign-out", post(console::sign_out))
         .route("/v1/console/links", post(console::link))
-        .route("/mcp", mcp::route(&gateway))
         .route("/openapi.json", get(openapi::serve))
         .route("/metrics", get(health::metrics))
         .route("/healthz", get(health::healthz))

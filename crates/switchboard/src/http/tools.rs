@@ -247,7 +247,7 @@ pub(super) fn call_request(
     if identity.revoked.is_cancelled() {
         return Err(unauthorized(Refused::Revoked));
     }
-    let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), |args| RawJson::parse(args.get()));
+    let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::part);
     Ok(CallRequest {
         tool,
         args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
