@@ -1,6 +1,7 @@
 //! What takes too long for every change: the same tests as ever, with more of everything.
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -22,6 +23,8 @@ pub(crate) enum Proof {
     Websocket,
     /// Half an hour of comings and goings, after which nothing of them is left.
     Leaks,
+    /// Thousands of simulated runs that nobody has seen before. A seed that breaks a rule is printed, and kept.
+    Simulation,
 }
 
 /// Runs these, or all, each to its end: an hour's work of one is not lost because another has failed.
@@ -93,6 +96,13 @@ impl Proof {
                 &["--package", "sa-e2e", "leaks"],
                 &[("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6")],
             ),
+            Self::Simulation => {
+                let first = RandomState::new().hash_one("a new place to begin") >> 16;
+                tests(
+                    &["--package", "sa-sim"],
+                    &[("SWITCHBOARD_SIM_SEEDS", "5000".to_owned()), ("SWITCHBOARD_SIM_FIRST", first.to_string())],
+                )
+            }
         }
     }
 }

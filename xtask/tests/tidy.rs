@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 27] = [
+const SEES: [(&str, &[&str]); 28] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &[]),
@@ -27,6 +27,7 @@ const SEES: [(&str, &[&str]); 27] = [
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
     ("sa-node", &["sa-node-sdk"]),
+    ("sa-sim", &["sa-core", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket"]),
     ("sa-store-faults", &["sa-core", "sa-store"]),
     (
         "switchboard",

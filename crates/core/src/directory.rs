@@ -25,7 +25,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,8 @@ const REMEMBERED: Remembered = Remembered { members: 1_024, bytes: 16 << 20 };
 pub struct Directory {
     index: RwLock<Index>,
     revision: watch::Sender<u64>,
+    /// The calls that wait for a change, as for a provider to come back.
+    waiting: Notify,
     documents: watch::Sender<u64>,
     notices: Notices,
     /// How long a provider that left keeps its names.
@@ -118,7 +121,8 @@ pub struct MemberView {
 impl Directory {
     pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
         let revision = watch::Sender::new(0);
-        Arc::new(Self { index: RwLock::default(), revision, documents: watch::Sender::new(0), notices, memory })
+        let (waiting, documents) = (Notify::new(), watch::Sender::new(0));
+        Arc::new(Self { index: RwLock::default(), revision, waiting, documents, notices, memory })
     }
 
     /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
@@ -176,6 +180,12 @@ impl Directory {
         self.revision.subscribe()
     }
 
+    /// Resolves at the next change, from now on. Whoever waits goes on in the order in which they came, as those do not
+    /// who have subscribed.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.waiting.notified()
+    }
+
     /// Says that a provider's documents are not what they were.
     pub fn documents_changed(&self) {
         self.documents.send_modify(|revision| *revision += 1);
@@ -205,6 +215,7 @@ impl Directory {
             *current += 1;
             revision = *current;
         });
+        self.waiting.notify_waiters();
         self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision } });
         Ok(result)
     }

@@ -82,7 +82,10 @@ impl Pending {
         let refusal = CallError::undelivered(error.message.clone());
         let old = self.with(|table| std::mem::replace(table, Table::Closed(refusal)));
         if let Table::Open(calls) = old {
-            for entry in calls.into_values() {
+            // In the order in which they were made.
+            let mut calls: Vec<_> = calls.into_iter().collect();
+            calls.sort_unstable_by_key(|(id, _)| *id);
+            for (_, entry) in calls {
                 let _ = entry.answer.send(Err(error.clone()));
             }
         }

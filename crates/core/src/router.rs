@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::running::{Finished, LiveCall, RunningCall};
@@ -158,12 +158,11 @@ impl Router {
         let request = &call.request;
         self.policy().authorise_role(&request.view.principal)?;
         // Nearly every call finds its provider at the first look, and need not know of changes.
-        let mut changes: Option<watch::Receiver<u64>> = None;
+        let mut waits = false;
         let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
-            if let Some(changes) = &mut changes {
-                changes.borrow_and_update();
-            }
+            // Made before the look, so that what changes in between is not missed.
+            let change = waits.then(|| Box::pin(self.directory.changed()));
             let error = match self.directory.resolve(&request.tool, &request.view) {
                 Ok(route) => {
                     stage.waits_for_nobody();
@@ -186,12 +185,12 @@ impl Router {
                     if left.is_zero() {
                         return Err(away(&request.tool, &provider, gone_for));
                     }
-                    let Some(changes) = &mut changes else {
-                        changes = Some(self.directory.subscribe());
+                    let Some(change) = change else {
+                        waits = true;
                         continue;
                     };
                     stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
-                    if Box::pin(tokio::time::timeout(left, changes.changed())).await.is_err()
+                    if Box::pin(tokio::time::timeout(left, change)).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
                     {
                         return Err(absence);
@@ -202,9 +201,9 @@ impl Router {
             };
             // The provider left before it was given the call. The directory will say so in a moment.
             stage.waits_for(Waiting::Undelivered(error));
-            match &mut changes {
-                Some(changes) => drop(changes.changed().await),
-                None => changes = Some(self.directory.subscribe()),
+            match change {
+                Some(change) => change.await,
+                None => waits = true,
             }
         }
     }

@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sa_core::*;
@@ -222,4 +223,30 @@ fn any_number_of_places_can_be_asked_for() {
     let gateway = gateway(RouterOptions::default());
     let _registration = gateway.connect_with(usize::MAX);
     assert_eq!(gateway.directory.members("node")[0].running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_a_provider_go_on_in_the_order_in_which_they_came() {
+    let gateway = gateway(RouterOptions::default());
+    let (_gone, registration) = gateway.connect();
+    drop(registration);
+    let (made, tasks): (Vec<_>, Vec<_>) = (0..20).map(|_| gateway.start(request("t.x"))).unzip();
+    settle().await;
+    let (back, _registration) = gateway.connect();
+    settle().await;
+    assert_eq!(requests(&back), made);
+    // And so they end, when the connection does.
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    for (id, task) in made.iter().copied().zip(tasks) {
+        let ended = Arc::clone(&ended);
+        tokio::spawn(async move {
+            task.await.unwrap().outcome.unwrap_err();
+            ended.lock().unwrap().push(id);
+        });
+    }
+    settle().await;
+    back.close("the connection broke");
+    settle().await;
+    assert_eq!(*ended.lock().unwrap(), made);
+    gateway.assert_clean();
 }

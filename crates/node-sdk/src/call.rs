@@ -175,8 +175,10 @@ async fn turn<'a>(call: &'a CallState, cancel: &CancellationToken) -> Result<Sem
         return Ok(permit);
     }
     tokio::select! {
-        permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is going away")),
+        // A call that is over has no turn, though it came in the same moment.
+        biased;
         () = cancel.cancelled() => Err(cancelled("the call was cancelled while it waited for its turn")),
+        permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is going away")),
         () = at(call.own_limit(call.deadline)) => Err(ToolError::Timeout("the call waited for its turn for too long".to_owned())),
     }
 }

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::Config;
+use crate::network::{Network, Tcp};
 use crate::session::{End, Session};
 use crate::{NodeClientBuilder, NodeSdkError, ToolRegistry, connect};
 
@@ -35,7 +36,18 @@ impl NodeClient {
         registry: ToolRegistry,
         shutdown: CancellationToken,
     ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static + use<> {
-        run(Arc::clone(&self.config), registry, shutdown)
+        run(Tcp, Arc::clone(&self.config), registry, shutdown)
+    }
+
+    /// As [`run`](Self::run), over another network than TCP. For the simulation of gateways and nodes; not for use.
+    #[doc(hidden)]
+    pub fn run_over(
+        &self,
+        network: impl Network,
+        registry: ToolRegistry,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static {
+        run(network, Arc::clone(&self.config), registry, shutdown)
     }
 
     /// As [`run`](Self::run), on a task of its own. Call it within a Tokio runtime.
@@ -44,7 +56,12 @@ impl NodeClient {
     }
 }
 
-async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: CancellationToken) -> Result<(), NodeSdkError> {
+async fn run(
+    network: impl Network,
+    config: Arc<Config>,
+    registry: ToolRegistry,
+    shutdown: CancellationToken,
+) -> Result<(), NodeSdkError> {
     if registry.capabilities().is_empty() {
         tracing::warn!(
             "the registry advertises no capability, so no call may ever reach this node; \
@@ -55,7 +72,7 @@ async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: Cancellation
     let permits = Arc::new(Semaphore::new(config.max_concurrent_tools.min(Semaphore::MAX_PERMITS)));
     let mut failures = 0;
     loop {
-        let opened = Box::pin(connect::open(&config, &registry));
+        let opened = Box::pin(connect::open(&network, &config, &registry));
         let opened = shutdown.run_until_cancelled(opened).await;
         let (error, delay) = match opened.ok_or(NodeSdkError::Shutdown)? {
             Ok(welcomed) => {
@@ -63,13 +80,13 @@ async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: Cancellation
                 let session = Session::new(&config, &registry, Arc::clone(&permits), welcomed);
                 match session.run(&shutdown).await {
                     End::Shutdown => return Err(NodeSdkError::Shutdown),
-                    End::Lost { error, replaced: true } => (error, longest_delay(&config.backoff)),
-                    End::Lost { error, replaced: false } => (error, delay(&config.backoff, 0)),
+                    End::Lost { error, replaced: true } => (error, longest_delay(&network, &config.backoff)),
+                    End::Lost { error, replaced: false } => (error, delay(&network, &config.backoff, 0)),
                 }
             }
             Err(error) => {
                 failures += 1;
-                (error, delay(&config.backoff, failures - 1))
+                (error, delay(&network, &config.backoff, failures - 1))
             }
         };
         if error.is_final() {
@@ -86,14 +103,14 @@ async fn run(config: Arc<Config>, registry: ToolRegistry, shutdown: Cancellation
 }
 
 /// Jitter keeps the nodes of a gateway that restarts from coming back all at once.
-fn delay(backoff: &ReconnectBackoff, attempt: u32) -> Duration {
-    backoff.delay(attempt, rand::random())
+fn delay(network: &impl Network, backoff: &ReconnectBackoff, attempt: u32) -> Duration {
+    backoff.delay(attempt, network.jitter())
 }
 
 /// For a node that was replaced: two with one id would otherwise replace each other for ever, as fast as they can
 /// connect.
-fn longest_delay(backoff: &ReconnectBackoff) -> Duration {
-    delay(&ReconnectBackoff { initial_delay: backoff.max_delay, ..backoff.clone() }, 0)
+fn longest_delay(network: &impl Network, backoff: &ReconnectBackoff) -> Duration {
+    delay(network, &ReconnectBackoff { initial_delay: backoff.max_delay, ..backoff.clone() }, 0)
 }
 
 #[cfg(test)]
@@ -105,9 +122,9 @@ mod tests {
         let backoff = ReconnectBackoff::default();
         let mut seen = Vec::new();
         for _ in 0..200 {
-            let delay = delay(&backoff, 1);
+            let delay = delay(&Tcp, &backoff, 1);
             assert!((2.0..=2.5).contains(&delay.as_secs_f64()), "{delay:?}");
-            assert!((60.0..=75.0).contains(&longest_delay(&backoff).as_secs_f64()));
+            assert!((60.0..=75.0).contains(&longest_delay(&Tcp, &backoff).as_secs_f64()));
             seen.push(delay);
         }
         seen.dedup();

@@ -6,22 +6,22 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_protocol::node::{Features, Hello, Incoming, encode_hello, encode_pong};
 use sa_protocol::{MAX_TOOL_RESPONSE_BYTES, PROTOCOL_VERSION};
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
 use crate::builder::Config;
+use crate::network::{Network, Stream};
 use crate::url::{shown, with_credentials};
 use crate::{NodeSdkError, ToolRegistry};
 
-pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket<S> = WebSocketStream<MaybeTlsStream<S>>;
 
 /// A connection on which the gateway has welcomed the node.
 #[derive(Debug)]
-pub(crate) struct Welcomed {
-    pub(crate) socket: Socket,
+pub(crate) struct Welcomed<S> {
+    pub(crate) socket: Socket<S>,
     pub(crate) features: Features,
     /// The largest frame that the gateway takes.
     pub(crate) max_frame: usize,
@@ -30,8 +30,12 @@ pub(crate) struct Welcomed {
 /// Opening the connection and the welcome may take this long each.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) async fn open(config: &Config, registry: &ToolRegistry) -> Result<Welcomed, NodeSdkError> {
-    let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(config))
+pub(crate) async fn open<N: Network>(
+    network: &N,
+    config: &Config,
+    registry: &ToolRegistry,
+) -> Result<Welcomed<N::Stream>, NodeSdkError> {
+    let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(network, config))
         .await
         .unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))?;
     let (features, max_frame) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
@@ -41,16 +45,12 @@ pub(crate) async fn open(config: &Config, registry: &ToolRegistry) -> Result<Wel
     Ok(Welcomed { socket, features, max_frame })
 }
 
-async fn upgrade(config: &Config) -> Result<Socket, NodeSdkError> {
+async fn upgrade<N: Network>(network: &N, config: &Config) -> Result<Socket<N::Stream>, NodeSdkError> {
     let url = with_credentials(&config.url, &config.token, &config.node.id);
     let request = url.as_str().into_client_request().map_err(|error| upgrade_error(config, error))?;
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| connect_error(config, &error.to_string()))?;
-    // Frames are small and each is waited for.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
-    }
+    let stream = network.dial(host, port).await.map_err(|error| connect_error(config, &error.to_string()))?;
     if url.scheme() == "wss" {
         use_some_crypto();
     }
@@ -77,8 +77,8 @@ fn use_some_crypto() {
     }
 }
 
-async fn handshake(
-    socket: &mut Socket,
+async fn handshake<S: Stream>(
+    socket: &mut Socket<S>,
     config: &Config,
     registry: &ToolRegistry,
 ) -> Result<(Features, usize), NodeSdkError> {

@@ -55,6 +55,7 @@ mod connect;
 mod context;
 mod error;
 mod events;
+mod network;
 mod registry;
 mod session;
 mod tool;
@@ -65,6 +66,8 @@ pub use client::NodeClient;
 pub use context::ToolContext;
 pub use error::NodeSdkError;
 pub use events::NodeEvents;
+#[doc(hidden)]
+pub use network::Network;
 pub use registry::ToolRegistry;
 pub use tool::{NodeTool, ToolError, ToolResult};
 

@@ -27,6 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::builder::Config;
 use crate::call::{self, CallState, Outgoing, Shared};
 use crate::connect::{Socket, Welcomed};
+use crate::network::Stream;
 use crate::{NodeSdkError, ToolContext, ToolRegistry};
 
 /// How a connection ended.
@@ -48,10 +49,10 @@ const MAX_OWN: usize = 1024;
 /// How long a farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) struct Session<'a> {
+pub(crate) struct Session<'a, S> {
     config: &'a Config,
     registry: &'a ToolRegistry,
-    socket: Socket,
+    socket: Socket<S>,
     shared: Arc<Shared>,
     outgoing: mpsc::Receiver<Outgoing>,
     /// Answers that no tool is needed for.
@@ -76,12 +77,12 @@ enum Event {
     WriteFailed(Error),
 }
 
-impl<'a> Session<'a> {
+impl<'a, S: Stream> Session<'a, S> {
     pub(crate) fn new(
         config: &'a Config,
         registry: &'a ToolRegistry,
         permits: Arc<Semaphore>,
-        welcomed: Welcomed,
+        welcomed: Welcomed<S>,
     ) -> Self {
         let (sender, outgoing) = mpsc::channel(OUTGOING);
         let now = Instant::now();

@@ -79,6 +79,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         // Pinned where they are made: moved into the `select!`, each would have its room twice.
         let watch = std::pin::pin!(async {
             tokio::select! {
+                biased;
                 () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
                 () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
                 () = registration.replaced().cancelled_owned() => {
@@ -133,6 +134,7 @@ async fn greet(
     admission: &Admission,
 ) -> Result<(Introduction, Features), Close> {
     let first = tokio::select! {
+        biased;
         first = tokio::time::timeout(nodes.options.hello_patience, first_text(socket)) => first,
         () = nodes.shutdown.cancelled() => return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
     };

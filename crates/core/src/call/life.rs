@@ -90,6 +90,7 @@ impl Deadline {
         loop {
             let ends = self.ends();
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(ends) => {}
                 () = self.moved.notified() => {}
             }
