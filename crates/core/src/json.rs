@@ -22,7 +22,7 @@ impl RawJson {
 
     /// Keeps a part of a JSON text that has been read already, if it is no deeper than [`MAX_DEPTH`].
     pub fn part(raw: &RawValue) -> Result<Self, serde_json::Error> {
-        if is_deeper_than(raw.get(), MAX_DEPTH) {
+        if is_too_deep(raw.get()) {
             return Err(serde::de::Error::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
         }
         Ok(Self::from(raw))
@@ -63,32 +63,42 @@ impl RawJson {
         self.as_str() == "null"
     }
 
-    /// Whether a value can be made of it. `1e999` and `"\ud800"` are JSON by its grammar, and no reader takes them. Most
-    /// texts have nothing of the kind, and are not parsed for it.
+    /// Whether a value can be made of it; see [`is_readable`].
     pub fn is_readable(&self) -> bool {
-        let (mut digits, mut before) = (0_usize, b' ');
-        for byte in self.0.bytes() {
-            digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
-            let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
-            if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
-                return serde_json::from_str::<serde_json::Value>(&self.0).is_ok();
-            }
-            before = byte;
-        }
-        true
+        is_readable(&self.0)
     }
 
     /// The parsed tree, for the places that must look inside. A key that appears twice is an error.
-    ///
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_str::<tree::Tree>(&self.0).map(|tree| tree.0)
     }
 }
 
+/// Whether readers make of a JSON text what it says, and all of it. `1e999` and `"\ud800"` are JSON by its grammar, and no
+/// reader takes them; `serde_json` takes one key for a word of its own. Most texts have nothing of the kind, and are not
+/// parsed for it.
+pub fn is_readable(text: &str) -> bool {
+    const OWN_WORD: &str = "$serde_json::private::";
+    if text.contains(OWN_WORD) {
+        return false;
+    }
+    let (mut digits, mut before) = (0_usize, b' ');
+    for byte in text.bytes() {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
+        if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
+            return serde_json::from_str::<serde_json::Value>(text).is_ok();
+        }
+        before = byte;
+    }
+    true
+}
+
 /// Nothing deeper enters: less than serde's own limit of 128, so that whoever gets it can read it, inside a frame too.
 pub const MAX_DEPTH: usize = 100;
 
-fn is_deeper_than(json: &str, limit: usize) -> bool {
+/// Whether a JSON text is nested deeper than [`MAX_DEPTH`].
+pub fn is_too_deep(json: &str) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json.bytes() {
         match byte {
@@ -97,7 +107,7 @@ fn is_deeper_than(json: &str, limit: usize) -> bool {
             b'"' => in_string = !in_string,
             b'[' | b'{' if !in_string => {
                 depth += 1;
-                if depth > limit {
+                if depth > MAX_DEPTH {
                     return true;
                 }
             }
@@ -149,6 +159,18 @@ mod tests {
         check(&nested(1_000_000), false);
         check(&format!("[\"{}\"]", "[".repeat(500)), true);
         check(&format!("[\"\\\"{}\"]", "[".repeat(500)), true);
+    }
+
+    #[test]
+    fn what_no_reader_takes_as_it_is_written_is_known() {
+        let long = |digits: usize| format!("[1{}]", "0".repeat(digits));
+        for text in ["1e9", r#"{"\u0061":"\ud83d\ude00"}"#, r#""1e999""#, "[1,true,null]", "{}", &long(299)] {
+            assert!(is_readable(text), "{text}");
+        }
+        let own = r#"{"a":{"$serde_json::private::RawValue":"[1]"}}"#;
+        for text in ["1e999", "[-1E+999]", r#""\ud800""#, own, &long(400)] {
+            assert!(!is_readable(text), "{text}");
+        }
     }
 
     #[test]

@@ -6,9 +6,12 @@
 //! connection: nothing but that task wakes up, and it costs half as much.
 //!
 //! Whatever is unusual about a request (a header, a field, a capability, a mistake) sends it the long way, which is the one
-//! that judges: this one refuses nothing, and what it answers is what the other would.
+//! that judges: this one refuses nothing, and what it answers is what the other would, but that a result's JSON is passed on
+//! as its tool wrote it.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::body::Body as Answer;
@@ -20,8 +23,10 @@ use rmcp::model::{
     ServerJsonRpcMessage, ServerResult,
 };
 use sa_core::call::{CallRequest, TraceContext};
+use sa_core::json::{is_readable, is_too_deep};
 use sa_core::{Asking, RawJson};
-use serde::de::IgnoredAny;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -50,8 +55,8 @@ impl PlainCall {
     /// The call that a request makes, if it is a plain one.
     pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Shared) -> Option<Self> {
         let header = named_by_plain_headers(request.headers()).filter(|_| request.method() == Method::POST)?;
-        let body = Body::parse(request.body())?;
-        let name = &*body.params.name;
+        let Body { id, params: Object(params), .. } = Body::parse(request.body())?;
+        let name = &*params.name;
         // What begins like this may be encoded.
         if header != name || name.starts_with("=?") {
             return None;
@@ -61,15 +66,16 @@ impl PlainCall {
         if is_special || caller.revoked.is_cancelled() {
             return None;
         }
-        let args = match body.params.arguments {
-            Some(written) => RawJson::part(written).ok().filter(is_readable_object)?,
+        let args = match params.arguments {
+            Some(written) if written.get().starts_with('{') => RawJson::part(written).ok()?,
+            Some(_) => return None,
             None => RawJson::empty_object(),
         };
         let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
-            id: body.id,
+            id,
             request: CallRequest {
-                tool: body.params.name.into_owned(),
+                tool: params.name.into_owned(),
                 args,
                 view: caller.view(),
                 surface: "mcp",
@@ -78,7 +84,7 @@ impl PlainCall {
                 idempotency_key: None,
                 trace: TraceContext::continue_from(trace),
             },
-            capabilities: body.params.meta.capabilities,
+            capabilities: params.meta.0.capabilities,
         })
     }
 
@@ -150,7 +156,7 @@ struct Body<'a> {
     id: RequestId,
     method: &'a str,
     #[serde(borrow)]
-    params: Params<'a>,
+    params: Object<Params<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -161,7 +167,7 @@ struct Params<'a> {
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
     #[serde(rename = "_meta", borrow)]
-    meta: Meta<'a>,
+    meta: Object<Meta<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -175,19 +181,40 @@ struct Meta<'a> {
     capabilities: ClientCapabilities,
 }
 
-impl<'a> Body<'a> {
-    fn parse(body: &'a [u8]) -> Option<Self> {
-        let body: Self = serde_json::from_slice(body).ok()?;
-        let plain = body.jsonrpc == "2.0"
-            && body.method == METHOD
-            && body.params.meta.version == ProtocolVersion::V_2026_07_28.as_str()
-            && !body.params.meta.capabilities.supports_tasks();
-        plain.then_some(body)
+/// A struct that is written as an object. Left to itself, serde takes a list for one, too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
     }
 }
 
-fn is_readable_object(json: &RawJson) -> bool {
-    json.as_str().starts_with('{') && json.is_readable()
+impl<'a> Body<'a> {
+    fn parse(body: &'a [u8]) -> Option<Self> {
+        // All of it, what is skipped here included: the long way reads that, too.
+        let body = std::str::from_utf8(body).ok().filter(|body| is_readable(body) && !is_too_deep(body))?;
+        let Object(body): Object<Self> = serde_json::from_str(body).ok()?;
+        let plain = body.jsonrpc == "2.0"
+            && body.method == METHOD
+            && body.params.0.meta.0.version == ProtocolVersion::V_2026_07_28.as_str()
+            && !body.params.0.meta.0.capabilities.supports_tasks();
+        plain.then_some(body)
+    }
 }
 
 fn respond(status: StatusCode, message: &impl Serialize) -> Response<Answer> {
@@ -267,23 +294,36 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_cannot_be_read_go_the_long_way() {
-        let readable = |json: &str| is_readable_object(&RawJson::parse(json).unwrap());
-        let long = format!("{{\"a\":1{}}}", "0".repeat(400));
-        for json in ["[]", "1", "null", r#"{"a":1e999}"#, r#"{"a":[{"b":-1E+999}]}"#, r#"{"a":"\ud800"}"#, &long] {
-            assert!(!readable(json), "{json}");
+    fn a_list_is_no_object() {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        check(|body| *body = json!(["2.0", 1, "tools/call", { "name": "a.b", "arguments": {}, "_meta": meta }]), false);
+        check(|body| body["params"] = json!(["a.b", {}, meta]), false);
+        check(|body| body["params"]["_meta"] = json!(["2026-07-28", {}, {}]), false);
+    }
+
+    #[test]
+    fn what_cannot_be_read_goes_the_long_way_wherever_it_stands() {
+        let usual = body(|_| {});
+        for (place, odd) in
+            [(r#""x":1"#, r#""x":1e999"#), (r#""name":"c""#, r#""name":"\ud800""#), ("{}", r#"{"x":-1e999}"#)]
+        {
+            let odd = usual.replacen(place, odd, 1);
+            assert_ne!(odd, usual);
+            assert!(Body::parse(odd.as_bytes()).is_none(), "{odd}");
         }
-        let long = format!("{{\"a\":\"1{}\"}}", "0".repeat(400));
-        for json in [
-            "{}",
-            r#"{"a":1e9}"#,
-            r#"{"a":"1e999"}"#,
-            r#"{"\u0061":"\ud83d\ude00"}"#,
-            r#"{"a":[1,true,{"b":null}]}"#,
-            &long,
-        ] {
-            assert!(readable(json), "{json}");
-        }
+        let deep = usual.replacen("{}", &format!("{{\"x\":{}{}}}", "[".repeat(120), "]".repeat(120)), 1);
+        assert!(Body::parse(deep.as_bytes()).is_none());
+        let odd = [usual.replacen('c', "\u{e9}", 1).into_bytes(), usual.clone().into_bytes()].map(|mut bytes| {
+            let at = bytes.iter().rposition(|byte| *byte == b'1').unwrap();
+            bytes[at] = 0xff;
+            bytes
+        });
+        assert!(odd.iter().all(|bytes| Body::parse(bytes).is_none()));
+        assert!(Body::parse(usual.as_bytes()).is_some());
     }
 
     #[track_caller]

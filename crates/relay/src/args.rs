@@ -179,6 +179,27 @@ pub(crate) struct Response {
     pub(crate) chunk: Option<Box<RawValue>>,
 }
 
+impl Response {
+    /// Reads one. A caller whose tool gives nothing back may leave the result out; who misspells it is told, for what they
+    /// meant would be lost otherwise: the first answer counts.
+    pub(crate) fn read(json: &RawJson) -> Result<Self, CallError> {
+        const FIELDS: [&str; 8] =
+            ["session_id", "request_id", "result", "error", "progress", "total", "message", "chunk"];
+        let response: Self = read(json)?;
+        let Self { result: None, error: None, progress: None, chunk: None, .. } = &response else {
+            return Ok(response);
+        };
+        let fields: serde_json::Map<String, serde_json::Value> = read(json)?;
+        match fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+            None => Ok(response),
+            Some(odd) => {
+                let odd: String = odd.chars().take(64).flat_map(char::escape_debug).collect();
+                Err(invalid(format!("an answer has a \"result\" or an \"error\"; this one has neither, and \"{odd}\"")))
+            }
+        }
+    }
+}
+
 /// How long a question stays open.
 pub(crate) fn wait(wait_ms: Option<u64>) -> Duration {
     Duration::from_millis(wait_ms.unwrap_or(0)).min(MAX_WAIT)
@@ -219,6 +240,22 @@ mod tests {
         check(r#"{"message":"x","caller_id":"ant","caller_tools":[{"name":"a"}],"context":null}"#, Some("ant"), &["a"]);
         check(r#"{"message":"x","caller_id":"ant","context":{"caller_tools":[{"name":"b"}]}}"#, Some("ant"), &["b"]);
         check(r#"{"message":"x","workspace_id":5,"context":{"mode":"x"}}"#, None, &[]);
+    }
+
+    #[track_caller]
+    fn check_answer(rest: &str, taken: bool) {
+        let json = RawJson::parse(&format!(r#"{{"session_id":"s","request_id":"r"{rest}}}"#)).unwrap();
+        assert_eq!(Response::read(&json).is_ok(), taken, "{rest}");
+    }
+
+    #[test]
+    fn an_answer_whose_result_is_misspelt_is_none() {
+        check_answer("", true);
+        check_answer(r#","result":null"#, true);
+        check_answer(r#","result":{},"tool":"known elsewhere""#, true);
+        check_answer(r#","progress":1,"of":"more""#, true);
+        check_answer(r#","reslt":{"sent":true}"#, false);
+        check_answer(r#","message":"done","Result":1"#, false);
     }
 
     #[test]

@@ -81,7 +81,7 @@ async fn run(
         }
         "caller_tool_next" => sessions.next(principal, &args::read(args)?).await,
         RESPOND => {
-            sessions.respond(principal, &args::read(args)?);
+            sessions.respond(principal, &args::Response::read(args)?);
             Ok(json!({ "received": true }))
         }
         other => Err(CallError::new(CallErrorKind::NotFound, format!("there is no session tool \"{other}\""))),

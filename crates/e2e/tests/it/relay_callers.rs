@@ -101,7 +101,10 @@ async fn callers_tools_are_seen_inside_their_session_alone() {
     assert_eq!(names(&inside), ["ant_recall", "ant_send"]);
     assert!(names(&caller.get("/v1/tools").await.body).is_empty());
     let other = gateway.new_agent("other").await;
-    assert!(names(&other.get(&format!("/v1/tools?session={}", id(&session))).await.body).is_empty());
+    // The same word for another one's session and for one that is not there.
+    for not_theirs in [id(&session), "nope"] {
+        other.get(&format!("/v1/tools?session={not_theirs}")).await.assert_problem(404, "not_found");
+    }
     let body = json!({ "args": {}, "session_key": id(&session) });
     other.call_with("ant_recall", body).await.assert_problem(404, "not_found");
     // Arguments are checked before the caller is asked.

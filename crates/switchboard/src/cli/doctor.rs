@@ -266,6 +266,11 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
                 format!("the upstream \"{name}\" failed too often{why}"),
                 format!("mend it, then: switchboard upstream restart {name}"),
             )),
+            // One that ends again and again is mostly on its way.
+            "starting" if !why.is_empty() => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" is started again{why}"),
+                format!("see what it says: switchboard upstream show {name}"),
+            )),
             _ => {}
         }
     }

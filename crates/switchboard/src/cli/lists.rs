@@ -173,7 +173,7 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
             vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&[whole("AT (UTC)"), whole("WHAT"), cut("WHO"), spared("SUBJECT"), cut("DETAIL")], &rows)
+    table(&[whole("AT (UTC)"), whole("WHAT"), spared("WHO"), cut("SUBJECT"), cut("DETAIL")], &rows)
 }
 
 pub(super) fn text(value: &Value) -> &str {

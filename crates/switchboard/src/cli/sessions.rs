@@ -70,8 +70,8 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     let columns = [
         whole("AT (UTC)"),
         cut("STATE"),
-        spared("AGENT"),
-        cut("CALLER"),
+        cut("AGENT"),
+        spared("CALLER"),
         spared("TOOLS"),
         spared("WAITING"),
         whole("ID"),

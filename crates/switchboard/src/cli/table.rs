@@ -95,6 +95,8 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
     let room = terminal_width().map(|width| width.saturating_sub(indent).max(LEAST));
     let mut text = String::new();
     for (label, value) in rows {
+        // A path or an address is for copying, in one piece.
+        let room = room.filter(|_| value.trim().contains([' ', '\n']));
         for (number, line) in paragraph(value, room).iter().enumerate() {
             let begin = if number == 0 { format!("  {label}") } else { String::new() };
             text.push_str(&row(&[(begin, indent - GAP.len()), (line.clone(), 0)]));

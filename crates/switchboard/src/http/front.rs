@@ -38,7 +38,7 @@ const METRICS: &str = "/metrics";
 
 /// What pages may send: of the protocols that are spoken here, and what the official clients of OpenAI add.
 const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-id, mcp-protocol-version, \
-    mcp-session-id, traceparent, x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, \
+    mcp-session-id, mcp-method, mcp-name, traceparent, x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, \
     x-lobe-plugin-settings, idempotency-key, openai-beta, openai-organization, openai-project, user-agent";
 
 /// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
@@ -119,9 +119,6 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         // What becomes of a call is written down where all calls are.
         (StatusCode::FORBIDDEN, Some(principal)) if !response.headers().contains_key(tools::CALL_ID) => {
             request_refused(app, &principal, &method, uri.path());
-        }
-        (StatusCode::UNAUTHORIZED, None) if uri.path() == NODES => {
-            token_refused(app, Refused::Unknown, ends, uri.path());
         }
         _ => {}
     }

@@ -84,13 +84,15 @@ async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool
     })
 }
 
-fn no_such_scope(scope: &Scope) -> Problem {
+pub(super) fn no_such_scope(scope: &Scope) -> Problem {
     let problem = |what: &str, name: &str| {
         let name: String = name.chars().take(MAX_SUBJECT).collect();
         Problem::new(404, "not_found", format!("there is no {what} \"{}\" that this token may use", printable(&name)))
     };
     match scope {
-        Scope::Session(id) => problem("open session", id).hint("session_list has those that there are"),
+        Scope::Session(id) => {
+            problem("open session", id).hint("switchboard sessions lists them, session_list for agents")
+        }
         Scope::Channel(name) => problem("channel", name).hint("GET /v1/channels lists them"),
         Scope::User(name) => problem("user", name),
         Scope::Everyone => problem("scope", ""),

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{operator_only, unauthorized};
+use super::front::{operator_only, token_refused, unauthorized};
 use super::tools::{JSON, raw};
 use super::{App, Problem};
 use crate::hosts::Machine;
@@ -157,6 +157,10 @@ pub(crate) async fn upgrade(
 /// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
 fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
     let presented = tokens_of(request);
+    let refuse = |refused: Refused| {
+        token_refused(app, refused, ends, request.uri().path());
+        node_refused(refused)
+    };
     let tokens = &app.config.node_tokens;
     let admission = |grant: String, bound_id| Admission {
         grant: if grant.is_empty() { GrantId::none() } else { GrantId(grant.into()) },
@@ -179,6 +183,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
             }
             Ok(identity) => {
                 let role = identity.principal.role;
+                token_refused(app, Refused::Unknown, ends, request.uri().path());
                 return Err(Problem::new(
                     401,
                     "unauthorized",
@@ -186,7 +191,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
                 )
                 .hint("switchboard token create NAME --role node"));
             }
-            Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(node_refused(refused)),
+            Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(refuse(refused)),
             Err(_) => {}
         }
     }
@@ -195,7 +200,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     if open && ends.remote.ip().to_canonical().is_loopback() {
         return Ok((admission(String::new(), None), None));
     }
-    Err(node_refused(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
+    Err(refuse(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
 }
 
 fn node_refused(refused: Refused) -> Problem {

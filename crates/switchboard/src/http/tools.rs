@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{CallId, Finished, Output, RawJson};
+use sa_core::{CallId, Finished, Output, RawJson, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
@@ -20,6 +20,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::body::whole;
 use super::channels::{named_in, not_there};
 use super::front::unauthorized;
+use super::mcp::no_such_scope;
 use super::{App, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
 use crate::tokens::{Identity, Refused};
@@ -93,7 +94,7 @@ pub(crate) struct ProviderDoc<'a> {
 
 /// The tools that the token may use, in the order of their names.
 #[utoipa::path(get, path = "/v1/tools", tag = "tools", params(ListQuery),
-    responses((status = 200, body = ToolList), (status = 401, body = Problem)))]
+    responses((status = 200, body = ToolList), (status = 401, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -104,6 +105,10 @@ pub(crate) async fn list(
     let channel = query.channel.as_deref();
     let view = app.view_in(&identity, query.session.as_deref(), channel);
     let view = view.ok_or_else(|| not_there(channel.unwrap_or_default()))?;
+    let session = query.session.map(|id| Scope::Session(id.into()));
+    if let Some(session) = session.filter(|session| !view.scopes.contains(session)) {
+        return Err(no_such_scope(&session));
+    }
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
     let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
