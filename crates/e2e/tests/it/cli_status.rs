@@ -19,7 +19,7 @@ async fn servers_and_sessions_are_counted_and_trouble_is_named() {
     let first = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
     gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
     let shown = gateway.cli(&["status"]).run().await.assert_code(0).stdout.clone();
-    for words in ["1 up, 1 turned off, 1 down (bad: ", "/no/such/program", "2 open, 0 running"] {
+    for words in ["1 up, 1 turned off, 1 down", "bad: ", "/no/such/program", "2 open, 0 running"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let status = gateway.cli(&["status", "--json"]).run().await.json();
@@ -42,10 +42,10 @@ async fn servers_and_sessions_are_counted_and_trouble_is_named() {
 }
 
 #[tokio::test]
-async fn without_sessions_nothing_is_said_of_them() {
+async fn nothing_is_said_of_what_there_is_none_of() {
     let gateway = Setup::new().config("[sessions]\nenabled = false\n").spawn(SWITCHBOARD).await;
     let shown = gateway.cli(&["status"]).run().await.assert_code(0).stdout.clone();
-    assert!(shown.contains("upstream  0 up\n") && !shown.contains("sessions"), "{shown}");
+    assert!(!shown.contains("upstream") && !shown.contains("sessions"), "{shown}");
     assert!(gateway.operator().get("/v1/status").await.body["sessions"].is_null());
     gateway.stop().await;
 }

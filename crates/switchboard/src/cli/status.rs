@@ -37,21 +37,23 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `2 up, 1 down (files: no such program)`. A gateway of before has nothing to say of them.
+/// `2 up, 1 down`, and below it what is wrong with whom. Nothing where there are none.
 fn upstream(servers: &Value) -> String {
-    let Some(down) = servers["down"].as_array() else { return String::new() };
+    let down = servers["down"].as_array().map(Vec::as_slice).unwrap_or_default();
     let count = |key: &str| servers[key].as_u64().unwrap_or(0);
-    let mut parts = vec![format!("{} up", count("up"))];
-    let some = [("starting", count("starting")), ("turned off", count("disabled"))];
-    parts.extend(some.iter().filter(|(_, number)| *number > 0).map(|(what, number)| format!("{number} {what}")));
-    if !down.is_empty() {
-        let mut named: Vec<String> = down.iter().take(NAMED).map(trouble).collect();
-        if down.len() > NAMED {
-            named.push(format!("{} more: switchboard upstream list", down.len() - NAMED));
-        }
-        parts.push(format!("{} down ({})", down.len(), named.join("; ")));
+    let some = [
+        ("up", count("up")),
+        ("starting", count("starting")),
+        ("turned off", count("disabled")),
+        ("down", down.len() as u64),
+    ];
+    let counted = some.iter().filter(|(_, number)| *number > 0).map(|(what, number)| format!("{number} {what}"));
+    let mut lines = vec![counted.collect::<Vec<_>>().join(", ")];
+    lines.extend(down.iter().take(NAMED).map(trouble));
+    if down.len() > NAMED {
+        lines.push(format!("{} more: switchboard upstream list", down.len() - NAMED));
     }
-    parts.join(", ")
+    lines.join("\n")
 }
 
 fn trouble(server: &Value) -> String {
@@ -85,21 +87,21 @@ mod tests {
 
     #[test]
     fn servers_are_counted_and_those_that_are_down_are_named() {
-        check(&json!({ "up": 0, "starting": 0, "disabled": 0, "down": [] }), "0 up");
+        check(&json!({ "up": 0, "starting": 0, "disabled": 0, "down": [] }), "");
         check(&json!({ "up": 2, "starting": 1, "disabled": 3, "down": [] }), "2 up, 1 starting, 3 turned off");
         let failed = json!({ "name": "files", "state": "failed", "why": "no such\nprogram" });
-        check(&json!({ "up": 2, "down": [failed] }), "2 up, 1 down (files: no such program)");
+        check(&json!({ "up": 2, "down": [failed] }), "2 up, 1 down\nfiles: no such program");
         let closed = json!({ "name": "mail", "state": "login_needed", "why": "401" });
         check(
             &json!({ "up": 0, "down": [closed] }),
-            "0 up, 1 down (mail: somebody has to log in, with: switchboard upstream login mail)",
+            "1 down\nmail: somebody has to log in, with: switchboard upstream login mail",
         );
         let long = json!({ "name": "a", "state": "offline", "why": "x".repeat(5_000) });
-        check(&json!({ "up": 0, "down": [long] }), &format!("0 up, 1 down (a: {}…)", "x".repeat(WHY - 1)));
+        check(&json!({ "up": 0, "down": [long] }), &format!("1 down\na: {}…", "x".repeat(WHY - 1)));
         let many: Vec<Value> = (0..9).map(|n| json!({ "name": format!("s{n}"), "state": "offline" })).collect();
         check(
             &json!({ "up": 0, "down": many }),
-            "0 up, 9 down (s0: offline; s1: offline; s2: offline; 6 more: switchboard upstream list)",
+            "9 down\ns0: offline\ns1: offline\ns2: offline\n6 more: switchboard upstream list",
         );
         check(&Value::Null, "");
     }
