@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sa_core::router::LiveCall;
-use sa_core::store::Log;
+use sa_core::store::{Log, Retention};
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson,
     clock,
@@ -29,6 +30,9 @@ pub const AUDIT: &str = "audit";
 
 /// How much of a name that somebody made up is written down.
 pub(crate) const MAX_SUBJECT: usize = 128;
+
+/// How long a reader waits for what is on its way to the disk.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
 /// Live events that one slow reader may be behind before it misses some.
 const FEED: usize = 1_024;
@@ -83,6 +87,13 @@ impl StoreJournal {
         if let Some(more) = self.refusals.untold() {
             self.audit(more_refusals(more));
         }
+    }
+
+    /// Waits until what was written down before can be read. To delete nothing takes its turn behind all of it; a store that
+    /// is stuck is not waited for.
+    pub(crate) async fn settled(&self, stream: &str) {
+        let everything = Retention { entries: None, since_ms: None };
+        let _ = tokio::time::timeout(ON_ITS_WAY, self.log.trim(stream, everything)).await;
     }
 
     fn publish(&self, name: &'static str, principal: Option<&Arc<str>>, json: impl FnOnce() -> Arc<str>) {

@@ -45,6 +45,7 @@ pub(crate) async fn list(
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     if query.cursor.is_none() {
         app.journal.tell_refusals();
+        app.journal.settled(AUDIT).await;
     }
     let limit = query.limit.unwrap_or(50).clamp(1, 500);
     let page = app.log.read_back(AUDIT, query.cursor.unwrap_or(u64::MAX), limit).await?;

@@ -1,7 +1,5 @@
 //! Calls that run and calls that ran.
 
-use std::time::Duration;
-
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -16,7 +14,7 @@ use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, running};
+use crate::journal::{CALLS, ON_ITS_WAY, running};
 use crate::json::to_json;
 use crate::tokens::Identity;
 
@@ -28,8 +26,6 @@ const WITH_ARGS: usize = 200;
 const MAX_SCAN: usize = 20_000;
 /// What is read at once where a filter leaves much of it out.
 const SCAN_PAGE: usize = 200;
-/// How long a call that has just ended may take to be in the history.
-const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
