@@ -9,7 +9,7 @@ use std::process::Command;
 const SEES: [(&str, &[&str]); 28] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
-    ("sa-socket", &[]),
+    ("sa-socket", &["sa-core"]),
     ("sa-openapi", &[]),
     ("sa-lines", &[]),
     ("sa-store", &["sa-core"]),

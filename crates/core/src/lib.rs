@@ -6,6 +6,7 @@
 //!
 //! Start reading at [`router`]: the life of a call is one function there.
 
+pub mod aside;
 pub mod audit;
 pub mod call;
 pub mod clock;
@@ -29,6 +30,7 @@ pub mod schema;
 pub mod store;
 pub mod tool;
 
+pub use aside::aside;
 pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
 pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update, UpdateSink, Updates};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};

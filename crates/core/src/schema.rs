@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use self::cost::Cost;
 use self::graph::Graph;
+use crate::aside;
 use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind};
 
@@ -56,7 +57,7 @@ impl Schema {
 
     /// Checks a call's arguments, and says which of them is wrong and what was expected.
     pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
-        self.check_value(args, |error| error.to_string())
+        aside(args.len(), || self.check_value(args, |error| error.to_string()))
     }
 
     /// The same for what may hold secrets: what is said names places, and never what stands there.

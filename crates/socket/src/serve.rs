@@ -10,6 +10,7 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgr
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use sa_core::aside;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::outbox::Outbox;
@@ -141,6 +142,15 @@ pub enum Received {
     Binary(Bytes),
 }
 
+impl Received {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// What a message takes. What is done at once has no room in the connection's future.
 pub enum Work {
     Done(Next),
@@ -263,7 +273,7 @@ fn one(
     if *refused {
         return One::Done;
     }
-    match on_message(received) {
+    match aside(received.len(), || on_message(received)) {
         Work::Later(work) => One::Later(work),
         Work::Done(next) => {
             *refused = settled(outbox, next);

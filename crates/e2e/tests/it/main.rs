@@ -57,6 +57,7 @@ mod functions;
 mod half_open;
 mod hosts;
 mod leaks;
+mod large_messages;
 mod leaks_churn;
 mod limits;
 mod machine_files;

@@ -105,9 +105,18 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     if let Ok(program) = std::env::current_exe() {
         sa_upstream::reaper::install(program);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let workers = workers(config.settings.server.workers);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(run(config, demo, held))
+}
+
+/// Half of the processors unless it is said. Calls that share a worker share its wake-ups and system calls: one passes on
+/// more of them than two do that wake each other up for each, and take turns with nodes, agents and the store's own thread
+/// at the processors of one machine.
+fn workers(wanted: usize) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    if wanted > 0 { wanted } else { processors().div_ceil(2) }
 }
 
 /// Every connection is a descriptor, and the usual limit of 1,024 is far below what the gateway can serve.

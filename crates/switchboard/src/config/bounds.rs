@@ -25,10 +25,11 @@ pub(super) fn violations(settings: &Settings) -> impl Iterator<Item = (&'static 
     })
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 41] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
+        ("server.workers", server.workers as u64, 0..=1_024),
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
         ("limits.pending_per_node", limits.pending_per_node as u64, 1..=MAX_COUNT),
         ("limits.pending_total", limits.pending_total as u64, 1..=MAX_COUNT),

@@ -39,7 +39,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use sa_core::aside::{self, Aside};
 use sa_core::outcome::{Attachment, Block};
 use serde::Serialize;
 
@@ -73,6 +74,15 @@ impl FrontDoor {
 
     /// Answers one request of a connection between these ends.
     pub async fn answer(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
+        // One that does not say how long it is may be long.
+        let bytes = request.body().size_hint().upper().map_or(usize::MAX, |bytes| bytes as usize);
+        if bytes < aside::LARGE {
+            return self.answer_here(ends, request).await;
+        }
+        Aside { bytes, future: Box::pin(self.answer_here(ends, request)) }.await
+    }
+
+    async fn answer_here(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
         let answer = front::door(&self.gateway, self.routes, ends, request);
         Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(front::panicked))
     }

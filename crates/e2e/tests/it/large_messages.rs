@@ -1,0 +1,73 @@
+//! Who sends or answers megabytes of JSON holds nobody up, though the gateway has one thread for all connections.
+
+use std::time::Instant;
+
+use sa_testkit::{Agent, Gateway, Hello, Setup};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+/// Enough to be busy with for a while, and less than a body may have.
+fn large() -> Value {
+    let item = |number: u32| json!({ "number": number, "words": ["some", "more", "text"] });
+    json!({ "items": (0..40_000).map(item).collect::<Vec<_>>() })
+}
+
+async fn gateway() -> Gateway {
+    Setup::new().config("[server]\nworkers = 1\n").spawn(SWITCHBOARD).await
+}
+
+/// Makes small requests while `busy` runs, and says how many were answered meanwhile for each that would have been if the
+/// gateway had nothing else to do.
+async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
+    let began = Instant::now();
+    for _ in 0..20 {
+        agent.get("/v1/tools").await;
+    }
+    let each = began.elapsed().as_secs_f64() / 20.0;
+    let (mut busy, mut answered, began) = (std::pin::pin!(busy), 0, Instant::now());
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut busy => return f64::from(answered) * each / began.elapsed().as_secs_f64(),
+            _ = agent.get("/v1/tools") => answered += 1,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_arguments_hold_nobody_up() {
+    let gateway = gateway().await;
+    let items = json!({ "type": "object", "properties": { "items": { "type": "string" } } });
+    let tool = json!({ "name": "a.b", "input_schema": items });
+    let _node = Hello::new("n").capability("a").describe(tool).connect(&gateway).await;
+    let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
+    let body = json!({ "args": large() });
+    let work = tokio::spawn(async move {
+        for _ in 0..3 {
+            busy.call_with("a.b", body.clone()).await.assert_problem(422, "invalid_args");
+        }
+    });
+    let share = share_beside(&other, async { work.await.unwrap() }).await;
+    assert!(share > 0.1, "beside large arguments others had {share:.2} of what they have alone");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_results_hold_nobody_up() {
+    let gateway = gateway().await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
+    let large = large();
+    let work = tokio::spawn(async move {
+        for _ in 0..3 {
+            let call = busy.call_later("a.b", json!({ "args": {} }));
+            let request = node.request().await;
+            node.answer(&request.id, large.clone()).await;
+            assert_eq!(call.await.unwrap().status, 200);
+        }
+    });
+    let share = share_beside(&other, async { work.await.unwrap() }).await;
+    assert!(share > 0.1, "beside large results others had {share:.2} of what they have alone");
+    gateway.stop().await;
+}
