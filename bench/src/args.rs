@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Measure only this; may be repeated.
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
+    /// Let what is measured and those who use it share all processors in `calls`, as the scheduler likes.
+    #[arg(long)]
+    pub(crate) anywhere: bool,
     /// Put only this under load, of what the part `calls` has; for a profiler. May be repeated.
     #[arg(long, value_name = "NAME", value_enum, hide_short_help = true)]
     pub(crate) subject: Vec<Subject>,

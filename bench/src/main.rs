@@ -4,6 +4,7 @@
 mod args;
 mod child;
 mod gateway;
+mod halves;
 mod helper;
 mod load;
 mod measure;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use super::{Bench, median, ratio};
 use crate::child::Child;
 use crate::gateway::Gateway;
+use crate::halves::Halves;
 use crate::helper::{SUBJECT, TOOL};
 use crate::load::{ARGS, Latencies, Sample, Target, calls_socket, http, nats};
 use crate::nats::{Keep, Nats};
@@ -58,14 +59,27 @@ impl Subject {
 }
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let halves = Halves::new()?;
+    if !bench.args.anywhere {
+        halves.with_what_is_measured()?;
+    }
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("calls")).await?;
-    let address = gateway.address.to_string();
-    let _node = Child::helper(&["node", &address], &bench.dir.join("node.log"))?;
-    let tool = gateway.wait_for_tool(TOOL).await?;
     let mut echo = Child::helper(&["echo"], &bench.dir.join("echo.log"))?;
     let echo_address = echo.line("ready ").await?.parse()?;
     let nats = match bench.nats {
-        Some(program) => Some(Peer::start(program, bench.dir).await.context("cannot compare with NATS")?),
+        Some(program) => {
+            Some(Nats::start(program, bench.dir, Keep::Nothing).await.context("cannot compare with NATS")?)
+        }
+        None => None,
+    };
+    if !bench.args.anywhere {
+        halves.with_its_users()?;
+    }
+    let address = gateway.address.to_string();
+    let _node = Child::helper(&["node", &address], &bench.dir.join("node.log"))?;
+    let tool = gateway.wait_for_tool(TOOL).await?;
+    let _responder = match &nats {
+        Some(nats) => Some(responder(nats, bench.dir).await?),
         None => None,
     };
 
@@ -81,8 +95,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         Turn::new(Subject::Http, Target::Http(routed)),
         Turn::new(Subject::Axum, Target::Http(bare)),
     ];
-    if let Some(peer) = &nats {
-        let (server, subject) = (peer.server.address, SUBJECT.to_owned());
+    if let Some(nats) = &nats {
+        let (server, subject) = (nats.address, SUBJECT.to_owned());
         let target = nats::Target { server, subject, payload: ARGS.into(), done: nats::Done::Answered };
         turns.push(Turn::new(Subject::Nats, Target::Nats(target)));
     }
@@ -110,19 +124,11 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     gateway.stop().await
 }
 
-struct Peer {
-    server: Nats,
-    _responder: Child,
-}
-
-impl Peer {
-    async fn start(program: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let server = Nats::start(program, dir, Keep::Nothing).await?;
-        let address = server.address.to_string();
-        let mut responder = Child::helper(&["responder", &address], &dir.join("responder.log"))?;
-        responder.line("ready").await?;
-        Ok(Self { server, _responder: responder })
-    }
+/// Who answers what NATS passes on.
+async fn responder(nats: &Nats, dir: &Path) -> anyhow::Result<Child> {
+    let mut responder = Child::helper(&["responder", &nats.address.to_string()], &dir.join("responder.log"))?;
+    responder.line("ready").await?;
+    Ok(responder)
 }
 
 /// What was measured of a subject at one number in flight.
