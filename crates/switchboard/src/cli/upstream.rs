@@ -89,11 +89,10 @@ pub(crate) struct AddArgs {
     /// Whether each token that calls gets a connection of its own, or a process. Unless told, that is so for a URL.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     isolate: Option<bool>,
-    /// The program and its arguments, for a server that speaks over its stdin and stdout. Everything behind it is the
-    /// program's, so that it is the last of all.
+    /// The program and its arguments without --; the last of all, because everything behind it is the program's.
     #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
     command: Vec<String>,
-    /// The same behind --.
+    /// A program that speaks over its stdin and stdout, and its arguments.
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["server", "command"])]
     program: Vec<String>,
 }
