@@ -37,7 +37,7 @@ pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, Tool
 pub use documents::{DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use json::RawJson;
 pub use manner::{Asking, LogLevel, Manner};
-pub use nearest::nearest;
+pub use nearest::{nearest, similar};
 pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};

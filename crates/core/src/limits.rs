@@ -75,7 +75,10 @@ impl Slots {
                     patience.as_millis()
                 ),
             )
-            .hint("try again later, or raise limits.pending_per_provider")),
+            .hint(
+                "try again later, or let it have more calls at once: limits.pending_per_node for a node, max_running \
+                 for an upstream server or plugins",
+            )),
         }
     }
 

@@ -12,9 +12,47 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
     scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
+/// How many names are told to somebody who may have meant one of them.
+const MOST: usize = 3;
+
+/// The known names that somebody may have meant, best first: those that are much like the written one, and those that it
+/// is a part of, or that are a part of it.
+pub fn similar<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    // A name that somebody made up has no end; neither may the comparison.
+    let plain = |name: &str| -> String {
+        name.chars().take(128).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let wanted = plain(written);
+    if wanted.len() < 3 {
+        return Vec::new();
+    }
+    let mut scored: Vec<(f64, &str)> = known
+        .into_iter()
+        .filter_map(|name| {
+            let known = plain(name);
+            let score = strsim::jaro_winkler(&known, &wanted);
+            let within = known.contains(&wanted) || wanted.contains(&known);
+            (!known.is_empty() && (within || score > 0.9)).then_some((score, name))
+        })
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().take(MOST).map(|(_, name)| name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_similar_name_comes_first() {
+        let known = ["demo_add", "demo_echo", "session_end", "session_events", "session_list", "x"];
+        assert_eq!(similar("demo_ecoh", known), ["demo_echo"]);
+        assert_eq!(similar("echo", known), ["demo_echo"]);
+        assert_eq!(similar("sesion_evnts", known)[0], "session_events");
+        assert_eq!(similar("demo_add_all", known), ["demo_add"]);
+        assert_eq!(similar("de", known), Vec::<&str>::new());
+        assert_eq!(similar("colour", known), Vec::<&str>::new());
+    }
 
     #[test]
     fn a_misspelling_is_near_and_another_word_is_not() {

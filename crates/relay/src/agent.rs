@@ -51,6 +51,7 @@ const INSIDE: &str = "/run/switchboard";
 #[serde(deny_unknown_fields)]
 pub struct AgentCommand {
     /// The program and its arguments.
+    #[serde(default)]
     pub command: Vec<String>,
     /// Run it under bubblewrap: a file system of its own, in which it sees the system's programs, its directory, and the relay.
     #[serde(default)]

@@ -3,37 +3,59 @@
 /// `invalid type: string "x", expected usize` as `it must be a whole number from 0 up, and is the string "x"`. Where a
 /// place follows it, that stays.
 pub(crate) fn plain(message: &str) -> String {
-    let Some((before, rest)) = message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))
-    else {
-        return message.to_owned();
-    };
-    let Some((found, wanted)) = rest.rsplit_once(", expected ") else { return message.to_owned() };
-    let (wanted, place) = match wanted.find(" at line ").or_else(|| wanted.find(" in `")) {
-        Some(at) => wanted.split_at(at),
-        None => (wanted, ""),
-    };
+    in_words(message, "an object").unwrap_or_else(|| message.to_owned())
+}
+
+/// The same for what was written as TOML, which has tables where JSON has objects.
+pub(crate) fn plain_toml(message: &str) -> String {
+    in_words(message, "a table").unwrap_or_else(|| message.to_owned())
+}
+
+fn in_words(message: &str, object: &str) -> Option<String> {
+    if let Some((before, rest)) = message.split_once("missing field `") {
+        let (name, after) = rest.split_once('`')?;
+        return Some(format!("{before}\"{name}\" is missing{after}"));
+    }
+    if let Some((before, rest)) = message.split_once("unknown variant `") {
+        let (found, wanted) = rest.split_once("`, expected ")?;
+        let (wanted, place) = without_place(wanted);
+        let choices: Vec<String> = wanted.split('`').skip(1).step_by(2).map(|name| format!("\"{name}\"")).collect();
+        let (last, others) = choices.split_last()?;
+        let choices = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+        return Some(format!("{before}it must be {choices}, and is \"{found}\"{place}"));
+    }
+    let (before, rest) = message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))?;
+    let (found, wanted) = rest.rsplit_once(", expected ")?;
+    let (wanted, place) = without_place(wanted);
     let found = match found.split_once(' ') {
         Some(("integer", number)) => format!("the number {}", number.trim_matches('`')),
         Some(("floating", number)) => format!("the number {}", number.trim_start_matches("point ").trim_matches('`')),
         Some(("boolean", value)) => value.trim_matches('`').to_owned(),
         Some(("string", text)) => format!("the string {text}"),
         _ => match found {
-            "map" => "an object".to_owned(),
+            "map" => object.to_owned(),
             "sequence" => "a list".to_owned(),
             other => other.to_owned(),
         },
     };
-    format!("{before}it must be {}, and is {found}{place}", kind(wanted))
+    let wanted = if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
+    Some(format!("{before}it must be {wanted}, and is {found}{place}"))
+}
+
+fn without_place(wanted: &str) -> (&str, &str) {
+    wanted.find(" at line ").or_else(|| wanted.find(" in `")).map_or((wanted, ""), |at| wanted.split_at(at))
 }
 
 fn kind(wanted: &str) -> &str {
     match wanted {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 up",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number from 0 up",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
-        wanted if wanted.starts_with("struct ") || wanted == "a map" => "an object",
         wanted => wanted,
     }
 }
@@ -48,10 +70,29 @@ mod tests {
         assert_eq!(plain(&error), expected, "{error}");
     }
 
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "only its errors count")]
+    struct Named {
+        name: Choice,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Choice {
+        This,
+        That,
+    }
+
+    #[test]
+    fn choices_and_what_is_missing_are_told_without_rust() {
+        check::<Named>("{}", "\"name\" is missing at line 1 column 2");
+        check::<Named>(r#"{"name":"x"}"#, "it must be \"this\" or \"that\", and is \"x\" at line 1 column 11");
+    }
+
     #[test]
     fn types_have_names_that_people_know() {
         check::<usize>(r#""x""#, "it must be a whole number from 0 up, and is the string \"x\" at line 1 column 3");
-        check::<u16>("-1", "it must be a whole number from 0 up, and is the number -1 at line 1 column 2");
+        check::<u16>("-1", "it must be a whole number from 0 to 65535, and is the number -1 at line 1 column 2");
         check::<bool>("[1]", "it must be true or false, and is a list at line 1 column 0");
         check::<Vec<u8>>("1.5", "it must be a list, and is the number 1.5 at line 1 column 3");
         check::<String>("true", "it must be a string, and is true at line 1 column 4");

@@ -67,6 +67,7 @@ pub struct Health {
     pub since_ms: i64,
     pub last_error: Option<String>,
     pub tools: usize,
+    /// How often it was started again by itself, since it was last started by hand.
     pub restarts: u64,
     /// The error is how it ended by itself after it had been ready, which is worth knowing when it is ready again.
     pub(crate) ended: bool,
@@ -233,6 +234,7 @@ impl Server {
                 End::Stopped => return self.leave(State::Offline, "the gateway stops"),
                 End::Restart => {
                     failures = 0;
+                    self.count_restarts(|_| 0);
                     if self.is_listed() {
                         self.leave(State::Offline, "it is being restarted");
                     } else {
@@ -245,7 +247,11 @@ impl Server {
                     warn!(upstream = %self.name, "{why}");
                     self.lock_up(&why);
                     tokio::select! {
-                        () = self.restart.notified() => self.begin_again(),
+                        () = self.restart.notified() => {
+                            self.count_restarts(|_| 0);
+                            self.begin_again();
+                            continue;
+                        }
                         () = self.stop.cancelled() => return,
                     }
                 }
@@ -267,14 +273,22 @@ impl Server {
                         () = wait => {}
                         () = self.restart.notified() => {
                             failures = 0;
+                            self.count_restarts(|_| 0);
                             self.begin_again();
+                            continue;
                         }
                         () = self.stop.cancelled() => return,
                     }
                 }
             }
-            self.health.lock().unwrap_or_else(PoisonError::into_inner).restarts += 1;
+            self.count_restarts(|before| before + 1);
         }
+    }
+
+    /// Those that nobody asked for, since somebody last did.
+    fn count_restarts(&self, count: impl FnOnce(u64) -> u64) {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        health.restarts = count(health.restarts);
     }
 
     /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.

@@ -217,26 +217,12 @@ fn prefixes(name: &str) -> impl Iterator<Item = &str> {
 
 /// A few exposed names that somebody who typed this may have meant.
 fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
-    let wanted = plain(name);
     // Whoever may use only some tools is not told the names of others.
-    if wanted.len() < 3 || view.principal.is_limited() {
+    if view.principal.is_limited() {
         return Vec::new();
     }
-    view.scopes()
-        .filter_map(|scope| index.scopes.get(scope))
-        .flat_map(|scope| scope.exposed.keys())
-        // A wrong name must not cost more than a right one by much, however many tools there are.
-        .take(2_000)
-        .filter(|exposed| {
-            let exposed = plain(exposed);
-            let within = exposed.contains(&wanted) || wanted.contains(&exposed);
-            !exposed.is_empty() && (within || strsim::jaro_winkler(&exposed, &wanted) > 0.9)
-        })
-        .take(3)
-        .map(ToString::to_string)
-        .collect()
-}
-
-fn plain(name: &str) -> String {
-    name.chars().take(128).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
+    // A wrong name must not cost more than a right one by much, however many tools there are.
+    let known = scopes.flat_map(|scope| scope.exposed.keys()).map(|name| &**name).take(2_000);
+    crate::similar(name, known).into_iter().map(str::to_owned).collect()
 }

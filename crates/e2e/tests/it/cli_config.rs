@@ -75,18 +75,31 @@ async fn all_mistakes_are_told_from_the_top_with_what_was_meant_and_the_rest_can
     for words in ["did you mean server.listen?", "did you mean upstream.files.command?"] {
         assert!(told.stderr.contains(words), "{}", told.stderr);
     }
-    // What is fine is explained as it counts; what is wrong is told beside it.
+    // What is fine is explained as it counts. What is wrong elsewhere is not what was asked about, and gets a word.
     let explained = cli().args(&["explain", "limits.pending_total"]).run().await;
     let shown = &explained.assert_code(0).stdout;
     assert!(shown.contains("= 7") && shown.contains("switchboard.toml:6"), "{shown}");
-    assert!(explained.stderr.contains("did you mean server.listen?"), "{}", explained.stderr);
+    assert!(!explained.stderr.contains("lissten"), "{}", explained.stderr);
+    let check = format!("switchboard --config {} config check", file.display());
+    assert!(explained.stderr.contains("5 mistakes") && explained.stderr.contains(&check), "{}", explained.stderr);
     let wrong = cli().args(&["explain", "journal.keep_days"]).run().await;
     let shown = &wrong.assert_code(0).stdout;
     assert!(shown.contains("switchboard.toml:11") && shown.contains("For how many days"), "{shown}");
+    assert!(wrong.stderr.contains("4 other mistakes") && !wrong.stderr.contains("keep_days"), "{}", wrong.stderr);
+    let section = cli().args(&["explain", "server"]).run().await;
+    let own = section.assert_code(0).stdout.contains("did you mean server.listen?");
+    assert!(own && section.stderr.contains("4 other mistakes"), "{}{}", section.stdout, section.stderr);
     let section = cli().args(&["explain", "limits", "--json"]).run().await.assert_code(0).json();
     assert!(section["keys"].as_array().unwrap().iter().any(|key| key["key"] == "limits.pending_total"), "{section}");
     let unknown = cli().args(&["explain", "limits.pendng_total"]).run().await;
     assert!(unknown.assert_code(2).stderr.contains("config explain limits.pending_total"), "{}", unknown.stderr);
+    // The only mistake is told at once, after the answer.
+    std::fs::write(&file, "[server]\nlissten = \"x\"\n").unwrap();
+    let script = format!("{SWITCHBOARD} --config {} config explain limits.pending_total 2>&1", file.display());
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (answer, mistake) = (said.find("limits.pending_total ="), said.find("did you mean server.listen?"));
+    assert!(answer.is_some() && answer < mistake, "{said}");
     // Nor does a file that is no TOML keep anybody from asking.
     std::fs::write(&file, "[server\n").unwrap();
     let explained = cli().args(&["explain", "limits.pending_total"]).run().await;

@@ -53,3 +53,84 @@ async fn hints_name_commands_that_show_what_they_say() {
     unnamed.assert_code(2);
     assert!(unnamed.stderr.contains("SWITCHBOARD_RELAY_SOCKET"), "{}", unnamed.stderr);
 }
+
+#[tokio::test]
+async fn a_name_that_is_not_there_brings_the_one_that_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]";
+    let gateway = Setup::new().demo().config(config).spawn(SWITCHBOARD).await;
+    gateway.token(json!({ "name": "builder", "role": "agent" })).await;
+    let manifest = dir.path().join("manifest.json");
+    let api = json!([{ "name": "tell", "description": "Tells it", "url": "https://weather.example.com/tell",
+        "parameters": { "type": "object", "properties": {} } }]);
+    let text = json!({ "identifier": "weather", "version": "1", "meta": { "title": "Weather" }, "api": api });
+    std::fs::write(&manifest, text.to_string()).unwrap();
+    gateway.cli(&["plugin", "add", manifest.to_str().unwrap()]).run().await.assert_code(0);
+    for (args, meant) in [
+        (&["tools", "demo_ecoh"][..], "demo_echo"),
+        (&["tools", "echo"], "demo_echo"),
+        (&["upstream", "show", "fils"], "files"),
+        (&["upstream", "restart", "Files"], "files"),
+        (&["upstream", "remove", "filse"], "files"),
+        (&["upstream", "logout", "filse"], "files"),
+        (&["plugin", "show", "wether"], "weather"),
+        (&["plugin", "disable", "wether"], "weather"),
+        (&["token", "show", "bilder"], "builder"),
+        (&["token", "revoke", "bulider"], "builder"),
+    ] {
+        let ended = gateway.cli(args).run().await;
+        ended.assert_code(5);
+        assert!(ended.stderr.contains(&format!("did you mean {meant}?")), "{args:?}: {}", ended.stderr);
+    }
+    // Where nothing is like it, there is the list.
+    for args in [["tools", "qqqq"], ["plugin show", "qqqq"], ["upstream show", "qqqq"], ["token show", "qqqq"]] {
+        let words: Vec<&str> = args[0].split(' ').chain([args[1]]).collect();
+        let ended = gateway.cli(&words).run().await;
+        ended.assert_code(5);
+        assert!(!ended.stderr.contains("did you mean") && ended.stderr.contains("switchboard "), "{}", ended.stderr);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_argument_is_told_how_to_be_a_text_only_where_that_helps() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut worker = sa_testkit::Participant::join(&gateway, "room", "worker").await;
+    let parameters = json!({ "type": "object", "required": ["name"], "properties": {
+        "name": { "anyOf": [{ "type": "string" }] }, "times": { "type": "integer" } } });
+    worker.update(json!({ "handle": "w", "methods": [{ "name": "greet", "parameters": parameters }] })).await;
+    let said = async |args: &[&str]| {
+        let ended = gateway.cli(&[&["channel", "call", "room", "greet"], args].concat()).run().await;
+        ended.assert_code(6);
+        ended.stderr
+    };
+    let guessed = said(&["name=5"]).await;
+    assert!(guessed.contains("name:=5 passes it as text"), "{guessed}");
+    for args in [&["--args-json", r#"{"name":5}"#][..], &["times=2"], &["name=x", "times=1.5"], &["times=2", "name={}"]]
+    {
+        let told = said(args).await;
+        assert_eq!(told.contains("name:="), args.contains(&"name={}"), "{args:?}: {told}");
+        assert!(!told.contains("KEY:=") && !told.contains("times:="), "{args:?}: {told}");
+        assert!(told.contains("switchboard tools"), "{args:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_api_calls_a_session_key_is_an_option_here() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let long = "x".repeat(2_000);
+    let refused = gateway.cli(&["call", "session_list", "--session", &long]).run().await;
+    refused.assert_code(6);
+    assert!(refused.stderr.contains("--session must") && !refused.stderr.contains("session_key"), "{}", refused.stderr);
+    let refused = gateway.cli(&["call", "session_list", "--idempotency-key", &long]).run().await;
+    assert!(refused.stderr.contains("--idempotency-key must"), "{}", refused.stderr);
+    let body = json!({ "args": {}, "session_key": long });
+    let reply = gateway.operator().call_with("session_list", body).await;
+    assert!(reply.assert_problem(400, "bad_request").detail().contains("session_key must"), "{}", reply.text);
+    let session = session(&gateway.operator()).await;
+    gateway.cli(&["sessions", "end", id(&session)]).run().await.assert_code(0);
+    let over = gateway.cli(&["sessions", "send", "go on", "--no-wait", "--session", id(&session)]).run().await;
+    over.assert_code(9);
+    assert!(over.stderr.contains("leave --session out") && !over.stderr.contains("session_id"), "{}", over.stderr);
+    gateway.stop().await;
+}

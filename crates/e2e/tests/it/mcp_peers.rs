@@ -125,4 +125,12 @@ async fn the_inspectors_command_line() {
         results[tool] = run(&gateway, inspector().args(call)).await["structuredContent"].clone();
     }
     check(&json!({ "tools": listed, "results": results }), "inspector");
+    // And as a program that speaks over stdin and stdout, as docs/mcp.md has it.
+    let mut by_stdio = Command::new(peers().join("node_modules/node/bin/node"));
+    by_stdio.arg(peers().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
+    by_stdio.args(["--cli", "-e", &format!("SWITCHBOARD_TOKEN={}", gateway.operator)]);
+    by_stdio.args(["-e", &format!("SWITCHBOARD_URL={}", gateway.url), crate::SWITCHBOARD, "mcp"]);
+    let list = run(&gateway, by_stdio.args(["--method", "tools/list"])).await;
+    let names: Vec<_> = list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(names, listed);
 }

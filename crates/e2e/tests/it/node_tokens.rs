@@ -55,6 +55,28 @@ async fn tokens_made_for_nodes() {
 }
 
 #[tokio::test]
+async fn revoking_the_last_token_for_nodes_leaves_the_door_closed_and_says_so() {
+    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    Hello::new("open").connect(&gateway).await;
+    gateway.token(json!({ "name": "one", "role": "node" })).await;
+    gateway.token(json!({ "name": "two", "role": "node" })).await;
+    let first = gateway.cli(&["token", "revoke", "one"]).run().await;
+    assert_eq!(first.assert_code(0).stderr, "", "another one is valid");
+    let last = gateway.cli(&["token", "revoke", "two"]).run().await;
+    assert!(last.assert_code(0).stderr.contains("switchboard token create NAME --role node"), "{}", last.stderr);
+    refused(&gateway, "").await;
+    // And it stays so.
+    let again = Setup::new().on(&gateway);
+    gateway.stop().await;
+    let gateway = again.spawn(crate::SWITCHBOARD).await;
+    refused(&gateway, "").await;
+    // Of no other token is it said.
+    gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    assert_eq!(gateway.cli(&["token", "revoke", "bot"]).run().await.stderr, "");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn with_no_token_anywhere_this_machine_is_let_in_with_a_warning() {
     let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
     // Its two outputs are read apart, so the warning may be seen after the line that it came before.

@@ -6,7 +6,7 @@ use sa_testkit::{Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::upstream::{SERVER, noted, stdio, until, upstream};
+use crate::upstream::{SERVER, kill, noted, stdio, until, upstream};
 
 #[tokio::test]
 async fn a_server_is_added_kept_restarted_and_removed() {
@@ -69,6 +69,11 @@ async fn a_program_is_looked_for_from_where_somebody_is() {
     let place = dir.path().canonicalize().unwrap();
     assert_eq!((&ready["command"][0], &ready["cwd"]), (&json!(place.join("server")), &json!(place)), "{ready}");
     assert_eq!((&ready["isolate"], &ready["timeout_ms"]), (&json!(true), &json!(3_000)), "{ready}");
+    let shown = gateway.cli(&["upstream", "show", "test"]).run().await.stdout;
+    for (fact, value) in [("timeout", "3s"), ("folder", place.to_str().unwrap()), ("isolate", "true")] {
+        let line = shown.lines().find(|line| line.trim_start().starts_with(fact));
+        assert!(line.is_some_and(|line| line.ends_with(value)), "{fact}: {shown}");
+    }
     // As it was called before.
     let old = ["upstream", "add", "old", "--timeout-ms", "4000", "--command", SERVER, "stdio"];
     gateway.cli(&old).run().await.assert_code(0);
@@ -125,4 +130,52 @@ async fn processes_and_what_they_started_end_with_their_server() {
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[tokio::test]
+async fn an_option_of_ours_behind_the_program_is_pointed_out() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let swallowed = ["upstream", "add", "a", "--command", SERVER, "stdio", "--timeout", "5s", "--json"];
+    let added = gateway.cli(&swallowed).run().await;
+    added.assert_code(0);
+    let note = "note: --timeout and --json went to the program";
+    assert!(added.stderr.contains(note) && added.stderr.contains("before --command"), "{}", added.stderr);
+    assert_eq!(upstream(&gateway, "a").await["command"], json!([SERVER, "stdio", "--timeout", "5s", "--json"]));
+    // What stands behind -- is the program's, and everybody knows.
+    let clear = ["upstream", "add", "b", "--timeout", "90s", "--", SERVER, "stdio", "--timeout=5s"];
+    let added = gateway.cli(&clear).run().await;
+    added.assert_code(0);
+    assert_eq!(added.stderr, "");
+    let server = upstream(&gateway, "b").await;
+    assert_eq!(
+        (&server["command"], &server["timeout_ms"]),
+        (&json!([SERVER, "stdio", "--timeout=5s"]), &json!(90_000))
+    );
+    let both = ["upstream", "add", "c", "http://127.0.0.1:1/mcp", "--", SERVER];
+    gateway.cli(&both).run().await.assert_code(2);
+    // An argument that only its program knows is nothing to speak of.
+    let added = gateway.cli(&["upstream", "add", "d", "--command", SERVER, "stdio", "--verbose"]).run().await;
+    assert_eq!(added.assert_code(0).stderr, "");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_by_hand_starts_anew_and_counts_from_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).spawn(SWITCHBOARD).await;
+    until(&gateway, "test", "ready").await;
+    let pid = noted(dir.path(), "pid").await;
+    kill(&pid);
+    eventually("the first restart", || async {
+        let server = upstream(&gateway, "test").await;
+        (server["restarts"] == 1 && server["state"] == "ready").then_some(())
+    })
+    .await;
+    gateway.operator().post("/v1/upstream/test/restart", &json!({})).await;
+    eventually("a clean slate", || async {
+        let server = upstream(&gateway, "test").await;
+        (server["restarts"] == 0 && server["state"] == "ready").then_some(())
+    })
+    .await;
+    gateway.stop().await;
 }

@@ -109,9 +109,8 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                     // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
                     (6, Some(hint)) if hint.contains("input_schema") => {
                         let (tool, options) = (printable(&args.tool), place.options());
-                        failure.hint(format!(
-                            "switchboard tools {tool}{options} shows its arguments; KEY:=VALUE passes text"
-                        ))
+                        let as_text = args.as_text(&body["args"], &failure.message).unwrap_or_default();
+                        failure.hint(format!("switchboard tools {tool}{options} shows its arguments{as_text}"))
                     }
                     (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
                     _ => failure,
@@ -120,6 +119,23 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
             _ => {}
         }
     }
+}
+
+impl CallArgs {
+    /// How to pass an argument as text that was taken for something else, where that is what is wrong with it.
+    fn as_text(&self, sent: &Value, wrong: &str) -> Option<String> {
+        let typed = self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg));
+        let mut taken = typed.filter(|(key, _, _)| !sent[key].is_string());
+        let (key, _, text) = taken.find(|(key, _, _)| wrong.split("; ").any(|wrong| may_want_text(wrong, key)))?;
+        Some(format!("; {}:={} passes it as text", printable(&key), printable(text)))
+    }
+}
+
+/// Whether a mistake is about this argument, and a text could mend it.
+fn may_want_text(wrong: &str, key: &str) -> bool {
+    let wanted = wrong.split_once(" must be ").map(|(_, wanted)| wanted.split(", not ").next().unwrap_or_default());
+    let mentioned = wrong.starts_with(&format!("\"{key}\"")) || wrong.ends_with(&format!(" at /{key}"));
+    mentioned && wanted.is_none_or(|wanted| wanted.contains("string"))
 }
 
 fn in_channel(channel: Option<&str>) -> String {

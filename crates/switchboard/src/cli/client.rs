@@ -199,7 +199,8 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
                 ),
                 _ => problem.hint.map(|hint| as_typed(&hint)),
             };
-            let mut failure = Failure { hint, ..Failure::of_kind(&problem.kind, problem.detail) };
+            let mut failure =
+                Failure { hint, ..Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)) };
             // Whoever ran it went away with it.
             if problem.kind == "offline" && problem.retryable == Some(false) {
                 failure.code = MAY_HAVE_HAPPENED;
@@ -211,7 +212,7 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
 }
 
 /// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 11] = [
     ("the plugin's \"settings\" in GET /v1/plugins say what it takes", "switchboard plugin show ID says what it takes"),
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
@@ -220,11 +221,29 @@ const COMMANDS: [(&str, &str); 8] = [
     ("GET /v1/plugins", "switchboard plugin list"),
     ("GET /v1/tools", "switchboard tools"),
     ("session_list has", "switchboard sessions lists"),
+    ("end one with session_end", "end one with: switchboard sessions end ID"),
+    ("leave session_id out", "leave --session out"),
+    ("start a session with agent=", "start a session with --agent "),
+];
+
+/// What the API calls parts of a request, and the options that stand for them.
+const OPTIONS: [(&str, &str); 3] = [
+    ("session_key must", "--session must"),
+    ("idempotency_key must", "--idempotency-key must"),
+    ("timeout_ms must", "--timeout must"),
 ];
 
 /// A hint with commands in the place of requests.
-fn as_typed(hint: &str) -> String {
+pub(super) fn as_typed(hint: &str) -> String {
     COMMANDS.iter().fold(hint.to_owned(), |hint, (request, command)| hint.replace(request, command))
+}
+
+/// What the gateway says of a request's own parts. What anybody else says is left as it is.
+fn of_options(kind: &str, detail: String) -> String {
+    match OPTIONS.iter().find(|(part, _)| kind == "bad_request" && detail.starts_with(part)) {
+        Some((part, option)) => detail.replacen(part, option, 1),
+        None => detail,
+    }
 }
 
 /// The operator's token, for the gateway whose it is. An address from elsewhere may be anybody's, and whoever has this

@@ -39,12 +39,6 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
     if !matches!(command, ConfigCommand::Explain { key: None }) {
         tell_file(global, &layers).await;
     }
-    for mistake in &mistakes {
-        output::note("mistake", &mistake.to_string());
-    }
-    if !mistakes.is_empty() {
-        output::note("note", "no gateway starts with that; the rest is explained all the same");
-    }
     match command {
         ConfigCommand::Check => check(global, &layers),
         ConfigCommand::Show if global.json => {
@@ -67,7 +61,28 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
         ConfigCommand::Explain { key: None } => meanings(all_keys()),
-        ConfigCommand::Explain { key: Some(key) } => explain(global, &layers, &mistakes, key),
+        ConfigCommand::Explain { key: Some(key) } => {
+            // The answer first: whoever asks about one key has not asked about the others.
+            let of_key = |mistake: &Mistake| mistake.key == *key || mistake.key.starts_with(&format!("{key}."));
+            let (own, others): (Vec<Mistake>, _) = mistakes.into_iter().partition(of_key);
+            explain(global, &layers, &own, key)?;
+            tell_of(global, &others, !own.is_empty());
+            Ok(())
+        }
+    }
+}
+
+/// Says that something is wrong elsewhere, in a line.
+fn tell_of(global: &Global, mistakes: &[Mistake], other: bool) {
+    match mistakes {
+        [] => {}
+        [mistake] => output::note("mistake", &mistake.to_string()),
+        mistakes => {
+            let (count, other) = (mistakes.len(), if other { "other " } else { "" });
+            let file = global.config.as_ref().map(|file| format!(" --config {}", file.display())).unwrap_or_default();
+            let told = format!("the configuration has {count} {other}mistakes; see: switchboard{file} config check");
+            output::note("note", &told);
+        }
     }
 }
 
@@ -86,7 +101,7 @@ fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
 }
 
 fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) -> Result<(), Failure> {
-    let wrong = mistakes.iter().find(|mistake| mistake.key == key).map(ToString::to_string).unwrap_or_default();
+    let wrong = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     if let Some((known, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
         let written = layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
         if global.json {
@@ -96,7 +111,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
                 entry["value"] = json!(value);
                 entry["from"] = json!(source(layers, key));
             }
-            return output::json(&entry.to_string());
+            return output::json(&with_wrong(entry, &wrong).to_string());
         }
         let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
         let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value));
@@ -106,7 +121,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
     }
     if let Some((key, meaning)) = KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key)) {
         if global.json {
-            return output::json(&entry(layers, key, meaning).to_string());
+            return output::json(&with_wrong(entry(layers, key, meaning), &wrong).to_string());
         }
         line(&format!("{key} = {}", value(layers, key)))?;
         let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
@@ -126,9 +141,14 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
         let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
         let written: Vec<_> = written.map(|(key, value)| json!({ "key": key, "value": value })).collect();
         let keys: Vec<_> = below.iter().map(|(key, meaning)| json!({ "key": key, "meaning": meaning })).collect();
-        return output::json(&json!({ "keys": keys, "written": written }).to_string());
+        let section = json!({ "keys": keys, "written": written });
+        return output::json(&with_wrong(section, &wrong).to_string());
     }
     meanings(below.into_iter())?;
+    if !wrong.is_empty() {
+        line("")?;
+        facts(&[("wrong", wrong)])?;
+    }
     let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
     let rows: Vec<Vec<String>> = written
         .map(|(key, value)| {
@@ -141,6 +161,13 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
     }
     line("")?;
     table(&[whole("WRITTEN"), wrapped("VALUE"), cut("FROM")], &rows)
+}
+
+fn with_wrong(mut explained: serde_json::Value, wrong: &str) -> serde_json::Value {
+    if !wrong.is_empty() {
+        explained["wrong"] = json!(wrong);
+    }
+    explained
 }
 
 /// The key, or the section, that somebody probably meant who wrote one that is not there.

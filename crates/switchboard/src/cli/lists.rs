@@ -1,5 +1,6 @@
 //! Commands that show what there is.
 
+use sa_core::similar;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -57,6 +58,7 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
         let tool = named(&tools, &name).ok_or_else(|| {
             Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
                 .hint(format!("switchboard tools{} lists them", place.options()))
+                .or_meant(&name, tools.iter().map(|tool| text(&tool["name"])))
         })?;
         return if global.json { json(&tool.to_string()) } else { tool::show(tool, &place.call(text(&tool["name"]))) };
     }
@@ -102,6 +104,36 @@ pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let own = format!("__{exposed}");
     let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted);
     called(name).or_else(|| called(&exposed)).or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
+}
+
+/// Where things with names are listed, and where in the list the names are.
+pub(super) struct Names {
+    pub(super) path: &'static str,
+    pub(super) list: &'static str,
+    pub(super) key: &'static str,
+}
+
+impl Failure {
+    /// Where a name was not found, asks for those that there are, and says which was probably meant.
+    pub(super) async fn or_meant_in(self, name: &str, client: &Client, names: &Names) -> Self {
+        if self.code != Self::of_kind("not_found", "").code {
+            return self;
+        }
+        let Ok((answer, _)) = client.get::<Value>(names.path).await else { return self };
+        let known = answer[names.list].as_array().map(Vec::as_slice).unwrap_or_default();
+        // Nobody means what is gone already.
+        let known = known.iter().filter(|entry| entry["revoked_ms"].is_null());
+        self.or_meant(name, known.map(|entry| text(&entry[names.key])))
+    }
+
+    fn or_meant<'a>(self, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let names = similar(name, known);
+        // One that is there was not missed: something else was.
+        if names.is_empty() || names.contains(&name) {
+            return self;
+        }
+        self.hint(format!("did you mean {}?", printable(&names.join(", "))))
+    }
 }
 
 pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {

@@ -39,12 +39,26 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use self::client::Reach;
 use self::output::Failure;
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 the call or the command failed; 2 wrong usage or configuration; 3 the gateway \
-cannot be reached; 4 not allowed; 5 not found; 6 invalid arguments; 7 timeout; 8 offline or overloaded (try again); 9 in conflict with what is there; 10 the connection was lost in the middle, and it may have had an effect; 130 cancelled.";
+const EXIT_CODES: &str = "Exit codes:
+    0 done
+    1 the call or the command failed
+    2 wrong usage or configuration
+    3 the gateway cannot be reached
+    4 not allowed
+    5 not found
+    6 invalid arguments
+    7 timeout
+    8 offline or overloaded (try again)
+    9 in conflict with what is there
+   10 the connection was lost in the middle, and it may have had an effect
+  130 cancelled";
+
+/// How wide help may be, on a terminal that has more room: longer lines are harder to read.
+const WIDEST: usize = 80;
 
 /// One gateway between AI agents and the tools they call.
 #[derive(Debug, Parser)]
-#[command(name = "switchboard", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "switchboard", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = WIDEST)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -263,6 +277,22 @@ mod tests {
     #[test]
     fn every_command_is_documented() {
         check_documented(include_str!("../../../../docs/cli.md"), &Cli::command(), "switchboard");
+    }
+
+    fn check_width(command: &mut clap::Command) {
+        for help in [command.render_help(), command.render_long_help()] {
+            let help = help.to_string();
+            let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > WIDEST).collect();
+            assert!(wide.is_empty(), "{}: {wide:#?}", command.get_name());
+        }
+        command.get_subcommands_mut().for_each(check_width);
+    }
+
+    #[test]
+    fn help_fits_an_ordinary_terminal() {
+        let mut command = Cli::command();
+        command.build();
+        check_width(&mut command);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
 use super::table::{cut, facts, filled, name, spared, table, whole, wrapped};
 use super::tool;
@@ -69,18 +69,44 @@ pub(crate) struct SettingsArgs {
     shared: bool,
 }
 
+impl PluginCommand {
+    /// The plugin that it is about, if it is about one that is here.
+    fn id(&self) -> Option<&str> {
+        match self {
+            Self::Add { .. } | Self::List | Self::Check { .. } => None,
+            Self::Show { id }
+            | Self::Remove { id }
+            | Self::Enable { id }
+            | Self::Disable { id }
+            | Self::Refresh { id }
+            | Self::Accept { id }
+            | Self::Refuse { id }
+            | Self::Settings(SettingsArgs { id, .. }) => Some(id),
+        }
+    }
+}
+
 pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
+    let id = command.id().map(str::to_owned);
+    let names = Names { path: "/v1/plugins", list: "plugins", key: "identifier" };
+    match (perform(global, &client, command).await, id) {
+        (Err(failure), Some(id)) => Err(failure.or_meant_in(&id, &client, &names).await),
+        (done, _) => done,
+    }
+}
+
+async fn perform(global: &Global, client: &Client, command: PluginCommand) -> Result<(), Failure> {
     let at = |id: &str, action: &str| format!("/v1/plugins/{}{action}", segment(id));
     let post = |id: &str, action: &str| client.request(Method::POST, &at(id, action));
     let (request, done) = match command {
-        PluginCommand::List => return list(global, &client).await,
-        PluginCommand::Show { id } => return show(global, &client, &id).await,
-        PluginCommand::Check { source, allow_private } => return check(global, &client, &source, &allow_private).await,
-        PluginCommand::Settings(args) => return settings(global, &client, args).await,
+        PluginCommand::List => return list(global, client).await,
+        PluginCommand::Show { id } => return show(global, client, &id).await,
+        PluginCommand::Check { source, allow_private } => return check(global, client, &source, &allow_private).await,
+        PluginCommand::Settings(args) => return settings(global, client, args).await,
         PluginCommand::Add { source, replace, allow_private } => {
             let terms = json!({ "replace": replace, "allow_private": allow_private });
-            return add(global, &client, &source, terms).await;
+            return add(global, client, &source, terms).await;
         }
         PluginCommand::Refresh { id } => {
             let raw = client.send(post(&id, "/refresh")).await?.text().await.unwrap_or_default();

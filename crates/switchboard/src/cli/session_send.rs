@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
-use super::client::{Client, segment};
+use super::client::{Client, as_typed, segment};
 use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
@@ -58,7 +58,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
         output::note("session", &printable(&id));
     }
     if let Some(hint) = session["hint"].as_str() {
-        output::note("note", hint);
+        output::note("note", &as_typed(hint));
         return Ok(());
     }
     if args.no_wait {

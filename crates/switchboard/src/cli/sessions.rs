@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
-use super::client::{Client, segment};
+use super::client::{Client, as_typed, segment};
 use super::lists::text;
 use super::output::{self, Failure, clock, line, span, when};
 use super::session_send::{self, SendArgs};
@@ -179,7 +179,7 @@ pub(super) fn show(session: &Value) -> Result<(), Failure> {
         ("ended", time("ended_ms")),
     ])?;
     if let Some(hint) = session["hint"].as_str() {
-        output::note("note", hint);
+        output::note("note", &as_typed(hint));
     } else if session["state"] == "idle" && session["agent"].is_null() {
         output::note(
             "note",

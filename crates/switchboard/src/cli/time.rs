@@ -12,6 +12,13 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
     time.ok_or_else(|| "a time is a number of seconds, or a number with ms, s, m, h or d, such as 12h".to_owned())
 }
 
+/// A time as it could have been typed, in the largest unit that it is a whole number of.
+pub(super) fn typed(ms: u64) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+    let unit = units.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));
+    unit.map_or_else(|| format!("{ms}ms"), |(unit, factor)| format!("{}{unit}", ms / factor))
+}
+
 fn parse(text: &str, bare: u64) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -34,6 +41,14 @@ mod tests {
     #[track_caller]
     fn check(text: &str, in_ms: Option<u64>, in_seconds: Option<u64>) {
         assert_eq!((milliseconds(text).ok(), seconds(text).ok()), (in_ms, in_seconds), "{text}");
+    }
+
+    #[test]
+    fn a_time_is_shown_as_it_could_be_typed() {
+        for (ms, expected) in [(3_000, "3s"), (90_000, "90s"), (1_500, "1500ms"), (7_200_000, "2h"), (0, "0ms")] {
+            assert_eq!(typed(ms), expected);
+            assert_eq!(milliseconds(expected), Ok(ms));
+        }
     }
 
     #[test]

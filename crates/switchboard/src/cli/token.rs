@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
 use super::table::{facts, name, shortened, spared, table, terminal_width, whole};
 use super::time::seconds;
@@ -17,6 +17,7 @@ use crate::redact::printable;
 const WIDE: usize = 120;
 /// What a list shows of a token's grants. Asked for alone, all of them are shown.
 const MAX_GRANTS: usize = 48;
+const NAMES: Names = Names { path: "/v1/tokens", list: "tokens", key: "name" };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TokenCommand {
@@ -82,9 +83,7 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
                 return output::json(&raw);
             }
             let token: Value = serde_json::from_str(&raw).unwrap_or_default();
-            if let Some(notice) = token["notice"].as_str() {
-                output::note("note", notice);
-            }
+            tell_notice(&token);
             // Where it goes into a variable or a file, nothing is shown.
             if std::io::stdout().is_terminal() {
                 eprintln!("This is the only time that it is shown:");
@@ -120,7 +119,8 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             if found.is_empty() {
                 let message = format!("there is no token \"{}\"", printable(&id));
-                return Err(Failure::new(5, message).hint("switchboard token list"));
+                let failure = Failure::of_kind("not_found", message).hint("switchboard token list");
+                return Err(failure.or_meant_in(&id, &client, &NAMES).await);
             }
             if global.json {
                 return output::json(&json!({ "tokens": found }).to_string());
@@ -128,10 +128,26 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             found.into_iter().try_for_each(show)
         }
         TokenCommand::Revoke { id } => {
-            let response = client.send(client.request(Method::DELETE, &format!("/v1/tokens/{}", segment(&id)))).await?;
+            let request = client.request(Method::DELETE, &format!("/v1/tokens/{}", segment(&id)));
+            let response = match client.send(request).await {
+                Ok(response) => response,
+                Err(failure) => return Err(failure.or_meant_in(&id, &client, &NAMES).await),
+            };
             let raw = response.text().await.unwrap_or_default();
-            if global.json { output::json(&raw) } else { line(&format!("revoked {id}")) }
+            if global.json {
+                return output::json(&raw);
+            }
+            line(&format!("revoked {id}"))?;
+            tell_notice(&serde_json::from_str(&raw).unwrap_or_default());
+            Ok(())
         }
+    }
+}
+
+/// What else has changed along with a token.
+fn tell_notice(token: &Value) {
+    if let Some(notice) = token["notice"].as_str() {
+        output::note("note", notice);
     }
 }
 

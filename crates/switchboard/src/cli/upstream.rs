@@ -3,19 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clap::CommandFactory as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
-use super::time::milliseconds;
+use super::time::{milliseconds, typed};
 use crate::redact::printable;
 
 /// A server is somewhere, or is a program here; clap would show both as needed.
 const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL
+       switchboard upstream add [OPTIONS] NAME -- PROGRAM [ARGUMENTS]...
        switchboard upstream add [OPTIONS] NAME --command PROGRAM [ARGUMENTS]...";
 /// How long a server that was added is watched, for somebody who has mistyped it. Most start, or do not, in this time.
 const WATCHED: Duration = Duration::from_secs(2);
@@ -87,25 +89,51 @@ pub(crate) struct AddArgs {
     /// Whether each token that calls gets a connection of its own, or a process. Unless told, that is so for a URL.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     isolate: Option<bool>,
-    /// The program and its arguments, for a server that speaks over its stdin and stdout; the last of all.
+    /// The program and its arguments without --; the last of all, because everything behind it is the program's.
     #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
     command: Vec<String>,
+    /// A program that speaks over its stdin and stdout, and its arguments.
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["server", "command"])]
+    program: Vec<String>,
+}
+
+impl UpstreamCommand {
+    /// The server that it is about, if it is about one that is here.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Add(_) | Self::List => None,
+            Self::Show { name }
+            | Self::Remove { name }
+            | Self::Restart { name }
+            | Self::Login { name }
+            | Self::Logout { name } => Some(name),
+        }
+    }
 }
 
 pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
+    let name = command.name().map(str::to_owned);
+    let names = Names { path: "/v1/upstream", list: "upstream", key: "name" };
+    match (perform(global, &client, command).await, name) {
+        (Err(failure), Some(name)) => Err(failure.or_meant_in(&name, &client, &names).await),
+        (done, _) => done,
+    }
+}
+
+async fn perform(global: &Global, client: &Client, command: UpstreamCommand) -> Result<(), Failure> {
     let (request, done) = match command {
-        UpstreamCommand::List => return list(global, &client).await,
-        UpstreamCommand::Show { name } => return show(global, &client, &name).await,
-        UpstreamCommand::Add(args) => return add(global, &client, *args).await,
+        UpstreamCommand::List => return list(global, client).await,
+        UpstreamCommand::Show { name } => return show(global, client, &name).await,
+        UpstreamCommand::Add(args) => return add(global, client, *args).await,
         UpstreamCommand::Remove { name } => {
             (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
         }
-        UpstreamCommand::Login { name } => return login(global, &client, &name).await,
+        UpstreamCommand::Login { name } => return login(global, client, &name).await,
         UpstreamCommand::Logout { name } => {
             let path = format!("/v1/upstream/{}/logout", segment(&name));
             // Asked for in any case: it also ends a login that somebody has begun.
-            let before = found(&client, &name).await?.0;
+            let before = found(client, &name).await?.0;
             let done = if before["logged_in"] == true { "logged out of" } else { "nobody was logged in to" };
             (client.request(Method::POST, &path), format!("{done} {name}"))
         }
@@ -121,6 +149,8 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
 /// Adds a server, and says at once when it does not run. It stays: its program may come, and its host come back.
 async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), Failure> {
     let name = args.name.clone();
+    tell_of_options(&args);
+    args.command.append(&mut args.program);
     args.place_files(client);
     let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
@@ -152,6 +182,35 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
     Ok(())
 }
 
+/// Whoever writes an option of ours behind `--command` has given it to the program, and may not have meant to.
+fn tell_of_options(args: &AddArgs) {
+    let root = super::Cli::command();
+    let add = root.find_subcommand("upstream").and_then(|upstream| upstream.find_subcommand("add"));
+    let known: Vec<&str> = std::iter::once(&root)
+        .chain(add)
+        .flat_map(clap::Command::get_arguments)
+        .flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default())
+        .collect();
+    let ours = |word: &&String| {
+        let option = word.strip_prefix("--").map(|option| option.split('=').next().unwrap_or_default());
+        option.is_some_and(|option| known.contains(&option))
+    };
+    let words = args.command.iter().skip(1).take_while(|word| *word != "--");
+    let taken: Vec<String> = words.filter(ours).map(|word| printable(word).into_owned()).collect();
+    if taken.is_empty() {
+        return;
+    }
+    output::note(
+        "note",
+        &format!(
+            "{} went to the program; an option for switchboard stands before --command. Where the program's is meant, \
+             -- says so: switchboard upstream add {} -- PROGRAM ARGUMENTS",
+            taken.join(" and "),
+            printable(&args.name)
+        ),
+    );
+}
+
 /// The server of this name, and the gateway's words for it.
 async fn found(client: &Client, name: &str) -> Result<(Value, String), Failure> {
     let (list, _): (Value, _) = client.get("/v1/upstream").await?;
@@ -178,6 +237,10 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         ("since", server["since_ms"].as_i64().map(clock).unwrap_or_default()),
         ("tools", server["tools"].to_string()),
         ("restarts", server["restarts"].to_string()),
+        ("timeout", server["timeout_ms"].as_u64().map(typed).unwrap_or_default()),
+        ("calls at once", server["max_running"].as_u64().map(|most| most.to_string()).unwrap_or_default()),
+        ("isolate", server["isolate"].as_bool().map(|alone| alone.to_string()).unwrap_or_default()),
+        ("folder", text(&server["cwd"]).to_owned()),
         ("source", source.to_owned()),
         (error, text(&server["last_error"]).to_owned()),
     ])

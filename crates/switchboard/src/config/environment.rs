@@ -42,21 +42,25 @@ pub fn unknown_variable(name: &str) -> String {
     }
 }
 
-/// Reads a variable's text as the kind of value that the key has by default.
-pub(super) fn parse_like(example: Option<&Value>, text: &str) -> Option<Value> {
-    match example? {
-        Value::Boolean(_) => match text {
-            "1" | "true" | "yes" | "on" => Some(Value::Boolean(true)),
-            "0" | "false" | "no" | "off" => Some(Value::Boolean(false)),
-            _ => None,
+/// Reads a variable's text as the kind of value that the key has by default, or says what it must be.
+pub(super) fn parse_like(example: Option<&Value>, text: &str) -> Result<Value, String> {
+    let must_be = |wanted: &str| format!("it must be {wanted}, and is \"{text}\"");
+    Ok(match example {
+        Some(Value::Boolean(_)) => match text {
+            "1" | "true" | "yes" | "on" => Value::Boolean(true),
+            "0" | "false" | "no" | "off" => Value::Boolean(false),
+            _ => return Err(must_be("true or false")),
         },
-        Value::Integer(_) => text.parse().ok().filter(|number: &i64| *number >= 0).map(Value::Integer),
-        Value::Array(_) => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
+        Some(Value::Integer(_)) => {
+            let number = text.parse().ok().filter(|number: &i64| *number >= 0);
+            Value::Integer(number.ok_or_else(|| must_be("a whole number from 0 up"))?)
         }
-        _ => Some(Value::String(text.into())),
-    }
+        Some(Value::Array(_)) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Value::Array(items.map(|item| Value::String(item.into())).collect())
+        }
+        _ => Value::String(text.into()),
+    })
 }
 
 #[cfg(test)]

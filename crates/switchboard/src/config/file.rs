@@ -9,9 +9,9 @@ use toml::Spanned;
 use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::Mistake;
 use super::settings::{KEYS, Settings};
-use crate::wording::plain;
+use super::{Mistake, syntax};
+use crate::wording::plain_toml;
 
 /// More than anybody mends at once.
 const MOST: usize = 20;
@@ -42,8 +42,8 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         Ok(table) => table,
         Err(error) => {
             let line = line(&error.span().unwrap_or_default());
-            let mistake =
-                Mistake::new(format!("{}:{line}", path.display()), plain(&error.message().replace('\n', " ")));
+            let written = text.lines().nth(line - 1).unwrap_or_default();
+            let mistake = Mistake::new(format!("{}:{line}", path.display()), syntax::wrong(written, error.message()));
             mistakes.push(Mistake { line: Some(line), ..mistake });
             return None;
         }
@@ -52,7 +52,8 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         let span = error.span().unwrap_or_default();
         let keys = key_at(table.get_ref(), &span);
         let message = error.message().replace('\n', " ");
-        let message = unknown_key(&keys, &message).unwrap_or_else(|| plain(&message));
+        let message = unknown_key(&keys, &message)
+            .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain_toml(&message)));
         let (line, key) = (line(&span), keys.join("."));
         let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
@@ -84,6 +85,28 @@ fn unknown_key(keys: &[String], message: &str) -> Option<String> {
     })
 }
 
+/// What is said of a value, where the parser knows less about it than the file does.
+fn about(value: Option<&Spanned<DeValue<'_>>>, place: &Range<usize>, told: String) -> String {
+    match value.map(|value| (value.get_ref(), value.span() == *place)) {
+        // The parser hands dates over as tables.
+        Some((DeValue::Datetime(_), _)) => told.replace("and is a table", "and is a date"),
+        Some((DeValue::Array(_), false)) => {
+            told.replacen("it must be", "each item must be", 1).replacen("and is", "and one is", 1)
+        }
+        _ => told,
+    }
+}
+
+fn value_at<'t, 'a>(table: &'t DeTable<'a>, keys: &[String]) -> Option<&'t Spanned<DeValue<'a>>> {
+    let (first, rest) = keys.split_first()?;
+    let value = table.get(first.as_str())?;
+    match value.get_ref() {
+        _ if rest.is_empty() => Some(value),
+        DeValue::Table(below) => value_at(below, rest),
+        _ => None,
+    }
+}
+
 /// The key that stands at a place of the file, or whose value does.
 fn key_at(table: &DeTable<'_>, place: &Range<usize>) -> Vec<String> {
     fn search(table: &DeTable<'_>, above: &[String], place: &Range<usize>, best: &mut (usize, Vec<String>)) {
@@ -113,5 +136,87 @@ fn remove(table: &mut DeTable<'_>, keys: &[String]) {
     }
     if let Some(DeValue::Table(below)) = table.get_mut(first.as_str()).map(Spanned::get_mut) {
         remove(below, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::config::layers::Layers;
+
+    /// A file has this one mistake: its line and key, and what is said of it.
+    #[track_caller]
+    fn check(text: &str, line: usize, key: &str, message: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("switchboard.toml");
+        std::fs::write(&path, text).unwrap();
+        let error =
+            Layers::read(Some(&path), [], &[]).and_then(|layers| Config::resolve(&layers).map(drop)).unwrap_err();
+        let told: Vec<_> = error.0.iter().map(|it| (it.line, it.key.as_str(), it.message.as_str())).collect();
+        assert_eq!(told, [(Some(line), key, message)], "{text}");
+    }
+
+    #[test]
+    fn what_is_found_and_what_is_wanted() {
+        check(
+            "[limits]\npending_total = \"many\"\n",
+            2,
+            "limits.pending_total",
+            "it must be a whole number from 0 up, and is the string \"many\"",
+        );
+        check(
+            "[server]\ninsecure = \"yes\"\n",
+            2,
+            "server.insecure",
+            "it must be true or false, and is the string \"yes\"",
+        );
+        check(
+            "[log]\nformat = \"jason\"\n",
+            2,
+            "log.format",
+            "it must be \"auto\", \"human\" or \"json\", and is \"jason\"",
+        );
+        check("server = 5\n", 1, "server", "it must be a table, and is the number 5");
+        check("[data]\ndir = { a = 1 }\n", 2, "data.dir", "it must be a string, and is a table");
+        check("[data]\ndir = 2026-01-02\n", 2, "data.dir", "it must be a string, and is a date");
+        check("[upstream]\nfiles = \"x\"\n", 2, "upstream.files", "it must be a table, and is the string \"x\"");
+        check(
+            "[upstream.files]\ncommand = \"npx server\"\n",
+            2,
+            "upstream.files.command",
+            "it must be a list, and is the string \"npx server\"",
+        );
+        check(
+            "[upstream.files]\ncommand = [\"a\", 5]\n",
+            2,
+            "upstream.files.command",
+            "each item must be a string, and one is the number 5",
+        );
+        check(
+            "[channels]\nmax_messages_per_second = 5_000_000_000\n",
+            2,
+            "channels.max_messages_per_second",
+            "it must be a whole number from 0 to 4294967295, and is the number 5000000000",
+        );
+        check(
+            "[upstream.web]\nurl = \"http://a\"\noauth = { grant = \"x\" }\n",
+            3,
+            "upstream.web.oauth.grant",
+            "it must be \"client_credentials\" or \"authorization_code\", and is \"x\"",
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_written_wrongly_is_not_missing_as_well() {
+        let wrong = "it must be a list, and is the string \"run\"";
+        let key = "sessions.agents.bot.command";
+        check("[sessions.agents.bot]\ncommand = \"run\"\n", 2, key, wrong);
+        check("[sessions]\ndefault_agent = \"bot\"\n[sessions.agents.bot]\ncommand = \"run\"\n", 4, key, wrong);
+        let key = "sessions.agents.bot.comand";
+        let wrong = "there is no such key; did you mean sessions.agents.bot.command?";
+        check("[sessions.agents.bot]\ncomand = [\"run\"]\n", 2, key, wrong);
+        let wrong = "needs a command: the program and its arguments, such as command = [\"my-agent\"]";
+        check("[sessions.agents.bot]\nsandbox = true\n", 1, "sessions.agents.bot", wrong);
+        check("[sessions.agents.bot]\n\ncommand = []\n", 1, "sessions.agents.bot", wrong);
     }
 }

@@ -9,7 +9,7 @@ use super::environment::{parse_like, variable_name};
 use super::file::{self, File};
 use super::settings::{KEYS, Settings};
 use super::{Config, ConfigError, Mistake, bounds};
-use crate::wording::plain;
+use crate::wording::plain_toml;
 
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
 #[derive(Debug, Clone)]
@@ -67,19 +67,17 @@ impl Layers {
             let Some(name) = variable_name(key) else { continue };
             let Some(text) = variables.get(&name) else { continue };
             // On its own, so that a value that no setting can have is known to be this one.
-            let fits = |value: &Value| {
+            let fits = |value: Value| {
                 let mut alone = Table::new();
                 insert(&mut alone, key, value.clone());
-                alone.try_into::<Settings>().is_ok()
+                alone.try_into::<Settings>().map(|_| value).map_err(|error| plain_toml(error.message()))
             };
-            match parse_like(lookup(&defaults, key), text).filter(fits) {
-                Some(value) => insert(&mut from_environment, key, value),
-                None => mistakes.push(Mistake {
-                    place: format!("the environment variable {name}"),
-                    message: format!("\"{text}\" is not a value for {key}"),
-                    key: (*key).to_owned(),
-                    line: None,
-                }),
+            match parse_like(lookup(&defaults, key), text).and_then(fits) {
+                Ok(value) => insert(&mut from_environment, key, value),
+                Err(message) => {
+                    let place = format!("the environment variable {name}");
+                    mistakes.push(Mistake { place, message, key: (*key).to_owned(), line: None });
+                }
             }
         }
         let mut from_flags = Table::new();
@@ -139,7 +137,7 @@ impl Layers {
         }
         merged
             .try_into()
-            .map_err(|error: toml::de::Error| Mistake::new("the configuration".into(), plain(error.message())))
+            .map_err(|error: toml::de::Error| Mistake::new("the configuration".into(), plain_toml(error.message())))
     }
 
     /// A variable of the environment that is not a configuration key.
@@ -409,7 +407,14 @@ mod tests {
 
     #[test]
     fn a_variable_that_does_not_fit_is_named() {
-        let error = layers("", &[("SWITCHBOARD_LIMITS_PENDING_TOTAL", "lots")], &[]).unwrap_err();
-        assert!(error.to_string().contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"));
+        let check = |name: &str, text: &str, expected: &str| {
+            let error = layers("", &[(name, text)], &[]).unwrap_err();
+            assert_eq!(error.to_string(), format!("the environment variable {name}: {expected}"));
+        };
+        let wanted = "it must be a whole number from 0 up, and is \"lots\"";
+        check("SWITCHBOARD_LIMITS_PENDING_TOTAL", "lots", wanted);
+        check("SWITCHBOARD_SERVER_INSECURE", "maybe", "it must be true or false, and is \"maybe\"");
+        let wanted = "it must be \"auto\", \"human\" or \"json\", and is \"xml\"";
+        check("SWITCHBOARD_LOG_FORMAT", "xml", wanted);
     }
 }

@@ -10,6 +10,7 @@ mod file;
 pub mod layers;
 pub mod named;
 pub mod settings;
+mod syntax;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -198,7 +199,8 @@ fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
         wrong("sessions.default_agent", format!("there is no [sessions.agents.{}]", sessions.default_agent));
     }
     for (name, _) in sessions.agents.iter().filter(|(_, agent)| agent.command.is_empty()) {
-        wrong(&format!("sessions.agents.{name}.command"), "must have a program in it".into());
+        let needed = "needs a command: the program and its arguments, such as command = [\"my-agent\"]";
+        wrong(&format!("sessions.agents.{name}"), needed.into());
     }
     for entry in &settings.plugins.allow_private {
         sa_plugins::check_private(entry).unwrap_or_else(|error| wrong("plugins.allow_private", error));

@@ -60,7 +60,7 @@ pub(crate) struct TokenDoc {
     channels: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     channel_rights: Vec<String>,
-    /// What else has changed by making it, or what it cannot do.
+    /// What else has changed by making or revoking it, or what it cannot do.
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<String>,
 }
@@ -72,6 +72,10 @@ stands for any characters. Methods in its channels go by its rights there";
 /// What nobody would expect of making a token.
 const NODES_NEED_TOKENS: &str = "this is the first token for a node: nodes without one are refused from now on, when they \
 connect the next time";
+
+/// Nor of revoking the last one: who takes a token away does not mean to open the door.
+const NODES_STAY_OUT: &str = "this was the last valid token for a node: nodes without one stay refused; to \
+let nodes in: switchboard token create NAME --role node";
 
 impl TokenDoc {
     fn of(record: TokenRecord, token: Option<String>) -> Self {
@@ -160,10 +164,8 @@ pub(crate) async fn create(
 
 /// Whoever makes a token again under its old name often means to replace the old one, which goes on being good.
 fn namesakes(app: &App, made: &TokenRecord) -> Option<String> {
-    let now = clock::now_ms();
-    let valid = |token: &TokenRecord| token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > now);
     let older = app.tokens.list().into_iter().filter(|token| token.name == made.name && token.id != made.id);
-    let ids: Vec<String> = older.filter(valid).map(|token| token.id).collect();
+    let ids: Vec<String> = older.filter(is_valid).map(|token| token.id).collect();
     let name = crate::redact::printable(&made.name);
     match &ids[..] {
         [] => None,
@@ -175,6 +177,10 @@ fn namesakes(app: &App, made: &TokenRecord) -> Option<String> {
             ids.len()
         )),
     }
+}
+
+fn is_valid(token: &TokenRecord) -> bool {
+    token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > clock::now_ms())
 }
 
 /// Revokes a token by its id or its name: its sockets close and its calls fail at once.
@@ -198,7 +204,10 @@ pub(crate) async fn revoke(
         problem.hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
     cut_off(&app, &identity, &record).await?;
-    Ok(Json(TokenDoc::of(record, None)))
+    let shut = record.role == Role::Node.as_str() && app.config.node_tokens.is_empty();
+    let notice = (shut && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
+        .then(|| NODES_STAY_OUT.to_owned());
+    Ok(Json(TokenDoc { notice, ..TokenDoc::of(record, None) }))
 }
 
 /// Ends what a token that has just been revoked was used for, and makes its end last.

@@ -14,6 +14,7 @@ use super::tools::parse;
 use super::{App, Problem, Segment};
 use crate::redact::printable;
 use crate::tokens::Identity;
+use crate::wording::plain;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(crate) struct AddUpstream {
@@ -40,7 +41,7 @@ pub(crate) struct UpstreamDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     logged_in: Option<bool>,
     tools: usize,
-    /// How often it was started again.
+    /// How often it was started again by itself, since it was last started by hand.
     restarts: u64,
     /// `config` for one in the configuration file, which is read-only here, or `added`.
     source: &'static str,
@@ -110,7 +111,7 @@ pub(crate) async fn add(
     let new: AddUpstream =
         parse(&body).map_err(|problem| problem.hint("it needs a \"name\", and a \"command\" or a \"url\""))?;
     let spec: Spec = serde_json::from_value(serde_json::Value::Object(new.spec))
-        .map_err(|error| Problem::bad_request(printable(&error.to_string())))?;
+        .map_err(|error| Problem::bad_request(printable(&plain(&error.to_string()))))?;
     let view = app.upstreams.add(&new.name, spec).await?;
     audit(&app, &identity.principal, "upstream.added", &view);
     Ok((StatusCode::CREATED, Json(UpstreamDoc::of(view))).into_response())
