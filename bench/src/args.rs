@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Measure only this; may be repeated.
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
-    /// Let what is measured and those who use it share all processors in `calls`, as the scheduler likes.
+    /// Let what is measured and those who use it share all processors, as the scheduler likes.
     #[arg(long)]
     pub(crate) anywhere: bool,
     /// Put only this under load, of what the part `calls` has; for a profiler. May be repeated.

@@ -10,12 +10,12 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 /// The halves, until this is dropped. Processes run where this one is when they are started.
 pub(crate) struct Halves {
     all: CpuSet,
-    /// `None` on a machine that has nothing to halve.
+    /// `None` where everything may be everywhere, as it is on a machine that has nothing to halve.
     both: Option<(CpuSet, CpuSet)>,
 }
 
 impl Halves {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(anywhere: bool) -> anyhow::Result<Self> {
         let all = sched_getaffinity(None).context("cannot see which processors there are")?;
         let there: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
         let set = |cpus: &[usize]| {
@@ -24,7 +24,7 @@ impl Halves {
             set
         };
         let (first, second) = there.split_at(there.len().div_ceil(2));
-        let both = (!second.is_empty()).then(|| (set(first), set(second)));
+        let both = (!anywhere && !second.is_empty()).then(|| (set(first), set(second)));
         Ok(Self { all, both })
     }
 

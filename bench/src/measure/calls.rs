@@ -59,10 +59,8 @@ impl Subject {
 }
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
-    let halves = Halves::new()?;
-    if !bench.args.anywhere {
-        halves.with_what_is_measured()?;
-    }
+    let halves = Halves::new(bench.args.anywhere)?;
+    halves.with_what_is_measured()?;
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("calls")).await?;
     let mut echo = Child::helper(&["echo"], &bench.dir.join("echo.log"))?;
     let echo_address = echo.line("ready ").await?.parse()?;
@@ -72,9 +70,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         }
         None => None,
     };
-    if !bench.args.anywhere {
-        halves.with_its_users()?;
-    }
+    halves.with_its_users()?;
     let address = gateway.address.to_string();
     let _node = Child::helper(&["node", &address], &bench.dir.join("node.log"))?;
     let tool = gateway.wait_for_tool(TOOL).await?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Bench;
 use crate::child::Child;
 use crate::gateway::Gateway;
+use crate::halves::Halves;
 use crate::load::http::{Target, post};
 use crate::load::{ARGS, Target as Load};
 use crate::report::Report;
@@ -18,8 +19,11 @@ const SERVER: &str = include_str!("plugin_gateway.mjs");
 const PEER: &str = "the JavaScript gateway";
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let halves = Halves::new(bench.args.anywhere)?;
+    halves.with_its_users()?;
     let mut echo = Child::helper(&["echo"], &bench.dir.join("plugin-server.log"))?;
     let server: SocketAddr = echo.line("ready ").await?.parse()?;
+    halves.with_what_is_measured()?;
     let config = bench.dir.join("plugins.toml");
     // The limits are for hosts that call too often, which is what is done here.
     let limits = "calls_per_second = 1000000\nmax_running = 64\n";
@@ -41,6 +45,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
             None
         }
     };
+    halves.with_its_users()?;
     for in_flight in [1, 32] {
         let theirs = theirs.as_ref().map(|(_, target)| target);
         beside(bench, report, &gateway, in_flight, &ours, theirs).await?;

@@ -31,8 +31,8 @@ pub const AUDIT: &str = "audit";
 /// How much of a name that somebody made up is written down.
 pub(crate) const MAX_SUBJECT: usize = 128;
 
-/// How long a reader waits for what is on its way to the disk.
-pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(250);
+/// How long a reader waits for what is on its way to the disk. Some milliseconds, unless the machine is very busy.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// Live events that one slow reader may be behind before it misses some.
 const FEED: usize = 1_024;

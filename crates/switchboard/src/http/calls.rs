@@ -10,11 +10,10 @@ use sa_core::store::Entry;
 use sa_core::{CallErrorKind, Principal, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 
 use super::tools::JSON;
 use super::{App, Problem, Segment};
-use crate::journal::{CALLS, ON_ITS_WAY, running};
+use crate::journal::{CALLS, running};
 use crate::json::to_json;
 use crate::tokens::Identity;
 
@@ -196,13 +195,11 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     let call_id = parse_id(&id)?;
     let who = &*identity.principal;
-    // Before all else, so that what is written from here on is noticed.
-    let head = app.log.follow(CALLS);
     let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
         Some(call) => {
             may_see(who, &call.principal.id).then(|| running_json(&call, app.config.settings.journal.payload_bytes))
         }
-        None => find_ended(&app, call_id, head).await?.and_then(|entry| {
+        None => find_ended(&app, call_id).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
             let peek: Peek<'_> = serde_json::from_str(text).ok()?;
             may_see(who, &peek.principal.id).then(|| ended_json(text)).flatten()
@@ -212,16 +209,14 @@ pub(crate) async fn show(
     Ok(([(header::CONTENT_TYPE, JSON)], json.get().to_owned()).into_response())
 }
 
-/// A call in the history. One that has just ended may still be on its way there, so it gets a moment.
-async fn find_ended(app: &App, id: CallId, mut head: watch::Receiver<u64>) -> Result<Option<Entry>, Problem> {
+/// A call in the history. One that has just ended may still be on its way there.
+async fn find_ended(app: &App, id: CallId) -> Result<Option<Entry>, Problem> {
     let id = id.to_string();
-    let over = tokio::time::Instant::now() + ON_ITS_WAY;
-    loop {
-        let found = app.log.find(CALLS, &id).await?;
-        if found.is_some() || !matches!(tokio::time::timeout_at(over, head.changed()).await, Ok(Ok(()))) {
-            return Ok(found);
-        }
+    if let Some(found) = app.log.find(CALLS, &id).await? {
+        return Ok(Some(found));
     }
+    app.journal.settled(CALLS).await;
+    Ok(app.log.find(CALLS, &id).await?)
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
