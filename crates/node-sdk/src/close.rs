@@ -15,14 +15,9 @@ use crate::network::Stream;
 /// How long a farewell may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says that this side closes, and waits until the gateway has hung up.
+/// Says that this side closes.
 pub(crate) async fn close<S: Stream>(socket: &mut Socket<S>, why: Option<CloseFrame>) {
-    let farewell = async {
-        if socket.close(why).await.is_ok() {
-            hung_up(socket).await;
-        }
-    };
-    let _ = tokio::time::timeout(PATIENCE, farewell).await;
+    let _ = tokio::time::timeout(PATIENCE, socket.close(why)).await;
 }
 
 /// Answers the gateway's close, and waits until it has hung up.
@@ -36,7 +31,7 @@ pub(crate) async fn answer<S: Stream>(socket: &mut Socket<S>) {
     let _ = tokio::time::timeout(PATIENCE, farewell).await;
 }
 
-/// Tells a gateway that broke the protocol what was wrong. One that is gone is told nothing.
+/// Tells a gateway that broke the protocol what was wrong, and waits until it has hung up. One that is gone is told nothing.
 pub(crate) async fn protest<S: Stream>(socket: &mut Socket<S>, error: &Error) {
     let (code, reason) = match error {
         Error::Capacity(_) => (CloseCode::Size, "the frame is too large for this node".into()),
@@ -46,7 +41,12 @@ pub(crate) async fn protest<S: Stream>(socket: &mut Socket<S>, error: &Error) {
         Error::Protocol(error) => (CloseCode::Protocol, error.to_string().into()),
         _ => return,
     };
-    close(socket, Some(CloseFrame { code, reason })).await;
+    let farewell = async {
+        if socket.close(Some(CloseFrame { code, reason })).await.is_ok() {
+            hung_up(socket).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, farewell).await;
 }
 
 /// Throws away what still comes. Who hangs up with something unread resets the connection, which can take the last words
