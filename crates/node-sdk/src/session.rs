@@ -113,13 +113,14 @@ impl<'a, S: Stream> Session<'a, S> {
         }
     }
 
-    pub(crate) async fn run(self, shutdown: &CancellationToken) -> End {
-        self.serve(shutdown, Self::take).await
+    // Not an `async fn`, which would have room for the session twice.
+    pub(crate) fn run(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
+        self.serve(shutdown, Self::take)
     }
 
     /// As [`run`](Self::run), but sends back what it is sent.
-    pub(crate) async fn echo(self, shutdown: &CancellationToken) -> End {
-        self.serve(shutdown, |session, message| session.own.push_back(message)).await
+    pub(crate) fn echo(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
+        self.serve(shutdown, |session, message| session.own.push_back(message))
     }
 
     async fn serve(mut self, shutdown: &CancellationToken, on_message: fn(&mut Self, Message)) -> End {

@@ -95,13 +95,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    pub(crate) async fn run(self, socket: Socket) -> End {
-        self.serve(socket, Self::take).await
+    // Not an `async fn`, which would have room for the session twice.
+    pub(crate) fn run(self, socket: Socket) -> impl Future<Output = End> {
+        self.serve(socket, Self::take)
     }
 
     /// As [`run`](Self::run), but sends back what it is sent.
-    pub(crate) async fn echo(self, socket: Socket) -> End {
-        self.serve(socket, |session, message| session.send(message)).await
+    pub(crate) fn echo(self, socket: Socket) -> impl Future<Output = End> {
+        self.serve(socket, |session, message| session.send(message))
     }
 
     async fn serve(mut self, socket: Socket, on_message: OnMessage<'a>) -> End {
@@ -117,7 +118,8 @@ impl<'a> Session<'a> {
             && !matches!(end, End::Closed)
             && let Ok(socket) = sink.reunite(stream)
         {
-            parting.part(socket).await;
+            // In a box, so that a connection that goes on has no room for it.
+            Box::pin(parting.part(socket)).await;
         }
         end
     }
