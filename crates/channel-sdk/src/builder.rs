@@ -230,6 +230,17 @@ impl ClientBuilder {
         Ok(client)
     }
 
+    /// Connects once, and sends back what it is sent until the connection ends. For the official test suite of WebSocket,
+    /// which wants such a client: all but what is done with a message is what every connection of a participant does. Not
+    /// for use.
+    #[doc(hidden)]
+    pub async fn echo(self) -> Result<(), Error> {
+        let (commands, queue) = mpsc::channel(1);
+        let shared = Arc::new(Shared::new(self.check()?, commands));
+        let (first, _) = oneshot::channel();
+        Actor::new(shared, queue, first).echo().await
+    }
+
     fn check(mut self) -> Result<Config, Error> {
         self.config.url = address::parse(&self.server)?;
         self.config.instance = uuid::Uuid::new_v4().simple().to_string();

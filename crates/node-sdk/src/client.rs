@@ -1,12 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_protocol::ReconnectBackoff;
+use sa_protocol::node::Features;
+use sa_protocol::{MAX_TOOL_RESPONSE_BYTES, ReconnectBackoff};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::Config;
+use crate::connect::Welcomed;
 use crate::network::{Network, Tcp};
 use crate::session::{End, Session};
 use crate::{NodeClientBuilder, NodeSdkError, ToolRegistry, connect};
@@ -48,6 +50,17 @@ impl NodeClient {
         shutdown: CancellationToken,
     ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static {
         run(network, Arc::clone(&self.config), registry, shutdown)
+    }
+
+    /// Connects once, and sends back what it is sent until the connection ends. For the official test suite of WebSocket,
+    /// which wants such a client: all but what is done with a message is what every connection of a node does. Not for use.
+    #[doc(hidden)]
+    pub async fn echo(&self) -> Result<(), NodeSdkError> {
+        let socket = connect::reach(&Tcp, &self.config).await?;
+        let welcomed = Welcomed { socket, features: Features::default(), max_frame: MAX_TOOL_RESPONSE_BYTES };
+        let (registry, permits) = (ToolRegistry::new(), Arc::new(Semaphore::new(0)));
+        Session::new(&self.config, &registry, permits, welcomed).echo(&CancellationToken::new()).await;
+        Ok(())
     }
 
     /// As [`run`](Self::run), on a task of its own. Call it within a Tokio runtime.

@@ -14,7 +14,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_c
 use crate::builder::Config;
 use crate::network::{Network, Stream};
 use crate::url::{shown, with_credentials};
-use crate::{NodeSdkError, ToolRegistry};
+use crate::{NodeSdkError, ToolRegistry, close};
 
 pub(crate) type Socket<S> = WebSocketStream<MaybeTlsStream<S>>;
 
@@ -35,14 +35,18 @@ pub(crate) async fn open<N: Network>(
     config: &Config,
     registry: &ToolRegistry,
 ) -> Result<Welcomed<N::Stream>, NodeSdkError> {
-    let mut socket = tokio::time::timeout(STEP_TIMEOUT, upgrade(network, config))
-        .await
-        .unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))?;
+    let mut socket = reach(network, config).await?;
     let (features, max_frame) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
         .await
         .unwrap_or_else(|_| Err(NodeSdkError::Handshake("no gateway_welcome within 10 seconds".to_owned())))?;
     tracing::info!(url = shown(&config.url), node = config.node.id, "connected to the gateway");
     Ok(Welcomed { socket, features, max_frame })
+}
+
+/// Opens a WebSocket, on which nothing was said yet.
+pub(crate) async fn reach<N: Network>(network: &N, config: &Config) -> Result<Socket<N::Stream>, NodeSdkError> {
+    let opened = tokio::time::timeout(STEP_TIMEOUT, upgrade(network, config)).await;
+    opened.unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))
 }
 
 async fn upgrade<N: Network>(network: &N, config: &Config) -> Result<Socket<N::Stream>, NodeSdkError> {
@@ -85,15 +89,18 @@ async fn handshake<S: Stream>(
     let lost = |error: Error| NodeSdkError::Handshake(config.token.redact(&error.to_string()));
     socket.send(Message::text(hello(config, registry))).await.map_err(lost)?;
     while let Some(message) = socket.next().await {
-        let text = match message.map_err(lost)? {
-            Message::Text(text) => text,
-            Message::Close(frame) => {
+        let text = match message {
+            Ok(Message::Text(text)) => text,
+            Ok(Message::Close(frame)) => {
                 let (code, reason) = frame.map_or((1005, String::new()), |f| (f.code.into(), f.reason.to_string()));
-                // Answers the close; whether that arrives changes nothing.
-                let _ = socket.flush().await;
+                close::answer(socket).await;
                 return Err(NodeSdkError::from_close(code, &reason, &config.token));
             }
-            _ => continue,
+            Ok(_) => continue,
+            Err(error) => {
+                close::protest(socket, &error).await;
+                return Err(lost(error));
+            }
         };
         match Incoming::decode(&text) {
             Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
@@ -105,7 +112,7 @@ async fn handshake<S: Stream>(
             }
             Ok(Incoming::Welcome(welcome)) => {
                 let reason = format!("it answered with version {}", welcome.protocol_version);
-                let _ = socket.close(None).await;
+                close::close(socket, None).await;
                 return Err(NodeSdkError::ProtocolMismatch { reason });
             }
             Ok(Incoming::Ping(timestamp)) => {

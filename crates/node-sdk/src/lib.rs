@@ -51,6 +51,7 @@
 mod builder;
 mod call;
 mod client;
+mod close;
 mod connect;
 mod context;
 mod error;

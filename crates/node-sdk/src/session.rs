@@ -13,14 +13,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use futures_util::{Sink as _, SinkExt as _, Stream as _};
+use futures_util::{Sink as _, Stream as _};
 use sa_protocol::node::{
     BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping, encode_pong,
 };
-use sa_protocol::{ErrorKind, FrameError, close};
+use sa_protocol::{ErrorKind, FrameError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -28,7 +29,7 @@ use crate::builder::Config;
 use crate::call::{self, CallState, Outgoing, Shared};
 use crate::connect::{Socket, Welcomed};
 use crate::network::Stream;
-use crate::{NodeSdkError, ToolContext, ToolRegistry};
+use crate::{NodeSdkError, ToolContext, ToolRegistry, close};
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -46,8 +47,6 @@ const MAX_WAITING: usize = 1024;
 const OUTGOING: usize = 256;
 /// How many answers of the connection's own may wait to be written before it stops reading.
 const MAX_OWN: usize = 1024;
-/// How long a farewell may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Session<'a, S> {
     config: &'a Config,
@@ -56,7 +55,7 @@ pub(crate) struct Session<'a, S> {
     shared: Arc<Shared>,
     outgoing: mpsc::Receiver<Outgoing>,
     /// Answers that no tool is needed for.
-    own: VecDeque<String>,
+    own: VecDeque<Message>,
     running: HashMap<u64, (Arc<CallState>, CancellationToken)>,
     next_call: u64,
     /// The parent of all calls' tokens. Cancelled when the session ends, in whatever way.
@@ -114,15 +113,25 @@ impl<'a, S: Stream> Session<'a, S> {
         }
     }
 
-    pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> End {
+    // Not an `async fn`, which would have room for the session twice.
+    pub(crate) fn run(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
+        self.serve(shutdown, Self::take)
+    }
+
+    /// As [`run`](Self::run), but sends back what it is sent.
+    pub(crate) fn echo(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
+        self.serve(shutdown, |session, message| session.own.push_back(message))
+    }
+
+    async fn serve(mut self, shutdown: &CancellationToken, on_message: fn(&mut Self, Message)) -> End {
         let mut shutdown = pin!(shutdown.cancelled());
         let error = loop {
             match poll_fn(|cx| self.poll(cx, shutdown.as_mut())).await {
-                Event::Frame(Some(Ok(Message::Text(text)))) => self.take(&text),
                 Event::Frame(Some(Ok(Message::Close(frame)))) => break self.closed(frame).await,
                 // Answering a ping of WebSocket's own is up to the library, sending the answer is not.
                 Event::Frame(Some(Ok(Message::Ping(_)))) => self.unflushed += 1,
-                Event::Frame(Some(Ok(_))) => tracing::debug!("ignored a frame that is not text"),
+                Event::Frame(Some(Ok(Message::Pong(_)))) => {}
+                Event::Frame(Some(Ok(message))) => on_message(&mut self, message),
                 Event::Frame(Some(Err(error))) | Event::WriteFailed(error) => {
                     break self.failed(error).await;
                 }
@@ -134,7 +143,8 @@ impl<'a, S: Stream> Session<'a, S> {
                 }
                 Event::Shutdown => {
                     self.calls.cancel();
-                    self.say_goodbye(1000, "the node is shutting down").await;
+                    let reason = "the node is shutting down".into();
+                    close::close(&mut self.socket, Some(CloseFrame { code: CloseCode::Normal, reason })).await;
                     break End::Shutdown;
                 }
             }
@@ -177,8 +187,8 @@ impl<'a, S: Stream> Session<'a, S> {
         let mut socket = Pin::new(&mut self.socket);
         while let Poll::Ready(ready) = socket.as_mut().poll_ready(cx) {
             ready?;
-            let text = match self.own.pop_front() {
-                Some(text) => text,
+            let message = match self.own.pop_front() {
+                Some(message) => message,
                 None => match self.outgoing.poll_recv(cx) {
                     Poll::Ready(Some(frame)) => {
                         // What a tool says after its call has ended reaches nobody.
@@ -190,16 +200,16 @@ impl<'a, S: Stream> Session<'a, S> {
                         if !known {
                             continue;
                         }
-                        frame.text
+                        Message::text(frame.text)
                     }
                     // Calls come first: somebody waits for them.
                     Poll::Ready(None) | Poll::Pending => match next_event(self.config, &self.shared, cx) {
-                        Poll::Ready(frame) => frame,
+                        Poll::Ready(frame) => Message::text(frame),
                         Poll::Pending => break,
                     },
                 },
             };
-            socket.as_mut().start_send(Message::text(text))?;
+            socket.as_mut().start_send(message)?;
             self.unflushed += 1;
         }
         if self.unflushed == 0 {
@@ -224,13 +234,16 @@ impl<'a, S: Stream> Session<'a, S> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut text = String::new();
         encode_ping(&mut text, i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
-        self.own.push_back(text);
+        self.own.push_back(Message::text(text));
     }
 
     /// Takes a frame of the gateway.
-    fn take(&mut self, text: &str) {
+    fn take(&mut self, message: Message) {
+        let Message::Text(text) = message else {
+            return tracing::debug!("ignored a frame that is not text");
+        };
         let too_large = text.len() > self.config.max_request_bytes;
-        match Incoming::decode(text) {
+        match Incoming::decode(&text) {
             Ok(Incoming::Request(request)) if too_large => {
                 let message = format!(
                     "the request has {} bytes, this node takes at most {}; send less, or raise max_request_bytes",
@@ -249,7 +262,7 @@ impl<'a, S: Stream> Session<'a, S> {
             Ok(Incoming::Ping(timestamp)) => {
                 let mut pong = String::new();
                 encode_pong(&mut pong, timestamp);
-                self.own.push_back(pong);
+                self.own.push_back(Message::text(pong));
             }
             Ok(Incoming::Pong(timestamp)) => tracing::trace!(timestamp, "pong"),
             Ok(Incoming::BinProbe(probe)) => self.probe(probe),
@@ -270,7 +283,7 @@ impl<'a, S: Stream> Session<'a, S> {
     }
 
     fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
-        self.own.push_back(call::failure(request_id, kind, message, self.shared.max_frame));
+        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.max_frame)));
     }
 
     fn start(&mut self, request: ToolRequest<'_>) {
@@ -327,23 +340,17 @@ impl<'a, S: Stream> Session<'a, S> {
     }
 
     async fn closed(&mut self, frame: Option<CloseFrame>) -> End {
-        // The library has queued the answer to the close.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.flush()).await;
+        self.calls.cancel();
+        close::answer(&mut self.socket).await;
         let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let error = NodeSdkError::from_close(code, &reason, &self.config.token);
-        End::Lost { error, replaced: code == close::REPLACED }
+        End::Lost { error, replaced: code == sa_protocol::close::REPLACED }
     }
 
     async fn failed(&mut self, error: Error) -> End {
-        if let Error::Capacity(_) = error {
-            self.say_goodbye(1009, "the frame is too large for this node").await;
-        }
+        self.calls.cancel();
+        close::protest(&mut self.socket, &error).await;
         lost(self.config.token.redact(&error.to_string()))
-    }
-
-    async fn say_goodbye(&mut self, code: u16, reason: &'static str) {
-        let frame = CloseFrame { code: code.into(), reason: reason.into() };
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.socket.close(Some(frame))).await;
     }
 }
 

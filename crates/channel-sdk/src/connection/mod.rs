@@ -2,6 +2,7 @@
 
 mod open;
 mod outbox;
+mod parting;
 mod session;
 
 use std::sync::Arc;
@@ -46,6 +47,14 @@ impl Actor {
         if let Some(first) = self.first.take() {
             let _ = first.send(Err(reason));
         }
+    }
+
+    /// Connects once, and sends back what it is sent until the connection ends.
+    pub(crate) async fn echo(mut self) -> Result<(), Error> {
+        let opened = open::open(&self.shared.config, self.position.as_ref()).await;
+        let socket = opened.map_err(|failed| failed.error)?;
+        Session::new(&mut self).echo(socket).await;
+        Ok(())
     }
 
     /// Connects again and again, and says why it stopped.

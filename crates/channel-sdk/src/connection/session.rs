@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::SplitSink;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_protocol::channel::{
     CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, Delivered, Delivery, ServerFrame, Welcome, binary, encode_close,
@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::Actor;
 use super::open::Socket;
+use super::parting::Parting;
 use crate::Error;
 use crate::pubsub::{HistoryPage, RawMessage};
 use crate::receive::{Phase, Receiver};
@@ -65,7 +66,12 @@ pub(crate) struct Session<'a> {
     presences: HashSet<u64>,
     heard: Instant,
     asked: bool,
+    /// What the server is to be told at the end.
+    parting: Option<Parting>,
 }
+
+/// What is done with a text or a binary message.
+type OnMessage<'a> = fn(&mut Session<'a>, Message) -> Option<End>;
 
 impl<'a> Session<'a> {
     pub(crate) fn new(actor: &'a mut Actor) -> Self {
@@ -85,20 +91,40 @@ impl<'a> Session<'a> {
             presences: HashSet::new(),
             heard: Instant::now(),
             asked: false,
+            parting: None,
         }
     }
 
-    pub(crate) async fn run(mut self, socket: Socket) -> End {
+    // Not an `async fn`, which would have room for the session twice.
+    pub(crate) fn run(self, socket: Socket) -> impl Future<Output = End> {
+        self.serve(socket, Self::take)
+    }
+
+    /// As [`run`](Self::run), but sends back what it is sent.
+    pub(crate) fn echo(self, socket: Socket) -> impl Future<Output = End> {
+        self.serve(socket, |session, message| session.send(message))
+    }
+
+    async fn serve(mut self, socket: Socket, on_message: OnMessage<'a>) -> End {
         let Some(frames) = self.frames.take() else { return End::Closed };
-        let (sink, stream) = socket.split();
+        let (mut sink, mut stream) = socket.split();
         // Side by side: a large message on its way out must not keep what comes in waiting.
-        tokio::select! {
-            end = self.read(stream) => end,
-            error = write(sink, frames) => self.lost(&error),
+        let end = tokio::select! {
+            end = self.read(&mut stream, on_message) => end,
+            error = write(&mut sink, frames) => self.lost(&error),
+        };
+        // Whoever has asked for the end does not wait for more than its answer.
+        if let Some(parting) = self.parting.take()
+            && !matches!(end, End::Closed)
+            && let Ok(socket) = sink.reunite(stream)
+        {
+            // In a box, so that a connection that goes on has no room for it.
+            Box::pin(parting.part(socket)).await;
         }
+        end
     }
 
-    async fn read(&mut self, mut stream: futures_util::stream::SplitStream<Socket>) -> End {
+    async fn read(&mut self, stream: &mut SplitStream<Socket>, on_message: OnMessage<'a>) -> End {
         let closed = self.actor.shared.closed.clone();
         let mut heartbeat = tokio::time::interval(self.actor.shared.config.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -111,15 +137,14 @@ impl<'a> Session<'a> {
                 frame = stream.next() => match frame {
                     Some(Ok(message)) => {
                         self.heard = Instant::now();
-                        self.take(message)
+                        match message {
+                            Message::Close(frame) => Some(self.closed(frame)),
+                            Message::Ping(_) | Message::Pong(_) => None,
+                            message => on_message(self, message),
+                        }
                     }
                     _ if farewell.is_some() => Some(End::Closed),
-                    // It would come again on every connection.
-                    Some(Err(tungstenite::Error::Capacity(error))) => Some(End::Final(Error::received(
-                        "a message",
-                        format!("it is too large ({error}); connect with a larger max_message_bytes"),
-                    ))),
-                    Some(Err(error)) => Some(self.lost(&error.to_string())),
+                    Some(Err(error)) => Some(self.failed(&error)),
                     None => Some(self.lost("the server ended it without a word")),
                 },
                 command = self.actor.commands.recv(), if may_send => {
@@ -167,8 +192,7 @@ impl<'a> Session<'a> {
                 Ok((json, at)) => self.frame(json, &frame.slice(at..)),
                 Err(why) => self.complain(why),
             },
-            Message::Close(frame) => Some(self.closed(frame)),
-            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => None,
+            _ => None,
         }
     }
 
@@ -341,6 +365,7 @@ impl<'a> Session<'a> {
     }
 
     fn closed(&mut self, frame: Option<CloseFrame>) -> End {
+        self.parting = Some(Parting::Answer);
         let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let reason = self.actor.shared.config.token.redact(&reason);
         let what = format!("the server closed the connection (code {code}): {reason}");
@@ -355,6 +380,18 @@ impl<'a> Session<'a> {
                 was_connected: self.connected,
                 at_once: matches!(code, close::TOO_SLOW | TOO_LARGE) && self.connected,
             },
+        }
+    }
+
+    fn failed(&mut self, error: &tungstenite::Error) -> End {
+        self.parting = Parting::protest(error);
+        match error {
+            // It would come again on every connection.
+            tungstenite::Error::Capacity(error) => End::Final(Error::received(
+                "a message",
+                format!("it is too large ({error}); connect with a larger max_message_bytes"),
+            )),
+            error => self.lost(&error.to_string()),
         }
     }
 
@@ -377,7 +414,7 @@ impl<'a> Session<'a> {
 }
 
 /// Writes what is handed over, until that fails.
-async fn write(mut sink: SplitSink<Socket, Message>, mut frames: UnboundedReceiver<Message>) -> String {
+async fn write(sink: &mut SplitSink<Socket, Message>, mut frames: UnboundedReceiver<Message>) -> String {
     while let Some(frame) = frames.recv().await {
         let mut next = Some(frame);
         while let Some(frame) = next {

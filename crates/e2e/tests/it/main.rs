@@ -146,6 +146,8 @@ mod upstream_restart;
 mod upstream_trouble;
 mod upstream_unlisted;
 mod websocket_conformance;
+mod websocket_conformance_clients;
+mod websocket_support;
 
 /// The gateway's program.
 const SWITCHBOARD: &str = env!("CARGO_BIN_EXE_e2e-switchboard");

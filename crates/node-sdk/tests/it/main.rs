@@ -18,3 +18,4 @@ mod support;
 mod timeouts;
 mod truncation;
 mod unusable;
+mod violations;

@@ -101,6 +101,11 @@ impl Peer {
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
+    /// Sends what need not be a frame.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.get_mut().write_all(bytes).await.unwrap();
+    }
+
     pub(crate) async fn request(&mut self, id: &str, tool: &str, args: Value) {
         self.send(json!({"type":"tool_request","request_id":id,"tool":tool,"args":args})).await;
     }

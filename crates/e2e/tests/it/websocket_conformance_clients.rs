@@ -1,0 +1,122 @@
+//! Autobahn's test suite, the official one, finds nothing to complain of in how nodes and participants speak WebSocket.
+//!
+//! The suite's server wants clients that send back what they are sent, which neither of the libraries does. Each has a
+//! hidden way to do just that: opening the connection, reading, writing, heartbeats and closing are those of every node and
+//! every participant, and only what is done with a message is not.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use sa_messaging::Client;
+use sa_node_sdk::NodeClient;
+use sa_testkit::soon;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdin};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::websocket_support::{Suite, wrong};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_official_suite_has_nothing_to_complain_of_in_a_node() {
+    let Some(suite) = Suite::find() else { return };
+    check(&suite, "node", async |url| {
+        // The suite's largest message has 16 MiB. It would take a node's own ping for an answer, and a wrong one.
+        let node = NodeClient::builder().max_request_bytes(16 << 20).heartbeat_interval(Duration::from_hours(1));
+        node.gateway_ws_url(url).build().unwrap().echo().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_official_suite_has_nothing_to_complain_of_in_a_participant() {
+    let Some(suite) = Suite::find() else { return };
+    check(&suite, "participant", async |url| {
+        Client::builder().server(url).token("any").channel("any").echo().await.unwrap();
+    })
+    .await;
+}
+
+/// Runs all cases, one after the other. `echo` connects to an address, and ends with the connection.
+async fn check(suite: &Suite, agent: &str, echo: impl AsyncFn(String)) {
+    let mut server = Server::start(suite).await;
+    let cases: usize = server.ask("getCaseCount").await.expect("a number").parse().unwrap();
+    for case in 1..=cases {
+        echo(format!("{}/runCase?case={case}&agent={agent}", server.url)).await;
+    }
+    let update = format!("updateReports?agent={agent}");
+    server.ask(&update).await;
+    // The suite gives up after a second, which a busy machine may stand still for. What is really wrong is so once more.
+    for (case, result) in wrong(server.directory.path(), agent) {
+        eprintln!("once more: {case}, of which was said {result}");
+        echo(format!("{}/runCase?casetuple={case}&agent={agent}", server.url)).await;
+    }
+    server.ask(&update).await;
+    soon(server.process.kill()).await.unwrap();
+    suite.judge(server.directory.path(), agent);
+}
+
+/// The suite's server listens on all of the machine's addresses, on a port that somebody has to know to be free. So it is
+/// told to listen here alone, on any port, which it says; and to end with the test, however that ends.
+const SERVER: &str = "
+import os, sys, threading
+from autobahntestsuite import fuzzing, wstest
+from twisted.internet import reactor
+
+def listen(factory, _):
+    port = reactor.listenTCP(0, factory, interface='127.0.0.1').getHost().port
+    factory.port = factory.externalPort = port
+    os.write(2, '%d\\n' % port)
+
+def end_with_the_test():
+    sys.stdin.read()
+    os._exit(0)
+
+fuzzing.listenWS = listen
+test = threading.Thread(target=end_with_the_test)
+test.daemon = True
+test.start()
+wstest.run()
+";
+
+struct Server {
+    process: Child,
+    url: String,
+    directory: TempDir,
+    _lives: ChildStdin,
+}
+
+impl Server {
+    async fn start(suite: &Suite) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let specification = json!({ "url": "ws://127.0.0.1:1" });
+        let mut command = suite.command(["-c", SERVER], "fuzzingserver", specification, directory.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let port = soon(lines.next_line()).await.unwrap().expect("it did not start");
+        let url = format!("ws://127.0.0.1:{port}");
+        // What it complains of besides is read all the same, so that it never waits for that; it ends with the server.
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                eprintln!("{line}");
+            }
+        });
+        let lives = process.stdin.take().unwrap();
+        Self { process, url, directory, _lives: lives }
+    }
+
+    /// What it answers before it closes the connection.
+    async fn ask(&self, what: &str) -> Option<String> {
+        let (mut socket, _) = tokio_tungstenite::connect_async(format!("{}/{what}", self.url)).await.unwrap();
+        let mut answer = None;
+        while let Some(Ok(message)) = socket.next().await {
+            if let Message::Text(text) = message {
+                answer = Some(text.to_string());
+            }
+        }
+        answer
+    }
+}
