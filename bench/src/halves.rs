@@ -20,7 +20,9 @@ impl Halves {
         let there: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
         let set = |cpus: &[usize]| {
             let mut set = CpuSet::new();
-            cpus.iter().for_each(|cpu| set.set(*cpu));
+            for cpu in cpus {
+                set.set(*cpu);
+            }
             set
         };
         let (first, second) = there.split_at(there.len().div_ceil(2));
