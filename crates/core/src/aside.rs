@@ -1,34 +1,88 @@
 //! Work that takes long, beside those who wait for their turn on the same thread.
+//!
+//! Megabytes of JSON take some 10 ms each, and nobody else's call is to wait for them: such work makes room for the other
+//! tasks of its thread. It takes many times the memory of the text, too; so only a few are at it at once, and the others wait
+//! for their turn without holding anybody up.
 
+use std::cell::Cell;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::PollSemaphore;
 
 /// So much text is read, checked and written in less time than it takes to make room for it.
 pub const LARGE: usize = 64 * 1024;
 
-/// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere:
-/// megabytes of JSON take some 10 ms each, and nobody else's call is to wait for them.
+/// How many are at it at once. More would take turns at the processors, and each has its memory meanwhile.
+static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Arc::new(Semaphore::new(processors.max(2)))
+});
+
+thread_local! {
+    /// Whether this thread is at such work, and has made room already.
+    static AT_IT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to be at it.
+#[derive(Debug)]
+pub struct Turn(Option<OwnedSemaphorePermit>);
+
+/// Waits for a turn at work on text of so many bytes, if that is large. To be given back before anything else is waited for.
+pub async fn turn(bytes: usize) -> Turn {
+    if bytes < LARGE || AT_IT.get() {
+        return Turn(None);
+    }
+    Turn(Arc::clone(&TURNS).acquire_owned().await.ok())
+}
+
+/// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere.
 pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     // A runtime of one thread has nowhere else to go on.
     let elsewhere = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes >= LARGE && elsewhere() { tokio::task::block_in_place(work) } else { work() }
+    if bytes < LARGE || AT_IT.get() || !elsewhere() {
+        return work();
+    }
+    tokio::task::block_in_place(|| {
+        AT_IT.set(true);
+        let _back = Back;
+        work()
+    })
 }
 
-/// A future whose every step is work on text of so many bytes.
+/// Work that panics is over as well.
+struct Back;
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        AT_IT.set(false);
+    }
+}
+
+/// A future whose every step is work on text of so many bytes, and has its turn.
 #[derive(Debug)]
 pub struct Aside<F> {
-    pub bytes: usize,
-    pub future: Pin<Box<F>>,
+    bytes: usize,
+    turns: PollSemaphore,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Aside<F> {
+    pub fn new(bytes: usize, future: F) -> Self {
+        Self { bytes, turns: PollSemaphore::new(Arc::clone(&TURNS)), future: Box::pin(future) }
+    }
 }
 
 impl<F: Future> Future for Aside<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let bytes = self.bytes;
-        aside(bytes, || self.future.as_mut().poll(cx))
+        let this = &mut *self;
+        let _turn = ready!(this.turns.poll_acquire(cx));
+        aside(this.bytes, || this.future.as_mut().poll(cx))
     }
 }
 
@@ -36,7 +90,10 @@ impl<F: Future> Future for Aside<F> {
 mod tests {
     //! Rule: whoever works on something large holds nobody up, and every runtime can do it.
 
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
+
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -70,7 +127,7 @@ mod tests {
                 tokio::spawn(async move { tell.send("went on") });
                 work(&other)
             };
-            tokio::spawn(Aside { bytes: LARGE, future: Box::pin(step) }).await.unwrap()
+            tokio::spawn(Aside::new(LARGE, step)).await.unwrap()
         });
         assert_eq!(done, Ok("went on"));
     }
@@ -78,7 +135,46 @@ mod tests {
     #[tokio::test]
     async fn a_runtime_of_one_thread_does_it_itself() {
         assert_eq!(aside(LARGE, || 7), 7);
-        assert_eq!(Aside { bytes: LARGE, future: Box::pin(async { 7 }) }.await, 7);
+        assert_eq!(Aside::new(LARGE, async { 7 }).await, 7);
+    }
+
+    #[test]
+    fn only_a_few_are_at_it_at_once_and_nobody_waits_for_ever() {
+        let (at_it, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        one_worker().block_on(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..64 {
+                let (at_it, most) = (Arc::clone(&at_it), Arc::clone(&most));
+                let step = move || {
+                    most.fetch_max(at_it.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    // Long enough for others to come in, if they could.
+                    (0..200_000).for_each(|number| _ = std::hint::black_box(number));
+                    at_it.fetch_sub(1, Ordering::SeqCst);
+                };
+                tasks.spawn(Aside::new(LARGE, async move {
+                    for _ in 0..3 {
+                        // One within the other has its turn already.
+                        let _turn = turn(LARGE).await;
+                        aside(LARGE, &step);
+                        tokio::task::yield_now().await;
+                    }
+                }));
+            }
+            while let Some(done) = tasks.join_next().await {
+                done.unwrap();
+            }
+        });
+        let (most, turns) = (most.load(Ordering::SeqCst), TURNS.available_permits());
+        assert!(most <= turns, "{most} at once, of {turns}");
+    }
+
+    #[tokio::test]
+    async fn what_is_small_waits_for_nobody() {
+        let all = Arc::clone(&TURNS).acquire_many_owned(TURNS.available_permits() as u32).await.unwrap();
+        assert!(turn(LARGE - 1).await.0.is_none());
+        assert!(turn(LARGE).now_or_never().is_none());
+        drop(all);
+        assert!(turn(LARGE).await.0.is_some());
     }
 
     #[test]

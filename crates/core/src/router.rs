@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 pub use self::running::{Finished, LiveCall, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
+use crate::aside;
 use crate::audit::Journal;
 use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
@@ -169,6 +170,12 @@ impl Router {
                     // A provider that is back may describe the tool in another way than before.
                     let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
                     if !checked.as_ref().is_some_and(same) {
+                        // In a box, as all that is rare.
+                        let _turn = if request.args.len() < aside::LARGE {
+                            None
+                        } else {
+                            Some(Box::pin(aside::turn(request.args.len())).await)
+                        };
                         self.check(call, &route)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }

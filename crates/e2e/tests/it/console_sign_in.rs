@@ -29,6 +29,8 @@ async fn a_code_works_once() {
     for wrong in [json!({}), json!({ "code": 1 }), json!({ "code": code, "more": 1 }), json!([code])] {
         assert_eq!(sign_in(&gateway, wrong).await.0, 400);
     }
+    // Whoever has not signed in yet has no room for more than a code.
+    assert_eq!(sign_in(&gateway, json!({ "code": "x".repeat(2_000) })).await.0, 413);
     let (status, session) = sign_in(&gateway, json!({ "code": code })).await;
     assert_eq!(status, 201, "{session}");
     let agent = gateway.agent(session["token"].as_str().unwrap());

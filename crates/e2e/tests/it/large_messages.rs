@@ -1,16 +1,28 @@
-//! Who sends or answers megabytes of JSON holds nobody up, though the gateway has one thread for all connections.
+//! Who sends or answers megabytes of JSON holds nobody up, though the gateway has one thread for all connections; and who
+//! sends them by the dozen waits for a turn, instead of taking memory and a thread for each.
 
 use std::time::Instant;
 
-use sa_testkit::{Agent, Gateway, Hello, Setup};
+use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
 /// Enough to be busy with for a while, and less than a body may have.
 fn large() -> Value {
+    items(40_000)
+}
+
+fn items(count: u32) -> Value {
     let item = |number: u32| json!({ "number": number, "words": ["some", "more", "text"] });
-    json!({ "items": (0..40_000).map(item).collect::<Vec<_>>() })
+    json!({ "items": (0..count).map(item).collect::<Vec<_>>() })
+}
+
+/// A node whose tool takes no such items, so that its schema is what all the work is for.
+async fn refusing(gateway: &Gateway) -> FakeNode {
+    let schema = json!({ "type": "object", "properties": { "items": { "type": "string" } } });
+    let tool = json!({ "name": "a.b", "input_schema": schema });
+    Hello::new("n").capability("a").describe(tool).connect(gateway).await
 }
 
 async fn gateway() -> Gateway {
@@ -38,9 +50,7 @@ async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_arguments_hold_nobody_up() {
     let gateway = gateway().await;
-    let items = json!({ "type": "object", "properties": { "items": { "type": "string" } } });
-    let tool = json!({ "name": "a.b", "input_schema": items });
-    let _node = Hello::new("n").capability("a").describe(tool).connect(&gateway).await;
+    let _node = refusing(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
     let body = json!({ "args": large() });
     let work = tokio::spawn(async move {
@@ -69,5 +79,32 @@ async fn large_results_hold_nobody_up() {
     });
     let share = share_beside(&other, async { work.await.unwrap() }).await;
     assert!(share > 0.1, "beside large results others had {share:.2} of what they have alone");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_calls_take_turns() {
+    const AT_ONCE: usize = 100;
+    let gateway = gateway().await;
+    let _node = refusing(&gateway).await;
+    let agent = gateway.new_agent("busy").await;
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap().count();
+    let before = threads();
+    let body = json!({ "args": items(2_500) });
+    let socket_body = body["args"].clone();
+    let mut socket = agent.socket().await;
+    for number in 0..AT_ONCE / 2 {
+        socket.call(&number.to_string(), "a.b", socket_body.clone()).await;
+    }
+    let mut calls: Vec<_> = (0..AT_ONCE / 2).map(|_| agent.call_later("a.b", body.clone())).collect();
+    let mut most = 0;
+    while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
+        most = most.max(threads());
+        tokio::task::yield_now().await;
+    }
+    for call in calls.drain(..) {
+        call.await.unwrap().assert_problem(422, "invalid_args");
+    }
+    assert!(most < before + AT_ONCE / 4, "{most} threads, of which {before} were there before");
     gateway.stop().await;
 }

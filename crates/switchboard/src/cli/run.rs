@@ -111,12 +111,10 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     runtime.block_on(run(config, demo, held))
 }
 
-/// Half of the processors unless it is said. Calls that share a worker share its wake-ups and system calls: one passes on
-/// more of them than two do that wake each other up for each, and take turns with nodes, agents and the store's own thread
-/// at the processors of one machine.
+/// One for each processor unless it is said. Fewer take less of them for each call, and share what takes long.
 fn workers(wanted: usize) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-    if wanted > 0 { wanted } else { processors().div_ceil(2) }
+    if wanted > 0 { wanted } else { processors() }
 }
 
 /// Every connection is a descriptor, and the usual limit of 1,024 is far below what the gateway can serve.

@@ -310,10 +310,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("server.allowed_origins", "Web origins, such as \"https://app.example.com\", whose pages may use the gateway."),
     ("server.max_connections", "Connections of all kinds that may be open at once."),
-    (
-        "server.workers",
-        "Threads that serve connections. 0 is half of the processors: nodes and agents on this machine need some, too.",
-    ),
+    ("server.workers", "Threads that serve connections. 0 is one for each processor."),
     ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
     ("data.dir", "Where everything is kept. Empty means $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),

@@ -15,7 +15,7 @@ use rust_embed::RustEmbed;
 use sa_core::{AuditEvent, Journal as _};
 use serde::{Deserialize, Serialize};
 
-use super::body::Payload;
+use super::body::whole;
 use super::front::{bearer, operator_only, unauthorized};
 use super::tools::parse;
 use super::{App, Problem, Segment, tokens};
@@ -41,6 +41,8 @@ const NOT_BUILT: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta 
     without its console, because that needs Node.js and npm.</p><p>To have it, install both \
     (<code>apt install nodejs npm</code>), then run <code>cargo xtask up</code> in the project's folder.</p>";
 
+/// A code has some dozen bytes, and whoever sends it is not known yet.
+const MAX_SIGN_IN: usize = 1_024;
 /// How long a session lasts: a day's work.
 const SESSION_MS: i64 = 12 * 3_600 * 1_000;
 
@@ -160,8 +162,9 @@ pub(crate) async fn sign_in(
     State(app): State<App>,
     Extension(ends): Extension<Ends>,
     headers: HeaderMap,
-    Payload(body): Payload,
+    body: Body,
 ) -> Result<Response, Problem> {
+    let body = whole(body, MAX_SIGN_IN).await?;
     let refuse = |with: &str, why: &str| {
         app.metrics.refused("http", "token");
         app.journal.refused(AuditEvent {

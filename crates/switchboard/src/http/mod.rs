@@ -79,7 +79,7 @@ impl FrontDoor {
         if bytes < aside::LARGE {
             return self.answer_here(ends, request).await;
         }
-        Aside { bytes, future: Box::pin(self.answer_here(ends, request)) }.await
+        Aside::new(bytes, self.answer_here(ends, request)).await
     }
 
     async fn answer_here(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
