@@ -27,16 +27,12 @@ thread_local! {
     static AT_IT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The right to be at it.
-#[derive(Debug)]
-pub struct Turn(Option<OwnedSemaphorePermit>);
-
 /// Waits for a turn at work on text of so many bytes, if that is large. To be given back before anything else is waited for.
-pub async fn turn(bytes: usize) -> Turn {
+pub async fn turn(bytes: usize) -> Option<OwnedSemaphorePermit> {
     if bytes < LARGE || AT_IT.get() {
-        return Turn(None);
+        return None;
     }
-    Turn(Arc::clone(&TURNS).acquire_owned().await.ok())
+    Arc::clone(&TURNS).acquire_owned().await.ok()
 }
 
 /// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere.
@@ -171,10 +167,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_small_waits_for_nobody() {
         let all = Arc::clone(&TURNS).acquire_many_owned(TURNS.available_permits() as u32).await.unwrap();
-        assert!(turn(LARGE - 1).await.0.is_none());
+        assert!(turn(LARGE - 1).await.is_none());
         assert!(turn(LARGE).now_or_never().is_none());
         drop(all);
-        assert!(turn(LARGE).await.0.is_some());
+        assert!(turn(LARGE).await.is_some());
     }
 
     #[test]

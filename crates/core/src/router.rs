@@ -174,7 +174,7 @@ impl Router {
                         let _turn = if request.args.len() < aside::LARGE {
                             None
                         } else {
-                            Some(Box::pin(aside::turn(request.args.len())).await)
+                            Box::pin(aside::turn(request.args.len())).await
                         };
                         self.check(call, &route)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));

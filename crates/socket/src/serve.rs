@@ -219,7 +219,7 @@ async fn read(
             Ok(Message::Binary(bytes)) => bytes.len(),
             _ => 0,
         };
-        let turn = if bytes < aside::LARGE { None } else { Some(Box::pin(aside::turn(bytes)).await) };
+        let turn = if bytes < aside::LARGE { None } else { Box::pin(aside::turn(bytes)).await };
         // What takes no time is done by a function, so that nothing of it has room in this future.
         let done = aside(bytes, || one(message, outbox, &mut refused, &mut on_message));
         drop(turn);
