@@ -49,6 +49,17 @@ pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
+/// The same where there is no waiting for a turn: without one it is done here, as everything small is.
+pub fn if_free<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes < LARGE {
+        return work();
+    }
+    match TURNS.try_acquire() {
+        Ok(_turn) => aside(bytes, work),
+        Err(_) => work(),
+    }
+}
+
 /// Work that panics is over as well.
 struct Back;
 

@@ -10,7 +10,7 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgr
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_core::aside::{self, aside};
+use sa_core::aside;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::outbox::Outbox;
@@ -142,6 +142,15 @@ pub enum Received {
     Binary(Bytes),
 }
 
+impl Received {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// What a message takes. What is done at once has no room in the connection's future.
 pub enum Work {
     Done(Next),
@@ -214,16 +223,8 @@ async fn read(
     let mut refused = false;
     while let Some(message) = stream.next().await {
         heard.now();
-        let bytes = match &message {
-            Ok(Message::Text(text)) => text.len(),
-            Ok(Message::Binary(bytes)) => bytes.len(),
-            _ => 0,
-        };
-        let turn = if bytes < aside::LARGE { None } else { Box::pin(aside::turn(bytes)).await };
         // What takes no time is done by a function, so that nothing of it has room in this future.
-        let done = aside(bytes, || one(message, outbox, &mut refused, &mut on_message));
-        drop(turn);
-        match done {
+        match one(message, outbox, &mut refused, &mut on_message) {
             One::Done => {}
             One::Later(work) => refused = settled(outbox, work.await),
             One::Closed(close) => return (close, Some(stream)),
@@ -272,7 +273,7 @@ fn one(
     if *refused {
         return One::Done;
     }
-    match on_message(received) {
+    match aside::if_free(received.len(), || on_message(received)) {
         Work::Later(work) => One::Later(work),
         Work::Done(next) => {
             *refused = settled(outbox, next);
