@@ -37,16 +37,18 @@ pub async fn turn(bytes: usize) -> Option<OwnedSemaphorePermit> {
 
 /// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere.
 pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    // A runtime of one thread has nowhere else to go on.
-    let elsewhere = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes < LARGE || AT_IT.get() || !elsewhere() {
+    if bytes < LARGE || AT_IT.get() {
         return work();
     }
-    tokio::task::block_in_place(|| {
-        AT_IT.set(true);
-        let _back = Back;
+    AT_IT.set(true);
+    let _back = Back;
+    // A runtime of one thread has nowhere else to go on.
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    if flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread) {
+        tokio::task::block_in_place(work)
+    } else {
         work()
-    })
+    }
 }
 
 /// The same where there is no waiting for a turn: without one it is done here, as everything small is.
@@ -143,6 +145,9 @@ mod tests {
     async fn a_runtime_of_one_thread_does_it_itself() {
         assert_eq!(aside(LARGE, || 7), 7);
         assert_eq!(Aside::new(LARGE, async { 7 }).await, 7);
+        // One within the other has its turn already, here as well, though nobody else has one left.
+        let within = async { turn(LARGE).now_or_never().is_some_and(|turn| turn.is_none()) };
+        assert!(Aside::new(LARGE, within).await);
     }
 
     #[test]
