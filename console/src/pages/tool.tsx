@@ -1,4 +1,4 @@
-import { type FormEvent, useEffect, useMemo, useRef, useState } from "react";
+import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { appOf, mcpResult } from "../data/apps";
 import { status } from "../data/live";
 import { useResource } from "../data/resource";
@@ -88,12 +88,17 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
   const [draft, setDraft] = useState<Draft>(() => (given === undefined ? emptyDraft(field) : draftOf(field, given)));
   const [text, setText] = useState(() => JSON.stringify(given ?? {}, null, 2));
   const [mistakes, setMistakes] = useState<Mistake[]>([]);
+  const [refusals, setRefusals] = useState(0);
   const [notice, setNotice] = useState("");
   const [current, setCurrent] = useState<Run>();
   const [sent, setSent] = useState<Json>({});
   const cancel = useRef<() => void>(undefined);
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => () => cancel.current?.(), []);
+  // With the mistakes on the page, not a frame later: whoever types on at once types into the field that is wrong.
+  useLayoutEffect(() => {
+    if (refusals > 0) form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+  }, [refusals]);
 
   const typed = useMemo(() => (mode === "form" ? typedValue(field, draft) : read(text)), [mode, field, draft, text]);
   const change = (next: Mode) => {
@@ -112,7 +117,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
     event.preventDefault();
     setMistakes(typed.mistakes);
     if (typed.mistakes.length > 0 || typed.value === undefined) {
-      requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
+      setRefusals((count) => count + 1);
       return;
     }
     const args = typed.value;
