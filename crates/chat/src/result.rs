@@ -116,8 +116,8 @@ fn cut(text: &mut String, max_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use sa_core::{CallError, CallErrorKind};
     use sa_core::outcome::Attachment;
+    use sa_core::{CallError, CallErrorKind};
     use serde_json::json;
 
     use super::*;

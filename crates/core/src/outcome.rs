@@ -248,7 +248,8 @@ impl CallError {
 pub fn without_commands(hint: &str) -> Option<String> {
     let clauses = hint.split("   ").flat_map(|part| part.split("; "));
     let kept = clauses.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
-    let kept: Vec<&str> = kept.map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) }).collect();
+    let kept: Vec<&str> =
+        kept.map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) }).collect();
     (!kept.is_empty()).then(|| kept.join("; "))
 }
 

@@ -210,7 +210,8 @@ fn misspelt<'a>(schema: &Value, missing: &str, given: &'a Value) -> Option<&'a s
 fn meant(unknown: &[String], known: Option<&serde_json::Map<String, Value>>, given: &Value) -> String {
     let free = || known.into_iter().flat_map(|known| known.keys()).filter(|name| given.get(name.as_str()).is_none());
     let near = |name: &String| nearest(name, free().map(String::as_str));
-    let meant: Vec<&str> = unknown.iter().filter(|name| name.len() <= MAX_NAME).take(MAX_NAMES).filter_map(near).collect();
+    let meant: Vec<&str> =
+        unknown.iter().filter(|name| name.len() <= MAX_NAME).take(MAX_NAMES).filter_map(near).collect();
     if meant.is_empty() { String::new() } else { format!(", did you mean \"{}\"?", meant.join("\", \"")) }
 }
 

@@ -188,7 +188,8 @@ impl RunningCall {
 
     /// Lets whoever follows the call know what the gateway itself does about it. It is no sign of life of the provider's.
     pub(super) fn tell(&self, words: &str) {
-        let log = || Update::Log { level: LogLevel::Info, logger: Some(OWN.to_owned()), data: RawJson::of(&words.into()) };
+        let log =
+            || Update::Log { level: LogLevel::Info, logger: Some(OWN.to_owned()), data: RawJson::of(&words.into()) };
         if let Some(sink) = self.sink.as_ref().filter(|_| !self.life.unread.load(Ordering::Acquire)) {
             let _ = sink.send(log());
         }

@@ -174,6 +174,39 @@ pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
 }
 
 #[tokio::test]
+async fn a_name_that_leads_elsewhere_in_an_address_is_not_sent() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    for name in ["", ".", ".."] {
+        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel delete"] {
+            let words: Vec<&str> = command.split(' ').chain([name]).collect();
+            let ended = gateway.cli(&words).run().await;
+            assert!(!ended.assert_code(5).stderr.contains("there is nothing at"), "{words:?}: {}", ended.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_says_where_it_came_from() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let refused = gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "sb_wrong").run().await;
+    let told = &refused.assert_code(4).stderr;
+    assert!(told.contains("SWITCHBOARD_TOKEN, which is set") && told.contains("unset SWITCHBOARD_TOKEN"), "{told}");
+    let file = gateway.dir.path().join("old.token");
+    std::fs::write(&file, "sb_wrong").unwrap();
+    let refused = gateway.cli(&["tools", "--token-file", file.to_str().unwrap()]).run().await;
+    let told = &refused.assert_code(4).stderr;
+    assert!(told.contains("old.token") && !told.contains("unset"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_without_a_program_is_shown_how_to_have_one() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let refused = gateway.cli(&["upstream", "add", "files"]).run().await;
+    let told = &refused.assert_code(2).stderr;
+    assert!(told.contains("switchboard upstream add files -- PROGRAM ARGUMENTS"), "{told}");
+}
+
+#[tokio::test]
 async fn an_mcp_client_is_not_told_what_to_type() {
     let gateway = Setup::new().start().await;
     let client = mcp_support::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();

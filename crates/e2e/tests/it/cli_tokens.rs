@@ -73,7 +73,10 @@ async fn the_last_token_for_operators_is_revoked_only_where_that_is_said() {
     gateway.agent(&other).get("/v1/tokens").await.assert_problem(401, "unauthorized");
     let refused = gateway.cli(&["token", "revoke", "operator"]).run().await;
     let told = &refused.assert_code(9).stderr;
-    assert!(told.contains("last valid token for operators") && told.contains("restart") && told.contains("--yes"), "{told}");
+    assert!(
+        told.contains("last valid token for operators") && told.contains("restart") && told.contains("--yes"),
+        "{told}"
+    );
     gateway.operator().delete("/v1/tokens/operator").await.assert_problem(409, "conflict");
     gateway.cli(&["token", "revoke", "operator", "--yes"]).run().await.assert_code(0);
     gateway.operator().get("/v1/tokens").await.assert_problem(401, "unauthorized");

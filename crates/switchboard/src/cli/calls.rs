@@ -77,8 +77,8 @@ async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String,
     if typed.parse::<CallId>().is_ok() {
         return Ok(typed);
     }
-    let may_begin_one = (1..CallId::LEN).contains(&typed.len())
-        && typed.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let may_begin_one =
+        (1..CallId::LEN).contains(&typed.len()) && typed.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     if !may_begin_one {
         let message = format!("there is no call \"{}\": no id begins so", shortened(&printable(&typed), CallId::LEN));
         return Err(Failure::of_kind("not_found", message).hint("switchboard calls lists them"));

@@ -134,8 +134,11 @@ impl Client {
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let request = request.build().map_err(|error| self.unreachable(&error))?;
         if request.url().as_str() == UNSPEAKABLE {
-            let message = "nothing can be asked for by the name \"\", \".\" or \"..\", which means something else in an address";
-            return Err(Failure::of_kind("not_found", message).hint("lists have the names, and ids where there are such"));
+            let message =
+                "nothing can be asked for by the name \"\", \".\" or \"..\", which means something else in an address";
+            return Err(
+                Failure::of_kind("not_found", message).hint("lists have the names, and ids where there are such")
+            );
         }
         let asks = *request.method() == Method::GET;
         let failed = |error: &reqwest::Error| if asks { self.unreachable(error) } else { self.lost(error) };
@@ -200,7 +203,10 @@ impl Client {
 fn chosen_token(reach: &Reach, operators: &Path) -> Option<String> {
     let operators = operators.display();
     if let Some(file) = &reach.token_file {
-        return Some(format!("the token came from --token-file {}; without it the operator's is used, from {operators}", file.display()));
+        return Some(format!(
+            "the token came from --token-file {}; without it the operator's is used, from {operators}",
+            file.display()
+        ));
     }
     let set = std::env::var("SWITCHBOARD_TOKEN").is_ok_and(|token| !token.is_empty());
     set.then(|| {

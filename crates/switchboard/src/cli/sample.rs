@@ -174,9 +174,12 @@ fn merge(schema: &mut Value, more: &Value) {
     for (key, value) in more {
         match (fields.get_mut(key), value) {
             (Some(Value::Object(known)), Value::Object(_)) if key == "properties" => {
-                known.extend(value.as_object().into_iter().flatten().map(|(name, about)| (name.clone(), about.clone())));
+                known
+                    .extend(value.as_object().into_iter().flatten().map(|(name, about)| (name.clone(), about.clone())));
             }
-            (Some(Value::Array(known)), Value::Array(names)) if key == "required" => known.extend(names.iter().cloned()),
+            (Some(Value::Array(known)), Value::Array(names)) if key == "required" => {
+                known.extend(names.iter().cloned())
+            }
             (Some(known), _) if tighter(key, known, value) => *known = value.clone(),
             (Some(_), _) => {}
             (None, _) => {

@@ -88,7 +88,8 @@ fn stopping(running: usize, drain_ms: u64) -> String {
         return "stopping: no calls are running".to_owned();
     }
     let are = if running == 1 { "is" } else { "are" };
-    let most = if drain_ms.is_multiple_of(1_000) { format!("{} s", drain_ms / 1_000) } else { format!("{drain_ms} ms") };
+    let most =
+        if drain_ms.is_multiple_of(1_000) { format!("{} s", drain_ms / 1_000) } else { format!("{drain_ms} ms") };
     format!(
         "stopping: no new calls; {} {are} still running and may take up to {most}; Ctrl-C or another SIGTERM ends it now",
         calls(running)
@@ -122,6 +123,10 @@ mod tests {
         let how = "Ctrl-C or another SIGTERM ends it now";
         check(0, 30_000, "stopping: no calls are running");
         check(1, 30_000, &format!("stopping: no new calls; 1 call is still running and may take up to 30 s; {how}"));
-        check(7, 1_500, &format!("stopping: no new calls; 7 calls are still running and may take up to 1500 ms; {how}"));
+        check(
+            7,
+            1_500,
+            &format!("stopping: no new calls; 7 calls are still running and may take up to 1500 ms; {how}"),
+        );
     }
 }

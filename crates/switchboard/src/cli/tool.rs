@@ -243,7 +243,9 @@ mod tests {
         check_value(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "boolean" } } }));
         check_example(&json!({ "type": "object", "required": ["p"], "properties": { "p": { "$ref": "#/$defs/P" } },
             "$defs": { "P": { "type": "array", "minItems": 2, "items": { "$ref": "#/$defs/I" } }, "I": { "minimum": 9 } } }));
-        check_example(&json!({ "type": "object", "oneOf": [{ "required": ["a"], "properties": { "a": { "minimum": 3 } } }] }));
+        check_example(
+            &json!({ "type": "object", "oneOf": [{ "required": ["a"], "properties": { "a": { "minimum": 3 } } }] }),
+        );
     }
 
     #[test]
@@ -256,16 +258,31 @@ mod tests {
 
     /// Schemas as most tools have them, each of which something fits.
     fn simple() -> impl Strategy<Value = Value> {
-        let whole = (-50_i64..50, 0_i64..9).prop_map(|(least, room)| json!({ "type": "integer", "minimum": least, "maximum": least + room }));
-        let step = (1_i64..9, -50_i64..50).prop_map(|(step, least)| json!({ "type": "integer", "minimum": least, "multipleOf": step }));
-        let real = (-50_i64..50, 1_i64..9)
-            .prop_map(|(least, room)| json!({ "type": "number", "exclusiveMinimum": least, "exclusiveMaximum": least + room }));
-        let word = (0_u64..20, 0_u64..9).prop_map(|(least, room)| json!({ "type": "string", "minLength": least, "maxLength": least + room }));
-        let format = prop::sample::select(vec!["date", "date-time", "email", "uri", "uuid", "ipv4", "ipv6", "hostname"])
-            .prop_map(|format| json!({ "type": "string", "format": format }));
+        let whole = (-50_i64..50, 0_i64..9)
+            .prop_map(|(least, room)| json!({ "type": "integer", "minimum": least, "maximum": least + room }));
+        let step = (1_i64..9, -50_i64..50)
+            .prop_map(|(step, least)| json!({ "type": "integer", "minimum": least, "multipleOf": step }));
+        let real = (-50_i64..50, 1_i64..9).prop_map(
+            |(least, room)| json!({ "type": "number", "exclusiveMinimum": least, "exclusiveMaximum": least + room }),
+        );
+        let word = (0_u64..20, 0_u64..9)
+            .prop_map(|(least, room)| json!({ "type": "string", "minLength": least, "maxLength": least + room }));
+        let format =
+            prop::sample::select(vec!["date", "date-time", "email", "uri", "uuid", "ipv4", "ipv6", "hostname"])
+                .prop_map(|format| json!({ "type": "string", "format": format }));
         let choice = prop::collection::vec("[a-z0-9 ]{0,5}", 1..4).prop_map(|words| json!({ "enum": words }));
         let fixed = any::<i32>().prop_map(|number| json!({ "const": number }));
-        let leaf = prop_oneof![whole, step, real, word, format, choice, fixed, Just(json!({ "type": "boolean" })), Just(json!({}))];
+        let leaf = prop_oneof![
+            whole,
+            step,
+            real,
+            word,
+            format,
+            choice,
+            fixed,
+            Just(json!({ "type": "boolean" })),
+            Just(json!({}))
+        ];
         leaf.prop_recursive(3, 12, 3, |inner| {
             let list = (0_u64..4, inner.clone()).prop_map(|(least, items)| json!({ "type": "array", "minItems": least, "items": items }));
             let object = prop::collection::btree_map("[a-z]{1,6}", inner, 0..3).prop_map(|properties| {

@@ -38,7 +38,8 @@ pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
     let text = text_of(path).map_err(unreadable)?;
     let mut mistakes = Vec::new();
     // A file in which anything is wrong is not used: this is for those who check the rest of it.
-    let table = match understood(path, &text, &mut mistakes).map(|table| Table::deserialize(Deserializer::from(table))) {
+    let table = match understood(path, &text, &mut mistakes).map(|table| Table::deserialize(Deserializer::from(table)))
+    {
         Some(Ok(table)) => table,
         Some(Err(error)) => {
             mistakes.push(unreadable(plain_toml(error.message())));
@@ -105,12 +106,7 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
 /// What no setting can be read from, whatever it is for: numbers that are too large, and a table that is written as one of
 /// many.
 fn beyond_reading(table: &DeTable<'_>, text: &str) -> Vec<(Vec<String>, Range<usize>, String)> {
-    fn search(
-        table: &DeTable<'_>,
-        above: &[String],
-        text: &str,
-        found: &mut Vec<(Vec<String>, Range<usize>, String)>,
-    ) {
+    fn search(table: &DeTable<'_>, above: &[String], text: &str, found: &mut Vec<(Vec<String>, Range<usize>, String)>) {
         for (name, value) in table {
             if found.len() == MOST {
                 return;
@@ -122,7 +118,9 @@ fn beyond_reading(table: &DeTable<'_>, text: &str) -> Vec<(Vec<String>, Range<us
                     found.push((keys, value.span(), wanted));
                 }
                 DeValue::Table(below) => search(below, &keys, text, found),
-                DeValue::Array(items) if items.iter().all(|item| item.get_ref().is_table()) && is_one_of_many(text, name) => {
+                DeValue::Array(items)
+                    if items.iter().all(|item| item.get_ref().is_table()) && is_one_of_many(text, name) =>
+                {
                     let key = shortened(&keys.join("."));
                     let message = format!("it must be one table, [{key}], and is written as one of many, [[{key}]]");
                     found.push((keys, name.span(), message));
