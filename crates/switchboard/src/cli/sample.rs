@@ -178,7 +178,7 @@ fn merge(schema: &mut Value, more: &Value) {
                     .extend(value.as_object().into_iter().flatten().map(|(name, about)| (name.clone(), about.clone())));
             }
             (Some(Value::Array(known)), Value::Array(names)) if key == "required" => {
-                known.extend(names.iter().cloned())
+                known.extend(names.iter().cloned());
             }
             (Some(known), _) if tighter(key, known, value) => *known = value.clone(),
             (Some(_), _) => {}
