@@ -169,7 +169,9 @@ async fn greet(
         let (bound, id) = (shown(bound), shown(&introduction.id));
         return Err(Close::new(
             close::ID_HELD,
-            format!("this token is for the node id \"{bound}\", not \"{id}\": connect with that id, or use another token"),
+            format!(
+                "this token is for the node id \"{bound}\", not \"{id}\": connect with that id, or use another token"
+            ),
         ));
     }
     Ok((introduction, hello.features))

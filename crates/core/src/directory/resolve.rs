@@ -179,7 +179,8 @@ fn by_short_name<'i>(
     scopes: impl Iterator<Item = &'i ScopeIndex>,
     name: &str,
 ) -> Option<Result<Route, Unresolved>> {
-    let mut claims = scopes.flat_map(|scope| scope.short.get(name).into_iter().flatten().map(move |claim| (scope, claim)));
+    let mut claims =
+        scopes.flat_map(|scope| scope.short.get(name).into_iter().flatten().map(move |claim| (scope, claim)));
     let ((scope, only), None) = (claims.next()?, claims.next()) else { return None };
     let (exposed, tool) = only.tool.as_ref()?;
     Some(route(index.member(&only.member)?, Some(scope), Some(exposed), || Arc::clone(tool)))
@@ -228,7 +229,8 @@ fn route(
     tool: impl FnOnce() -> Arc<Tool>,
 ) -> Result<Route, Unresolved> {
     // Hardly any scope has former names, and calls elsewhere are spared the look.
-    let also = scope.filter(|scope| !scope.former.is_empty()).and_then(|scope| scope.exposed.get(exposed?)?.former.clone());
+    let also =
+        scope.filter(|scope| !scope.former.is_empty()).and_then(|scope| scope.exposed.get(exposed?)?.former.clone());
     match &member.presence {
         Presence::Online { provider, slots, .. } => Ok(Route {
             id: member.id.clone(),

@@ -144,7 +144,8 @@ impl Index {
         let exposed = here.is_some_and(|index| index.exposed.contains_key(name));
         // What is exposed right here is among those that are counted, unless its kind of scope is left out.
         let itself = exposed && matches!(scope, Scope::Everyone | Scope::Channel(_));
-        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > usize::from(itself)) || here.is_some_and(held)
+        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > usize::from(itself))
+            || here.is_some_and(held)
     }
 
     /// Takes a member's names and claims out, and returns them.
