@@ -218,3 +218,34 @@ fn an_id_that_another_grant_takes_over_brings_no_names_along() {
     serves(&directory, "office.greet", "py-02");
     serves(&directory, "office_greet", "py-02");
 }
+
+#[test]
+fn a_name_is_free_once_nobody_keeps_the_next_one_from_it() {
+    // Who held the prefix leaves for good, offers it no more, or offers it to others.
+    type End = fn(Registration, &Arc<Directory>) -> Option<Registration>;
+    let elsewhere: End = |_, directory| {
+        let session = Scope::Session("s".into());
+        let holder = Attach { scope: session, ..attach("holder", "g", prefixes(&["office"]), connection()) };
+        directory.attach(holder).ok()
+    };
+    let ends: [End; 3] = [
+        |holder, _| {
+            holder.withdraw();
+            None
+        },
+        |holder, _| {
+            holder.publish(prefixes(&["home"]));
+            Some(holder)
+        },
+        elsewhere,
+    ];
+    for end in ends {
+        let directory = directory();
+        let holder = directory.attach(attach("holder", "g", prefixes(&["office"]), connection())).unwrap();
+        let _open = directory.attach(attach("open", "", tools(&["office.greet"]), connection())).unwrap();
+        let _waiting = directory.attach(attach("waiting", "h", tools(&["office.greet"]), connection())).unwrap();
+        assert_eq!(listed(&directory), []);
+        let _holder = end(holder, &directory);
+        assert_eq!(listed(&directory), [("office_greet".into(), "waiting".into())]);
+    }
+}
