@@ -126,7 +126,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let stop = super::run::stop_on_signals()?;
+        let stop = super::stop::on_signals()?;
         if !chosen && !answers(&gateway).await {
             eprintln!(
                 "no gateway answers at {}; waiting for one. Start it with: switchboard up   (or name another with --gateway)",
