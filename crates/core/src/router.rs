@@ -185,13 +185,13 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { provider, gone_for, scope, names }) => {
+                Err(Unresolved::Offline { provider, gone_for, scope, names, rival }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
                     self.policy().authorise(&request.view.principal, &scope, &known_as)?;
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
                     if left.is_zero() {
-                        return Err(away(&request.tool, &provider, gone_for));
+                        return Err(away(&request.tool, &provider, gone_for, rival.as_ref()));
                     }
                     let Some(change) = change else {
                         waits = true;
@@ -201,7 +201,7 @@ impl Router {
                         let seconds = left.as_millis().div_ceil(1_000);
                         call.tell(&format!("waiting for the {provider} to come back, up to {seconds} s"));
                     }
-                    stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
+                    stage.waits_for(Waiting::Absent { provider, gone_for, rival, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, change)).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
                     {
@@ -225,7 +225,8 @@ impl Router {
             let _ = call.life.exposed.set(Arc::clone(exposed));
         }
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name])?;
+        let also = route.also.as_deref().unwrap_or(exposed);
+        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name, also])?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }

@@ -142,6 +142,10 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
                 Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}"))
                     .hint("name a node's token with --token-file FILE or SA_NODE_TOKEN, one that is for this id"))
             }
+            Err(NodeSdkError::Refused { code: sa_protocol::close::ID_HELD, reason }) => {
+                Err(Failure::of_kind("conflict", format!("the gateway refused this node: {reason}"))
+                    .hint("--id NAME gives it another id; --token-file FILE or SA_NODE_TOKEN names the id's own token"))
+            }
             Err(error) => Err(Failure::other(error.to_string())),
         }
     })

@@ -5,11 +5,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::call::CancelReason;
-use sa_core::{AuditEvent, Journal as _, Role, clock};
+use sa_core::{AuditEvent, GrantId, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
 use super::front::operator_only;
+use super::nodes::grant_of;
 use super::tools::parse;
 use super::{App, Problem, Segment};
 use crate::tokens::{ChannelGrant, CreateError, Identity, MAX_LIFE_S, NewToken, NotRevoked, TokenRecord};
@@ -239,6 +240,8 @@ pub(crate) async fn revoke(
 pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> Result<(), Problem> {
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(app, by, "token.revoked", record);
+    // Nodes that are here leave by themselves, and free what they hold; those that are away cannot.
+    app.router.directory().forget_grant(&GrantId(grant_of(&record.id).into()));
     if let Some(sessions) = &app.sessions {
         sessions.end_owned(&record.id, "the caller's token was revoked").await;
     }
