@@ -58,6 +58,9 @@ pub(crate) struct ToolList<'a> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolDoc<'a> {
     name: &'a str,
+    /// The longer name that it went by before it got this one, and that still leads to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    also: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,8 +91,8 @@ struct Extras<'a> {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderDoc<'a> {
-    kind: &'a str,
-    id: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) id: &'a str,
 }
 
 /// The tools that the token may use, in the order of their names.
@@ -121,6 +124,7 @@ impl<'a> ToolDoc<'a> {
         let tool = &view.tool;
         Self {
             name: &view.name,
+            also: view.also.as_deref(),
             title: tool.title.as_deref(),
             description: tool.description.as_deref(),
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
