@@ -2,9 +2,9 @@
 //! what breaks the protocol ends that one connection with a code that says why.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
-use serde_json::json;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
 
 async fn start() -> (Gateway, Traffic, FakeNode) {
     let gateway = Setup::new().config("[limits]\nmax_frame_bytes = 2_000_000").start().await;
@@ -188,4 +188,27 @@ async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
         assert!(reply.detail().contains("cannot be read"), "{}", reply.text);
     }
     traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_close_is_logged_as_what_it_was() {
+    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
+    let closes = [
+        ("without", None, 1005, "closed by the peer"),
+        // On the wire no frame may have it.
+        ("with", Some(1005_u16), 1002, "the peer closed with a code that no close frame may have"),
+        ("own", Some(4_000), 4_000, "why"),
+    ];
+    for (id, code, logged, reason) in closes {
+        let mut node = Hello::new(id).capability(id).connect(&gateway).await;
+        let frame = code.map(|code| CloseFrame { code: code.into(), reason: "why".into() });
+        node.send_raw(Message::Frame(Frame::close(frame))).await;
+        let line = eventually("the end in the log", || async {
+            let lines = gateway.stderr();
+            let mut lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.find(|line| line["message"] == "node disconnected" && line["node"] == id)
+        })
+        .await;
+        assert_eq!((&line["code"], &line["reason"]), (&json!(logged), &json!(reason)));
+    }
 }

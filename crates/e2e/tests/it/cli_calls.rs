@@ -58,8 +58,6 @@ async fn every_kind_of_failure_has_its_exit_code() {
         assert!(ended.assert_code(5).stderr.len() < 300, "{}", ended.stderr);
         gateway.cli(&["calls", "--cancel", nonsense]).run().await.assert_code(5);
     }
-    gateway.operator().get("/v1/calls/zzz").await.assert_problem(404, "not_found");
-    gateway.operator().delete("/v1/calls/zzz").await.assert_problem(404, "not_found");
     gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "wrong").run().await.assert_code(4);
     gateway.cli(&["frobnicate"]).run().await.assert_code(2);
     let nowhere = gateway.cli(&["tools", "--url", "http://127.0.0.1:1"]).run().await;

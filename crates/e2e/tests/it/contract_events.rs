@@ -60,7 +60,7 @@ async fn delete_cancels_a_running_call_and_not_an_ended_one() {
     assert_eq!(node.cancelled(&request).await, "requested");
     assert_eq!(events.wait_for("error").await["kind"], "cancelled");
 
-    operator.delete(&path).await.assert_problem(404, "not_found");
+    operator.delete(&path).await.assert_problem(409, "conflict");
     let ended = sa_testkit::eventually("the record", || async {
         Some(operator.get(&path).await.body).filter(|call| call["state"] == "ended")
     })

@@ -38,8 +38,8 @@ pub(crate) struct Client {
     token_from: Option<String>,
 }
 
-/// Stands for an address that cannot be written down.
-const UNSPEAKABLE: &str = "unspeakable:";
+/// Stands for an address that cannot be written down. Nothing is ever sent to it.
+const UNSPEAKABLE: &str = "http://unspeakable.invalid/";
 
 /// Whether an address still has a path that was put into it. The names `.` and `..` lead elsewhere however they are written,
 /// and an empty one to the list.

@@ -274,8 +274,7 @@ fn may_see(who: &Principal, owner: &str) -> bool {
 
 fn parse_id(id: &str) -> Result<CallId, Problem> {
     id.parse().map_err(|_| {
-        let detail = format!("there is no call \"{}\", which is no call's id", excerpt(id));
-        Problem::new(404, "not_found", detail).hint("GET /v1/calls lists them")
+        Problem::bad_request(format!("\"{}\" is not a call id", excerpt(id))).hint("GET /v1/calls lists them")
     })
 }
 
