@@ -163,6 +163,11 @@ impl ServerHandler for Server {
                 result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }))
             }
             "late" => text("here"),
+            "media" if args["items"].is_u64() => {
+                let item = |number| json!({ "number": number, "words": ["some", "more", "text"] });
+                let items: Vec<Value> = (0..args["items"].as_u64().unwrap()).map(item).collect();
+                result(json!({ "content": [], "structuredContent": { "items": items } }))
+            }
             "media" => result(media()),
             "fail" => result(json!({ "isError": true, "content": [
                 { "type": "text", "text": "no such thing" }, { "type": "image", "data": "AA==", "mimeType": "image/png" }] })),

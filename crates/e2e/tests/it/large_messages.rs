@@ -13,7 +13,7 @@ fn large() -> Value {
     items(40_000)
 }
 
-fn items(count: u32) -> Value {
+pub(crate) fn items(count: u32) -> Value {
     let item = |number: u32| json!({ "number": number, "words": ["some", "more", "text"] });
     json!({ "items": (0..count).map(item).collect::<Vec<_>>() })
 }
@@ -26,15 +26,20 @@ async fn refusing(gateway: &Gateway) -> FakeNode {
 }
 
 async fn gateway() -> Gateway {
-    Setup::new().config("[server]\nworkers = 1\n").spawn(SWITCHBOARD).await
+    with("").await
+}
+
+/// One with a thread for everything, and more of a configuration.
+pub(crate) async fn with(more: &str) -> Gateway {
+    Setup::new().config(&format!("[server]\nworkers = 1\n{more}\n")).spawn(SWITCHBOARD).await
 }
 
 /// Makes small requests while `busy` runs, and says how many were answered meanwhile for each that would have been if the
 /// gateway had nothing else to do.
-async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
+pub(crate) async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
     let began = Instant::now();
     for _ in 0..20 {
-        agent.get("/v1/tools").await;
+        agent.get_text("/healthz").await;
     }
     let each = began.elapsed().as_secs_f64() / 20.0;
     let (mut busy, mut answered, began) = (std::pin::pin!(busy), 0, Instant::now());
@@ -42,7 +47,7 @@ async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
         tokio::select! {
             biased;
             _ = &mut busy => return f64::from(answered) * each / began.elapsed().as_secs_f64(),
-            _ = agent.get("/v1/tools") => answered += 1,
+            _ = agent.get_text("/healthz") => answered += 1,
         }
     }
 }
