@@ -172,8 +172,7 @@ impl Router {
                     if !checked.as_ref().is_some_and(same) {
                         // In a box, as all that is rare.
                         let burden = route.tool.input.as_ref().map_or(0, |schema| schema.burden(&request.args));
-                        let _turn =
-                            if burden < aside::LARGE { None } else { Box::pin(aside::turn(burden)).await };
+                        let _turn = if burden < aside::LARGE { None } else { Box::pin(aside::turn(burden)).await };
                         self.check(call, &route)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }

@@ -89,7 +89,8 @@ pub struct Catalog {
 impl Catalog {
     /// About how many bytes it takes in memory.
     pub fn weight(&self) -> usize {
-        self.tools.iter().map(Tool::weight).sum::<usize>() + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
+        self.tools.iter().map(Tool::weight).sum::<usize>()
+            + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
     }
 }
 

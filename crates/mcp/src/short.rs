@@ -19,8 +19,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, 
 use bytes::Bytes;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::json::{is_readable, is_too_deep};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::model::ServerResult;
-use sa_core::store::{Expect, Records};
 use sa_core::aside::{self, LARGE};
+use sa_core::store::{Expect, Records};
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,8 +1,6 @@
 //! A server's answers in the gateway's words, with the server's own kept beside them.
 
-use rmcp::model::{
-    CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult,
-};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult};
 use sa_core::{Block, CallError, CallErrorKind, DocumentError, Outcome, Output, RawJson};
 
 use serde_json::{Map, Value};

@@ -1,11 +1,11 @@
 //! Whatever is large in an answer holds nobody up, in whichever protocol it comes and goes, though the gateway has one thread
 //! for all connections; and a list of tools is no longer than a page, however long what they say of themselves.
 
-use futures_util::SinkExt as _;
-use sa_testkit::{FakeNode, Gateway, Hello, Message};
+use reqwest::Method;
+use sa_testkit::{FakeNode, Gateway, Hello};
 use serde_json::{Value, json};
 
-use crate::large_messages::{items, share_beside, with};
+use crate::large_messages::{answer_all, assert_share, crowd, items, share_beside, with};
 use crate::upstream::{stdio, until};
 use crate::upstream_http::HttpServer;
 
@@ -70,25 +70,6 @@ impl Client {
     }
 }
 
-/// A node that answers whatever it is asked with the same text.
-fn answer_all(mut node: FakeNode, result: String) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
-        loop {
-            let id = node.request().await.id;
-            let frame =
-                format!(r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{result}}}"#);
-            if node.socket.send(Message::text(frame)).await.is_err() {
-                return;
-            }
-        }
-    })
-}
-
-#[track_caller]
-fn assert_share(share: f64, beside: &str) {
-    assert!(share > 0.15, "beside {beside} others had {share:.2} of what they have alone");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_mcp_results_hold_nobody_up() {
     let gateway = with("").await;
@@ -101,12 +82,11 @@ async fn large_mcp_results_hold_nobody_up() {
         let node = answer_all(node, result.to_string());
         let client = if way == "session" { Client::in_session(&gateway).await } else { Client::new(&gateway) };
         let tool = format!("{way}.b");
-        let work = tokio::spawn(async move {
-            for _ in 0..3 {
-                assert!(client.call(&tool).await.len() > 1_000_000);
-            }
+        let work = crowd(|| {
+            let (client, tool) = (client.clone(), tool.clone());
+            async move { assert!(client.call(&tool).await.len() > 1_000_000) }
         });
-        assert_share(share_beside(&other, async { work.await.unwrap() }).await, way);
+        assert_share(share_beside(&other, work).await, way);
         node.abort();
     }
     gateway.stop().await;
@@ -125,15 +105,25 @@ async fn long_lists_of_tools_hold_nobody_up() {
     let gateway = with("").await;
     let other = gateway.new_agent("other").await;
     let _node = talkative(&gateway, 40).await;
-    let (operator, client) = (gateway.operator(), Client::new(&gateway));
-    let work = tokio::spawn(async move {
-        for _ in 0..10 {
-            client.list(None).await;
-            operator.get_text("/v1/tools?limit=1000").await;
+    let client = Client::new(&gateway);
+    let work = crowd(|| {
+        let client = client.clone();
+        async move {
+            for _ in 0..8 {
+                client.list(None).await;
+            }
         }
     });
-    let share = share_beside(&other, async { work.await.unwrap() }).await;
-    assert_share(share, "long lists");
+    assert_share(share_beside(&other, work).await, "long lists of MCP");
+    let work = crowd(|| {
+        let operator = gateway.operator();
+        async move {
+            for _ in 0..8 {
+                operator.get_text("/v1/tools?limit=1000").await;
+            }
+        }
+    });
+    assert_share(share_beside(&other, work).await, "long lists of REST");
     gateway.stop().await;
 }
 
@@ -155,11 +145,12 @@ async fn a_long_list_comes_in_pages_and_nothing_is_missing() {
             break;
         }
     }
-    assert_eq!((names.len(), pages > 1), (60, true), "{pages} pages");
-    assert!(names.is_sorted());
+    assert!(names.is_sorted() && pages > 1, "{pages} pages");
+    names.retain(|name| name.contains("_t"));
+    assert_eq!(names.len(), 60, "{names:?}");
     let page = gateway.operator().get_text("/v1/tools?limit=1000").await;
-    let tools = serde_json::from_str::<Value>(&page).unwrap()["tools"].as_array().unwrap().len();
-    assert_eq!(tools, 60, "what is not too long is on one page");
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(page["next_cursor"], Value::Null, "what is not too long is on one page");
     gateway.stop().await;
 }
 
@@ -173,15 +164,12 @@ async fn large_results_of_servers_hold_nobody_up() {
     let other = gateway.new_agent("other").await;
     for name in ["piped", "streamed", "whole"] {
         until(&gateway, name, "ready").await;
-        let operator = gateway.operator();
-        let tool = format!("{name}__media");
-        let work = tokio::spawn(async move {
-            for _ in 0..3 {
-                let result = operator.call(&tool, json!({ "items": 25_000 })).await.result();
-                assert_eq!(result["items"].as_array().unwrap().len(), 25_000);
-            }
+        let path = format!("/v1/tools/{name}__media/call");
+        let work = crowd(|| {
+            let call = gateway.operator().request(Method::POST, &path).json(&json!({ "args": { "items": 25_000 } }));
+            async move { assert!(call.send().await.unwrap().text().await.unwrap().contains("24999")) }
         });
-        assert_share(share_beside(&other, async { work.await.unwrap() }).await, name);
+        assert_share(share_beside(&other, work).await, name);
     }
     gateway.stop().await;
 }
@@ -189,17 +177,20 @@ async fn large_results_of_servers_hold_nobody_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn costly_schemas_hold_nobody_up() {
     let gateway = with("").await;
-    let property = |n: u32| (format!("p{n}"), json!({ "type": "string", "pattern": format!("^[a-f]{{1,{}}}(x|y)$", 50 + n) }));
+    let property =
+        |n: u32| (format!("p{n}"), json!({ "type": "string", "pattern": format!("^[a-f]{{1,{}}}(x|y)$", 50 + n) }));
     let costly = json!({ "type": "object", "properties": (0..150).map(property).collect::<serde_json::Map<_, _>>() });
     let describe = |hello: Hello, n: u32| hello.describe(json!({ "name": format!("a.t{n}"), "input_schema": costly }));
-    let _node = (0..4).fold(Hello::new("n").capability("a"), describe).connect(&gateway).await;
+    let _node = (0..8).fold(Hello::new("n").capability("a"), describe).connect(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    let work = tokio::spawn(async move {
-        for n in 0..4 {
-            let body = json!({ "args": { "p1": "z" } });
-            busy.call_with(&format!("a.t{n}"), body).await.assert_problem(422, "invalid_args");
+    let work = async {
+        // Each is compiled when it is called first.
+        let calls: Vec<_> =
+            (0..8).map(|n| busy.call_later(&format!("a.t{n}"), json!({ "args": { "p1": "z" } }))).collect();
+        for call in calls {
+            call.await.unwrap().assert_problem(422, "invalid_args");
         }
-    });
-    assert_share(share_beside(&other, async { work.await.unwrap() }).await, "schemas that are compiled");
+    };
+    assert_share(share_beside(&other, work).await, "schemas that are compiled");
     gateway.stop().await;
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use sa_core::{Finished, Update};
 use sa_core::call::CallRequest;
+use sa_core::{Finished, Update};
 use serde_json::json;
 use tokio::sync::mpsc;
 
