@@ -1,6 +1,8 @@
 //! Whatever is large in an answer holds nobody up, in whichever protocol it comes and goes, though the gateway has one thread
 //! for all connections; and a list of tools is no longer than a page, however long what they say of themselves.
 
+use std::sync::Arc;
+
 use reqwest::Method;
 use sa_testkit::{FakeNode, Gateway, Hello};
 use serde_json::{Value, json};
@@ -84,7 +86,10 @@ async fn large_mcp_results_hold_nobody_up() {
         let tool = format!("{way}.b");
         let work = crowd(|| {
             let (client, tool) = (client.clone(), tool.clone());
-            async move { assert!(client.call(&tool).await.len() > 1_000_000) }
+            async move {
+                let answer = client.call(&tool).await;
+                assert!(answer.len() > 1_000_000, "{answer}");
+            }
         });
         assert_share(share_beside(&other, work).await, way);
         node.abort();
@@ -115,8 +120,9 @@ async fn long_lists_of_tools_hold_nobody_up() {
         }
     });
     assert_share(share_beside(&other, work).await, "long lists of MCP");
+    let operator = Arc::new(gateway.operator());
     let work = crowd(|| {
-        let operator = gateway.operator();
+        let operator = Arc::clone(&operator);
         async move {
             for _ in 0..8 {
                 operator.get_text("/v1/tools?limit=1000").await;
@@ -146,7 +152,7 @@ async fn a_long_list_comes_in_pages_and_nothing_is_missing() {
         }
     }
     assert!(names.is_sorted() && pages > 1, "{pages} pages");
-    names.retain(|name| name.contains("_t"));
+    names.retain(|name| name.starts_with("a_t"));
     assert_eq!(names.len(), 60, "{names:?}");
     let page = gateway.operator().get_text("/v1/tools?limit=1000").await;
     let page: Value = serde_json::from_str(&page).unwrap();
@@ -161,12 +167,12 @@ async fn large_results_of_servers_hold_nobody_up() {
     let web = |name: &str, server: &HttpServer| format!("[upstream.{name}]\nurl = \"{}/mcp\"\n", server.url);
     let config = stdio("piped", &[], dir.path(), "") + &web("streamed", &old) + &web("whole", &new);
     let gateway = with(&config).await;
-    let other = gateway.new_agent("other").await;
+    let (operator, other) = (gateway.operator(), gateway.new_agent("other").await);
     for name in ["piped", "streamed", "whole"] {
         until(&gateway, name, "ready").await;
         let path = format!("/v1/tools/{name}__media/call");
         let work = crowd(|| {
-            let call = gateway.operator().request(Method::POST, &path).json(&json!({ "args": { "items": 25_000 } }));
+            let call = operator.request(Method::POST, &path).json(&json!({ "args": { "items": 25_000 } }));
             async move { assert!(call.send().await.unwrap().text().await.unwrap().contains("24999")) }
         });
         assert_share(share_beside(&other, work).await, name);
