@@ -12,7 +12,8 @@ mod nats;
 mod proc;
 mod report;
 
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 use clap::Parser as _;
@@ -73,9 +74,20 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
             None
         }
     };
+    let programs = [Some(args.switchboard.as_path()), nats.as_deref(), Some(Path::new("node"))];
+    let versions: Vec<String> = programs.into_iter().flatten().filter_map(version).collect();
+    report.note(format!("on {}; {}", proc::machine(), versions.join(", ")));
     let bench = Bench { args, nats: nats.as_deref(), dir: dir.path() };
     for part in &args.parts() {
         part.measure(&bench, &mut report).await?;
     }
     Ok(report)
+}
+
+/// What a program says it is.
+fn version(program: &Path) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().replace(": ", " ");
+    // Node.js leaves out its name.
+    Some(if said.starts_with('v') { format!("Node.js {said}") } else { said })
 }

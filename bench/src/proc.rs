@@ -7,6 +7,23 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// The machine in a line, since a figure without it says little.
+pub(crate) fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim_start_matches([' ', '\t', ':']).to_owned()
+    };
+    let memory = field(&read("/proc/meminfo"), "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0_u64);
+    format!(
+        "{} × {}, {} GB of memory, Linux {}",
+        std::thread::available_parallelism().map_or(1, usize::from),
+        field(&read("/proc/cpuinfo"), "model name"),
+        memory.div_ceil(1 << 20),
+        read("/proc/sys/kernel/osrelease").trim(),
+    )
+}
+
 /// CPU time of a process so far, of all its threads, in user and kernel mode.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;

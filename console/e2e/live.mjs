@@ -48,7 +48,10 @@ await browse(async (open) => {
     .first()
     .waitFor();
   await visit(page, "upstream");
-  await server.getByRole("button", { name: "Remove" }).click();
+  // What cannot be taken back is asked about first: a double click is one press, and Escape says no.
+  await server.getByRole("button", { name: "Remove" }).dblclick();
+  await server.getByRole("button", { name: "Remove other?" }).press("Escape");
+  await server.getByRole("button", { name: "Remove", exact: true }).click();
   await server.getByRole("button", { name: "Remove other?" }).click();
   await server.waitFor({ state: "detached" });
 

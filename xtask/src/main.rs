@@ -108,18 +108,23 @@ fn test(filter: Option<&str>) -> Result<()> {
 /// What has to be there before a test runs.
 fn prepare() -> Result<()> {
     setup::for_tests()?;
-    // Built first: tests in Rust start programs that use the packages.
-    npm("build")?;
-    // The end-to-end tests start these as processes of their own.
-    run(cargo().args(["build", "--workspace", "--bins", "--examples"]))
+    setup::while_installing(|| {
+        // Built first: tests in Rust start programs that use the packages.
+        npm("build")?;
+        // The end-to-end tests start these as processes of their own.
+        run(cargo().args(["build", "--workspace", "--bins", "--examples"]))
+    })
 }
 
 fn ci() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"])).context("run: cargo fmt --all")?;
+    setup::for_tests()?;
     // Before anything is compiled: it becomes part of the program.
     web()?;
-    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
-    docs::check()?;
+    setup::while_installing(|| {
+        run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+        docs::check()
+    })?;
     test(None)
 }
 

@@ -36,14 +36,28 @@ pub(crate) fn for_benchmarks() -> Result<()> {
     if has_npm() { npm_packages("xtask/plugin-gateway", "plugin-gateway") } else { Ok(()) }
 }
 
+/// What compiling and testing begin with.
 pub(crate) fn for_tests() -> Result<()> {
     compiler()?;
     packages(&TESTS)?;
+    workspace_packages()
+}
+
+/// Does this work while what only running tests needs is installed: that mostly waits for others' servers.
+pub(crate) fn while_installing(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let installing = scope.spawn(what_tests_run_with);
+        let worked = work();
+        let installed = installing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        worked.and(installed)
+    })
+}
+
+fn what_tests_run_with() -> Result<()> {
     if !succeeds(cargo().args(["nextest", "--version"])) {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
     }
-    workspace_packages()?;
     npm_packages("xtask/mcp", "mcp-peers")?;
     npm_packages("xtask/upstream", "upstream-servers")?;
     npm_packages("xtask/openai", "openai-clients")?;

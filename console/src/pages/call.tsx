@@ -161,7 +161,9 @@ function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
           <span className="track">
             <i className={mood === "good" ? undefined : mood} style={bar(part(waited), part(total - waited))} />
           </span>
-          <span className="num">{duration(total - waited)}</span>
+          <span className="num">
+            {running || call.duration_us !== undefined ? duration(total - waited) : "unknown"}
+          </span>
         </div>
       )}
       {call.updates !== undefined && (

@@ -162,7 +162,11 @@ const CallRow = memo(function CallRow({ call, place, now }: RowProps) {
       <span className="clip soft where">{call.provider ? visibleLine(call.provider.id) : ""}</span>
       <State mood={moodOf(call)}>{outcome.replaceAll("_", " ")}</State>
       <span className="num took">
-        {duration(call.state === "running" ? Math.max(0, now - call.at_ms) * 1_000 : (call.duration_us ?? 0))}
+        {call.state === "running"
+          ? duration(Math.max(0, now - call.at_ms) * 1_000)
+          : call.duration_us === undefined
+            ? "unknown"
+            : duration(call.duration_us)}
       </span>
       <span className="track" aria-hidden="true">
         {wait > 0 && <i className="wait" style={bar(left, wait)} />}

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { type MouseEvent, type ReactNode, useEffect, useState } from "react";
 import type { Problem } from "../lib/api";
 import { linked, visible, visibleLine } from "../lib/text";
 import { Icon } from "./icons";
@@ -144,19 +144,27 @@ export function Choice<T extends string>({
   );
 }
 
-/** A button that wants to be pressed twice before it does what cannot be taken back. */
+/**
+ * A button that wants to be pressed twice before it does what cannot be taken back. It asks for as long as it has the
+ * focus, whoever needs time to read has it; a double click is one press.
+ */
 export function Sure({ label, sure, onSure }: { label: string; sure: string; onSure: () => void }) {
   const [asked, setAsked] = useState(false);
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  useEffect(() => () => clearTimeout(timer.current), []);
-  const press = () => {
-    clearTimeout(timer.current);
+  const press = (event: MouseEvent<HTMLButtonElement>) => {
+    if (asked && event.detail > 1) return;
+    // Not every browser focuses a button that is clicked.
+    event.currentTarget.focus();
     if (asked) onSure();
-    else timer.current = setTimeout(() => setAsked(false), 4_000);
     setAsked(!asked);
   };
   return (
-    <button type="button" className="button small danger" onClick={press}>
+    <button
+      type="button"
+      className="button small danger"
+      onClick={press}
+      onBlur={() => setAsked(false)}
+      onKeyDown={(event) => event.key === "Escape" && setAsked(false)}
+    >
       {asked ? sure : label}
     </button>
   );

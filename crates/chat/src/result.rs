@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use sa_core::outcome::Block;
-use sa_core::{CallError, Outcome, Output, RawJson};
+use sa_core::{Outcome, Output, RawJson};
 use serde_json::Value;
 
 /// A larger image is more than servers take.
@@ -30,7 +30,7 @@ impl Shown {
     pub(crate) fn of(outcome: &Outcome, max_bytes: usize) -> Self {
         let mut shown = match outcome {
             Ok(output) => Self::output(output),
-            Err(error) => Self { native: error.native().cloned(), ..Self::error(&words(error)) },
+            Err(error) => Self { native: error.native().cloned(), ..Self::error(&error.for_models()) },
         };
         cut(&mut shown.text, max_bytes);
         shown
@@ -94,11 +94,6 @@ impl Shown {
     }
 }
 
-fn words(error: &CallError) -> String {
-    let hint = error.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-    format!("{}: {}{hint}", error.kind, error.message)
-}
-
 /// A text result as text, any other as JSON.
 fn text(content: &RawJson) -> String {
     serde_json::from_str::<String>(content.as_str()).unwrap_or_else(|_| content.as_str().to_owned())
@@ -126,8 +121,8 @@ fn cut(text: &mut String, max_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use sa_core::CallErrorKind;
     use sa_core::outcome::Attachment;
+    use sa_core::{CallError, CallErrorKind};
     use serde_json::json;
 
     use super::*;
@@ -165,7 +160,7 @@ mod tests {
     fn errors_and_long_results() {
         let error = CallError::new(CallErrorKind::InvalidArgs, "missing \"q\"").hint("see the schema");
         let shown = Shown::of(&Err(error), 1_000);
-        assert_eq!(shown.text, "Error: invalid_args: missing \"q\" (see the schema)");
+        assert_eq!(shown.text, "Error: invalid_args: missing \"q\"; see the schema");
         let long = Output::json(RawJson::of(&json!("ä".repeat(100))));
         assert_eq!(Shown::of(&Ok(long), 5).text, "ää\n… [cut: 5 of 200 bytes are shown]");
     }

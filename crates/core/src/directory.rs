@@ -1,8 +1,9 @@
 //! The live index over everything that providers offer.
 //!
 //! **Names.** Each described tool gets one exposed name, unique among all that anyone who sees it can see. The first
-//! one to come keeps the plain name, a later one gets a suffix made from its address; either keeps what it has for
-//! as long as its provider is here or remembered.
+//! one to come has the plain name, a later one gets a suffix made from its address; either keeps what it has for
+//! as long as its provider is here or remembered, unless another one has the better claim to the same tool (`wishes.rs`
+//! says when). Once the plain name is free, the next one that wants it has it.
 //!
 //! **Ownership.** A provider's own names and prefixes are claims, and a claim is weighed by age. One that lies at or
 //! below what an older provider with another grant holds gets no traffic, however long its match is; with the same
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::index::{Index, Member, Presence, Remembered};
 pub(crate) use self::resolve::away;
-pub use self::resolve::{Route, Unresolved};
+pub use self::resolve::{Rival, Route, Unresolved};
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
 use crate::limits::Slots;
@@ -89,6 +90,8 @@ pub struct ToolPage {
 #[derive(Debug, Clone)]
 pub struct ToolView {
     pub name: Arc<str>,
+    /// The longer name that it went by before it got this one.
+    pub also: Option<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: ProviderId,
     pub scope: Scope,
@@ -115,7 +118,18 @@ pub struct MemberView {
     pub primary: bool,
     /// What it offers and gets no traffic for, with the one that holds it.
     pub blocked: Vec<(String, ProviderId)>,
+    /// Its tools that go by a longer name than they would, because another one has it.
+    pub renamed: Vec<Renamed>,
     pub about: RawJson,
+}
+
+/// A tool that goes by a longer name than it wished for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renamed {
+    pub name: Arc<str>,
+    pub wanted: Arc<str>,
+    /// Who goes by what it wanted.
+    pub held_by: ProviderId,
 }
 
 impl Directory {
@@ -201,6 +215,12 @@ impl Directory {
     /// nothing else happens.
     pub fn sweep(&self) {
         self.change(|index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
+    }
+
+    /// Forgets those who came by a grant that is worth nothing any more, and are away: what they held is free. Those who
+    /// are here have to be told, and leave by themselves.
+    pub fn forget_grant(&self, grant: &GrantId) {
+        self.change(|index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
     }
 
     fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {

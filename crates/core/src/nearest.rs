@@ -16,7 +16,7 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
 const MOST: usize = 3;
 
 /// The known names that somebody may have meant, best first: those that are much like the written one, and those that it
-/// is a part of, or that are a part of it.
+/// is a part of, or that are a part of it. Never the written one itself: whoever is told that it is not there did not mean it.
 pub fn similar<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     // A name that somebody made up has no end; neither may the comparison.
     let plain = |name: &str| -> String {
@@ -28,6 +28,7 @@ pub fn similar<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> V
     }
     let mut scored: Vec<(f64, &str)> = known
         .into_iter()
+        .filter(|name| *name != written)
         .filter_map(|name| {
             let known = plain(name);
             let score = strsim::jaro_winkler(&known, &wanted);
@@ -52,6 +53,7 @@ mod tests {
         assert_eq!(similar("demo_add_all", known), ["demo_add"]);
         assert_eq!(similar("de", known), Vec::<&str>::new());
         assert_eq!(similar("colour", known), Vec::<&str>::new());
+        assert_eq!(similar("session_end", known), ["session_events"], "and not what was written");
     }
 
     #[test]

@@ -255,6 +255,27 @@ impl CallError {
     pub fn native(&self) -> Option<&RawJson> {
         self.native.as_ref()
     }
+
+    /// What happened and what to do about it, for a model to read.
+    pub fn for_models(&self) -> String {
+        let hint = self.hint.as_deref().and_then(without_commands).map(|hint| format!("; {hint}"));
+        format!("{}: {}{}", self.kind, self.message, hint.unwrap_or_default())
+    }
+}
+
+/// A hint without what somebody at a terminal would type, which is no use to whoever has none. What an operator can do about
+/// it stays: it can be passed on. `None` when nothing is left.
+pub fn without_commands(hint: &str) -> Option<String> {
+    let clauses = hint.split("   ").flat_map(|part| part.split("; "));
+    let kept = clauses.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
+    let kept: Vec<&str> =
+        kept.map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) }).collect();
+    (!kept.is_empty()).then(|| kept.join("; "))
+}
+
+/// Whether every bracket has its other half: what stood between two of them may have been left out.
+fn is_whole(clause: &str) -> bool {
+    clause.matches('(').count() == clause.matches(')').count()
 }
 
 #[cfg(test)]
@@ -280,6 +301,26 @@ mod tests {
         check_blocks(r#"{"content":[{"type":"text"}]}"#, 0);
         check_blocks(r#"[{"type":"text","text":"content"}]"#, 0);
         check_blocks("null", 0);
+    }
+
+    #[track_caller]
+    fn check_hint(hint: &str, expected: Option<&str>) {
+        assert_eq!(without_commands(hint).as_deref(), expected, "{hint}");
+    }
+
+    #[test]
+    fn a_model_is_not_told_what_to_type() {
+        check_hint("did you mean demo_echo?", Some("did you mean demo_echo?"));
+        check_hint("list the tools with: switchboard tools", None);
+        check_hint(
+            "list them with: switchboard tools   (a bare name needs a host, and there is none; start one with: switchboard node)",
+            Some("a bare name needs a host, and there is none"),
+        );
+        check_hint("wait (a minute); then retry", Some("wait (a minute); then retry"));
+        let login = "an operator logs in with: switchboard upstream login mail";
+        check_hint(login, Some(login));
+        let error = CallError::new(CallErrorKind::NotFound, "there is no tool \"x\"").hint("switchboard tools");
+        assert_eq!(error.for_models(), "not_found: there is no tool \"x\"");
     }
 
     #[test]

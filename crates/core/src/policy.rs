@@ -40,7 +40,8 @@ impl Policy {
 
     /// The same for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
-        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name]).is_ok()
+        let also = tool.also.as_ref().unwrap_or(&tool.name);
+        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name, also]).is_ok()
     }
 }
 

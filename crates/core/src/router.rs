@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use self::running::{Finished, LiveCall, RunningCall};
+pub use self::running::{Finished, LiveCall, OWN, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
 use crate::aside;
 use crate::audit::Journal;
@@ -135,10 +135,10 @@ impl Router {
             biased;
             outcome = attempt => match call.life.cancel.reason() {
                 // An answer does not mend the hole that the lost update left.
-                Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason)),
+                Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason, Asked::of(call))),
                 _ => outcome,
             },
-            reason = call.life.cancel.fired() => Err(cancelled(reason)),
+            reason = call.life.cancel.fired() => Err(cancelled(reason, Asked::of(call))),
             () = expiry => Err(stage.out_of_time(call)),
         };
         outcome.map_err(|error| {
@@ -160,6 +160,7 @@ impl Router {
         self.policy().authorise_role(&request.view.principal)?;
         // Nearly every call finds its provider at the first look, and need not know of changes.
         let mut waits = false;
+        let mut told = false;
         let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
             // Made before the look, so that what changes in between is not missed.
@@ -181,19 +182,23 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { provider, gone_for, scope, names }) => {
+                Err(Unresolved::Offline { provider, gone_for, scope, names, rival }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
                     self.policy().authorise(&request.view.principal, &scope, &known_as)?;
                     let left = self.options.reconnect_patience.saturating_sub(gone_for);
                     if left.is_zero() {
-                        return Err(away(&request.tool, &provider, gone_for));
+                        return Err(away(&request.tool, &provider, gone_for, rival.as_ref()));
                     }
                     let Some(change) = change else {
                         waits = true;
                         continue;
                     };
-                    stage.waits_for(Waiting::Absent { provider, gone_for, seen: Instant::now() });
+                    if !std::mem::replace(&mut told, true) {
+                        let seconds = left.as_millis().div_ceil(1_000);
+                        call.tell(&format!("waiting for the {provider} to come back, up to {seconds} s"));
+                    }
+                    stage.waits_for(Waiting::Absent { provider, gone_for, rival, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, change)).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
                     {
@@ -217,7 +222,8 @@ impl Router {
             let _ = call.life.exposed.set(Arc::clone(exposed));
         }
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name])?;
+        let also = route.also.as_deref().unwrap_or(exposed);
+        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name, also])?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }
@@ -233,7 +239,7 @@ impl Router {
         let _slot = route.slots.enter(&route.id, self.options.queue_patience).await?;
         // A call that is over must not reach anybody, though its place came in the same moment.
         if let Some(reason) = running.life.cancel.reason() {
-            return Err(cancelled(reason));
+            return Err(cancelled(reason, Asked::Nobody));
         }
         if running.life.deadline.is_over() {
             return Err(stage.out_of_time(running));
@@ -295,11 +301,17 @@ impl Router {
         self.live(|live| live.len())
     }
 
-    /// Takes no more calls, and waits for those that run; whatever is left after `patience` is cancelled.
-    pub async fn drain(&self, patience: Duration) {
+    /// Takes no more calls, and waits for those that run; whatever is left after `patience`, or once there is a reason to
+    /// `hurry`, is cancelled.
+    pub async fn drain(&self, patience: Duration, hurry: impl Future<Output = ()>) {
         self.draining.store(true, Ordering::Release);
-        let until = Instant::now() + patience;
-        if tokio::time::timeout_at(until, self.until_idle()).await.is_err() {
+        let idle = tokio::select! {
+            biased;
+            () = self.until_idle() => true,
+            () = hurry => false,
+            () = tokio::time::sleep(patience) => false,
+        };
+        if !idle {
             self.cancel_all(CancelReason::Shutdown, |_| true);
             // Cancelled calls end by themselves; this bounds what a stuck surface could cost.
             let _ = tokio::time::timeout(Duration::from_secs(1), self.until_idle()).await;
@@ -351,18 +363,45 @@ fn enter(ceiling: &Arc<Ceiling>, amount: usize, what: &str, key: &str) -> Result
     })
 }
 
-fn cancelled(reason: CancelReason) -> CallError {
+/// Whether anybody was given a call that ends before its outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nobody,
+    Somebody,
+}
+
+impl Asked {
+    fn of(call: &RunningCall) -> Self {
+        if call.provider().is_some() { Self::Somebody } else { Self::Nobody }
+    }
+}
+
+fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
     let (kind, message) = match reason {
         CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
         CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller went away"),
         CancelReason::Deadline => (CallErrorKind::Timeout, "the call ran out of time"),
         CancelReason::Revoked => (CallErrorKind::Cancelled, "the caller's token was revoked"),
-        CancelReason::Shutdown => (CallErrorKind::Cancelled, "the gateway shut down before the call ended"),
+        CancelReason::Shutdown => return cut_off(asked),
         CancelReason::ReaderTooSlow => {
             (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")
         }
     };
     CallError::new(kind, message)
+}
+
+/// The gateway ends before the call: nobody asked for that, so it is no cancel, and what became of the call nobody knows.
+fn cut_off(asked: Asked) -> CallError {
+    match asked {
+        Asked::Nobody => CallError::undelivered("the gateway shut down before the call reached its tool")
+            .hint("call it again once the gateway is back"),
+        Asked::Somebody => CallError::new(
+            CallErrorKind::Offline,
+            "the gateway shut down before the call ended; it may have had an effect",
+        )
+        .hint("check what it did before you call it again")
+        .retryable(false),
+    }
 }
 
 /// The wall clock beside tokio's, read once per call.

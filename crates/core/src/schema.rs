@@ -17,6 +17,7 @@ use self::graph::Graph;
 use self::kept::{Handle, Kept, Room, Sizeable};
 use crate::aside::{self, LARGE, aside};
 use crate::json::RawJson;
+use crate::nearest;
 use crate::outcome::{CallError, CallErrorKind};
 
 /// A larger schema is refused: nobody writes one by hand, and it would be read by every model that sees the tool.
@@ -229,10 +230,16 @@ fn mistake(error: &ValidationError<'_>, schema: &Value, words: impl Fn(&Validati
                 .pointer(parent)
                 .and_then(|schema| schema.get("properties")?.get(name)?.get("type"))
                 .map(|kind| format!(" ({})", kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)));
-            format!("missing \"{name}\"{}{}", kind.unwrap_or_default(), at(&place))
+            let given = schema.pointer(parent).and_then(|schema| misspelt(schema, name, error.instance()));
+            let given = given.map(|given| format!(", did you mean it by \"{given}\"?")).unwrap_or_default();
+            format!("missing \"{name}\"{}{}{given}", kind.unwrap_or_default(), at(&place))
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
-            format!("unknown \"{}\"{}", unexpected.join("\", \""), at(&place))
+            let beside = error.schema_path().to_string();
+            let parent = beside.strip_suffix("/additionalProperties").unwrap_or_default();
+            let known = schema.pointer(parent).and_then(|schema| schema.get("properties")?.as_object());
+            let meant = meant(unexpected, known, error.instance());
+            format!("{}{}{meant}", shortened(format!("unknown \"{}\"", unexpected.join("\", \""))), at(&place))
         }
         ValidationErrorKind::Type { kind } => {
             let expected = match kind {
@@ -253,6 +260,31 @@ fn mistake(error: &ValidationError<'_>, schema: &Value, words: impl Fn(&Validati
             format!("{}{}", shortened(words(error)), at(&place))
         }
     }
+}
+
+/// Names that are longer are nobody's misspelling, and dear to compare.
+const MAX_NAME: usize = 64;
+/// No more than these are compared with what is known.
+const MAX_NAMES: usize = 16;
+
+/// The name that stands in the place of one that is missing. Where other names are refused anyway, that says it.
+fn misspelt<'a>(schema: &Value, missing: &str, given: &'a Value) -> Option<&'a str> {
+    let known = schema.get("properties").and_then(Value::as_object);
+    if schema.get("additionalProperties") == Some(&Value::Bool(false)) {
+        return None;
+    }
+    let names = given.as_object()?.keys().map(String::as_str);
+    let unknown = names.filter(|name| name.len() <= MAX_NAME && !known.is_some_and(|known| known.contains_key(*name)));
+    nearest(missing, unknown.take(MAX_NAMES))
+}
+
+/// What was probably meant by names that are not known: one that is, and was not given.
+fn meant(unknown: &[String], known: Option<&serde_json::Map<String, Value>>, given: &Value) -> String {
+    let free = || known.into_iter().flat_map(|known| known.keys()).filter(|name| given.get(name.as_str()).is_none());
+    let near = |name: &String| nearest(name, free().map(String::as_str));
+    let meant: Vec<&str> =
+        unknown.iter().filter(|name| name.len() <= MAX_NAME).take(MAX_NAMES).filter_map(near).collect();
+    if meant.is_empty() { String::new() } else { format!(", did you mean \"{}\"?", meant.join("\", \"")) }
 }
 
 fn shortened(text: String) -> String {
@@ -294,8 +326,21 @@ mod tests {
         check(SEARCH, "{}", Some("missing \"query\" (string)"));
         check(SEARCH, r#"{"query":5}"#, Some("\"query\" must be string, not number"));
         check(SEARCH, "null", Some("the arguments must be object, not null"));
-        check(SEARCH, r#"{"query":"x","limt":1}"#, Some("unknown \"limt\""));
+        check(SEARCH, r#"{"query":"x","limt":1}"#, Some("unknown \"limt\", did you mean \"limit\"?"));
+        check(SEARCH, r#"{"query":"x","colour":1}"#, Some("unknown \"colour\""));
+        check(SEARCH, r#"{"query":"x","limit":1,"limt":1}"#, Some("unknown \"limt\""));
         check(SEARCH, r#"{"query":"x","limit":0}"#, Some("0 is less than the minimum of 1 at /limit"));
+    }
+
+    #[test]
+    fn a_name_that_is_missing_may_have_been_misspelt() {
+        let open = r#"{"properties":{"text":{"type":"string"},"next":{}},"required":["text"]}"#;
+        check(open, r#"{"txt":"x"}"#, Some("missing \"text\" (string), did you mean it by \"txt\"?"));
+        check(open, r#"{"next":"x"}"#, Some("missing \"text\" (string)"));
+        check(open, r#"{"colour":"x"}"#, Some("missing \"text\" (string)"));
+        let closed = r#"{"properties":{"text":{}},"required":["text"],"additionalProperties":false}"#;
+        let told = "unknown \"txt\", did you mean \"text\"?; missing \"text\"";
+        check(closed, r#"{"txt":"x"}"#, Some(told));
     }
 
     #[test]

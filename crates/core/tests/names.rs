@@ -171,20 +171,6 @@ fn a_tool_listed_twice_is_one_tool() {
 }
 
 #[test]
-fn the_first_to_come_keeps_the_plain_name_and_the_second_its_suffix() {
-    let directory = directory();
-    let first = directory.attach(attach("n1", "g", tools(&["x"]), connection())).unwrap();
-    let second = directory.attach(attach("n2", "g", tools(&["x"]), connection())).unwrap();
-    let both = names(&directory);
-    assert_eq!(both[0], "x");
-    first.withdraw();
-    // The name that came free is not taken over behind the clients' backs.
-    drop(second);
-    let _second = directory.attach(attach("n2", "g", tools(&["x"]), connection())).unwrap();
-    assert_eq!(names(&directory), both[1..]);
-}
-
-#[test]
 fn a_narrow_scope_does_not_take_a_listed_name_by_its_own_name() {
     let directory = directory();
     let _host = directory.attach(attach("host", "g", tools(&["x"]), connection())).unwrap();

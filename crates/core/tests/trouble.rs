@@ -150,7 +150,7 @@ async fn a_drain_takes_no_more_calls_and_waits_for_those_that_run() {
     let (id, task) = gateway.start(request("t.x"));
     settle().await;
     let router = Arc::clone(&gateway.router);
-    let drain = tokio::spawn(async move { router.drain(Duration::from_secs(30)).await });
+    let drain = tokio::spawn(async move { router.drain(Duration::from_secs(30), std::future::pending()).await });
     settle().await;
     let (_, refused) = gateway.start(request("t.x"));
     assert_error(&refused.await.unwrap(), CallErrorKind::Offline, "shutting down");
@@ -169,12 +169,35 @@ async fn a_drain_ends_what_does_not_end_by_itself() {
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(request("t.x"));
     settle().await;
-    gateway.router.drain(Duration::from_secs(30)).await;
-    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "shut down");
+    gateway.router.drain(Duration::from_secs(30), std::future::pending()).await;
+    let cut_off = task.await.unwrap();
+    assert_error(&cut_off, CallErrorKind::Offline, "shut down");
+    assert!(!cut_off.outcome.unwrap_err().retryable, "it may have had an effect");
     assert_eq!(cancels(&connection), [(id, CancelReason::Shutdown)]);
     gateway.assert_clean();
     // With nothing running it is over at once.
-    gateway.router.drain(Duration::from_secs(30)).await;
+    gateway.router.drain(Duration::from_secs(30), std::future::pending()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_in_a_hurry_waits_for_nobody() {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, registration) = gateway.connect();
+    let (reached, task) = gateway.start(request("t.x"));
+    settle().await;
+    drop(registration);
+    // Its provider is away, and so it may be repeated.
+    let (_, waiting) = gateway.start(request("t.x"));
+    settle().await;
+    let began = tokio::time::Instant::now();
+    gateway.router.drain(Duration::from_secs(30), std::future::ready(())).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_error(&task.await.unwrap(), CallErrorKind::Offline, "may have had an effect");
+    let never_reached = waiting.await.unwrap();
+    assert_error(&never_reached, CallErrorKind::Offline, "before the call reached its tool");
+    assert!(never_reached.outcome.unwrap_err().retryable);
+    assert_eq!(cancels(&connection), [(reached, CancelReason::Shutdown)]);
+    gateway.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,8 +223,7 @@ fn may_be_blocks(content: &RawJson) -> bool {
 
 /// A failed call is a result that the model can read: what happened, and what to do.
 pub(crate) fn failure(error: &CallError) -> CallToolResult {
-    let hint = error.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-    CallToolResult::error(vec![ContentBlock::text(format!("{}: {}{hint}", error.kind, error.message))])
+    CallToolResult::error(vec![ContentBlock::text(error.for_models())])
 }
 
 fn block(block: &Block) -> ContentBlock {
@@ -341,6 +340,6 @@ mod tests {
         let converted = result(&Err(error));
         assert_eq!(converted.is_error, Some(true));
         let text = serde_json::to_value(&converted.content).unwrap()[0]["text"].as_str().unwrap().to_owned();
-        assert_eq!(text, "invalid_args: missing \"query\" (see the schema)");
+        assert_eq!(text, "invalid_args: missing \"query\"; see the schema");
     }
 }

@@ -6,7 +6,6 @@
 
 use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 struct Ping;
 
@@ -28,7 +27,7 @@ async fn main() -> anyhow::Result<()> {
         .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?
-        .run(registry, CancellationToken::new())
+        .run_until_stopped(registry)
         .await?;
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! The node in the README, to the letter; a test compares them.
+//! The node in the README, to the letter; a test compares them, and runs it.
 
 use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 struct Greet;
 
@@ -15,6 +14,14 @@ impl NodeTool for Greet {
     fn description(&self) -> Option<String> {
         Some("Greets somebody by name.".into())
     }
+
+    fn input_schema(&self) -> Option<Value> {
+        Some(json!({
+            "type": "object",
+            "properties": { "name": { "type": "string", "description": "Whom to greet" } },
+            "required": ["name"],
+        }))
+    }
 }
 
 #[tokio::main]
@@ -22,10 +29,11 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt::init(); // says when it connects, and why not
     let mut tools = ToolRegistry::new();
     tools.register("office.greet", Greet).derive_capabilities_from_tools();
+    let gateway = std::env::var("SA_GATEWAY_WS_URL").unwrap_or("ws://localhost:3210/v1/nodes/ws".into());
     let client = NodeClientBuilder::new()
-        .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
-        .node_info(NodeInfo::from_env("office", env!("CARGO_PKG_VERSION")))
+        .gateway_ws_url(gateway)
+        .node_info(NodeInfo::from_env("office", env!("CARGO_PKG_VERSION"))) // its id is SA_NODE_ID, else office:HOSTNAME
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?;
-    Ok(client.run(tools, CancellationToken::new()).await?)
+    Ok(client.run_until_stopped(tools).await?) // by Ctrl-C
 }

@@ -72,7 +72,8 @@ impl NodeClientBuilder {
         }
     }
 
-    /// Who the node is, all at once. The best source is [`NodeInfo::from_env`].
+    /// Who the node is, all at once. The best source is [`NodeInfo::from_env`]: the id is `SA_NODE_ID`, else
+    /// `{node_type}:{hostname}`.
     #[must_use]
     pub fn node_info(mut self, info: NodeInfo) -> Self {
         self.config.node = info;

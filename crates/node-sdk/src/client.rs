@@ -11,7 +11,7 @@ use crate::builder::Config;
 use crate::connect::Welcomed;
 use crate::network::{Network, Tcp};
 use crate::session::{End, Session};
-use crate::{NodeClientBuilder, NodeSdkError, ToolRegistry, connect};
+use crate::{NodeClientBuilder, NodeSdkError, ToolRegistry, connect, stop};
 
 /// A node that is ready to run.
 #[derive(Debug, Clone)]
@@ -39,6 +39,31 @@ impl NodeClient {
         shutdown: CancellationToken,
     ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static + use<> {
         run(Tcp, Arc::clone(&self.config), registry, shutdown)
+    }
+
+    /// As [`run`](Self::run), until the program is told to end: by Ctrl-C, or on Unix by SIGTERM. That is no error. The
+    /// gateway hears that the node was stopped, and did not break; running tools are cancelled, and have
+    /// [`cancel_grace`](NodeClientBuilder::cancel_grace) to end.
+    ///
+    /// From the first call on these signals do nothing else in this process: a program that wants them for itself hands
+    /// `run` a token of its own.
+    pub fn run_until_stopped(
+        &self,
+        registry: ToolRegistry,
+    ) -> impl Future<Output = Result<(), NodeSdkError>> + Send + 'static + use<> {
+        let shutdown = CancellationToken::new();
+        let run = self.run(registry, shutdown.clone());
+        async move {
+            let mut run = std::pin::pin!(run);
+            let ended = tokio::select! {
+                ended = &mut run => ended,
+                () = stop::told_to() => {
+                    shutdown.cancel();
+                    run.await
+                }
+            };
+            ended.or_else(|error| if error == NodeSdkError::Shutdown { Ok(()) } else { Err(error) })
+        }
     }
 
     /// As [`run`](Self::run), over another network than TCP. For the simulation of gateways and nodes; not for use.

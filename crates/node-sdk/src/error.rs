@@ -37,7 +37,7 @@ pub enum NodeSdkError {
     },
 
     /// The gateway took the connection, but will never take this node as it is.
-    #[error("the gateway refused this node (close code {code}): {reason}")]
+    #[error("the gateway refused this node (close code {code}): {reason}{}", what_to_set(*code))]
     Refused {
         /// The code of the close.
         code: u16,
@@ -71,6 +71,15 @@ pub enum NodeSdkError {
     /// The connection ended.
     #[error("the connection was lost: {0}")]
     Disconnected(String),
+}
+
+/// Where the id and the token of a node come from that are not each other's.
+fn what_to_set(code: u16) -> &'static str {
+    if code == sa_protocol::close::ID_HELD {
+        "; NodeInfo::from_env takes the id from SA_NODE_ID, else from the node's type and the machine's name"
+    } else {
+        ""
+    }
 }
 
 impl NodeSdkError {

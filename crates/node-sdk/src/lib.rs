@@ -6,7 +6,6 @@
 //!
 //! ```no_run
 //! use sa_node_sdk::{NodeClient, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
-//! use tokio_util::sync::CancellationToken;
 //!
 //! struct Greet;
 //!
@@ -29,11 +28,15 @@
 //!     .node_info(NodeInfo::from_env("demo", env!("CARGO_PKG_VERSION")))
 //!     .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
 //!     .build()?
-//!     .run(registry, CancellationToken::new())
+//!     .run_until_stopped(registry)
 //!     .await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`NodeInfo::from_env`] names the node: its id is `SA_NODE_ID`, else the type and the machine's name with a colon between
+//! them, here `demo:HOSTNAME`. The gateway tells nodes apart by it: a second process with the same id takes the place of the
+//! first, so two on one machine need a `SA_NODE_ID` each, and a token that is bound to an id needs that very one.
 //!
 //! # What happens to a call
 //!
@@ -59,6 +62,7 @@ mod events;
 mod network;
 mod registry;
 mod session;
+mod stop;
 mod tool;
 mod url;
 

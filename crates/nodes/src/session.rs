@@ -57,7 +57,11 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         Err(error @ AttachError::HeldByAnother(_)) => {
             impostor(nodes, &id, admission, &error.to_string());
             warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
-            return dismiss(socket, &Close::new(close::ID_HELD, "this node id belongs to another node")).await;
+            let why = format!(
+                "the node id \"{}\" belongs to another token: choose another id, or use the token that it belongs to",
+                shown(&id)
+            );
+            return dismiss(socket, &Close::new(close::ID_HELD, why)).await;
         }
     };
     for name in ignored {
@@ -83,7 +87,11 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                 () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
                 () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
                 () = registration.replaced().cancelled_owned() => {
-                    outbox.close(Close::new(close::REPLACED, "a newer connection took this node's place"));
+                    let why = format!(
+                        "a newer connection took the place of the node \"{}\"; two nodes need an id each",
+                        shown(&id)
+                    );
+                    outbox.close(Close::new(close::REPLACED, why));
                 }
             }
             // Calls end now, not when the node has read that it was dismissed.
@@ -115,6 +123,11 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let farewell = ended.code == 1000 && !nodes.shutdown.is_cancelled();
     let detail = if farewell { format!("{GOODBYE}: {}", ended.reason) } else { ended.reason.to_string() };
     audit(nodes, "node.disconnected", &id, admission, &detail);
+}
+
+/// As much of an id as there is room for beside the words of a close, which has 123 bytes for all of them.
+fn shown(id: &str) -> String {
+    if id.len() <= 20 { id.to_owned() } else { format!("{}...", &id[..id.floor_char_boundary(17)]) }
 }
 
 /// Takes a connection out of the list, if a newer one has not taken its place there.
@@ -153,7 +166,13 @@ async fn greet(
         && **bound != *introduction.id
     {
         impostor(nodes, &introduction.id, admission, "the token is bound to another id");
-        return Err(Close::new(close::ID_HELD, "the token is not for this node id"));
+        let (bound, id) = (shown(bound), shown(&introduction.id));
+        return Err(Close::new(
+            close::ID_HELD,
+            format!(
+                "this token is for the node id \"{bound}\", not \"{id}\": connect with that id, or use another token"
+            ),
+        ));
     }
     Ok((introduction, hello.features))
 }

@@ -24,8 +24,11 @@ pub struct NodeInfo {
 impl NodeInfo {
     /// Reads `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` (separated by commas).
     ///
-    /// Without them the id is `{node_type}:{hostname}`, the name `sa-node-{node_type}`, and there are no tags. A
-    /// variable that is set to nothing counts as not set.
+    /// Without them the id is `{node_type}:{hostname}`, such as `office:laptop`, the name `sa-node-{node_type}`, and there are
+    /// no tags. The host's name is `HOSTNAME`, else what the system says. A variable that is set to nothing counts as not set.
+    ///
+    /// A gateway tells nodes apart by their ids. Two of one type on one machine have the same one by default, and the second
+    /// would take the place of the first: give each a `SA_NODE_ID`. A token that is bound to an id goes with that id alone.
     pub fn from_env(node_type: &str, version: &str) -> Self {
         Self::from_lookup(node_type, version, |name| std::env::var(name).ok(), host_name)
     }

@@ -30,6 +30,7 @@ const CROWD_MEMORY: u8 = 8;
 
 const SILENT: &str = "the peer went silent";
 const READS_NOTHING: &str = "the peer reads nothing";
+const BAD_CODE: &str = "the peer closed with a code that no close frame may have";
 
 /// Why and how a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,7 +261,11 @@ fn one(
         Ok(Message::Close(frame)) => {
             return One::Closed(frame.map_or_else(
                 || Close::new(1005, "closed by the peer"),
-                |frame| Close::new(frame.code, frame.reason.to_string()),
+                |frame| match (frame.code, &*frame.reason) {
+                    // What the library puts in the place of a code that no frame may have, such as 1005.
+                    (1002, "Protocol violation") => Close::new(1002, BAD_CODE),
+                    (code, reason) => Close::new(code, reason.to_owned()),
+                },
             ));
         }
         Ok(_) => return One::Done,

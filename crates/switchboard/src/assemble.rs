@@ -60,6 +60,8 @@ pub struct Gateway {
     pub mcp: Mcp,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
+    /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
+    pub hurry: CancellationToken,
     housekeeping: CancellationToken,
 }
 
@@ -162,6 +164,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         chat: Arc::new(chat),
         mcp,
         closing,
+        hurry: CancellationToken::new(),
         housekeeping,
     };
     let gateway = Arc::new(gateway);
@@ -195,7 +198,7 @@ impl Gateway {
         if let Some(sessions) = &self.sessions {
             sessions.wind_down();
         }
-        self.router.drain(millis(self.config.settings.server.drain_ms)).await;
+        self.router.drain(millis(self.config.settings.server.drain_ms), self.hurry.cancelled()).await;
         if let Some(sessions) = &self.sessions {
             sessions.shut_down().await;
         }

@@ -283,7 +283,7 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> S
         .end()
 }
 
-/// A running call, in the words of an ended one.
+/// A running call, in the words of an ended one, without how long it has taken: that is another number each time it is told.
 pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
     let dispatched = call.dispatched();
     Object::with_capacity(512 + call.args.len().min(payload_bytes))
@@ -298,7 +298,6 @@ pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
         .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
         .plain("at_ms", call.at_ms)
         .maybe(dispatched.as_ref(), |object, (_, waited)| object.plain("waited_us", waited.as_micros() as u64))
-        .plain("duration_us", call.started.elapsed().as_micros() as u64)
         .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
         .object("args", |object| payload(object, &call.args, payload_bytes))
 }

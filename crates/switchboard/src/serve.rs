@@ -28,6 +28,9 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 /// How long connections may take to end once they are told.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same where somebody is in a hurry.
+const HURRIED_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The two ends of a connection, as its handlers see them.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends {
@@ -36,7 +39,8 @@ pub struct Ends {
     pub tls: bool,
 }
 
-/// Serves until `stop` fires; then takes no new connections, drains, and returns once everything has ended.
+/// Serves until `stop` fires; then drains, and returns once everything has ended. Connections are taken for as long as calls
+/// run: whoever asks is told that the gateway shuts down, where a closed port would look as if there were none.
 pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
     let app = http::FrontDoor::new(Arc::clone(&gateway));
     serve_behind(app, gateway, listener, stop).await
@@ -52,6 +56,38 @@ pub async fn serve_behind(
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
     let most = gateway.config.settings.server.max_connections;
     let places = Arc::new(Semaphore::new(most));
+    let ending = async {
+        stop.cancelled().await;
+        gateway.shut_down().await;
+    };
+    tokio::join!(accept(app, &gateway, listener, tls, &places), ending);
+    // All places are free once the last socket is closed, those of nodes and agents included.
+    let closed = tokio::time::timeout(CLOSE_PATIENCE, places.acquire_many(most as u32));
+    let in_time = tokio::select! {
+        biased;
+        closed = closed => closed.is_ok(),
+        () = hurried(&gateway) => false,
+    };
+    if !in_time {
+        debug!(left = most - places.available_permits(), "some connections did not end in time");
+    }
+    Ok(())
+}
+
+/// A while after somebody has asked for a quick end: what was cut off is still told so.
+async fn hurried(gateway: &Gateway) {
+    gateway.hurry.cancelled().await;
+    tokio::time::sleep(HURRIED_PATIENCE).await;
+}
+
+/// Takes connections until sockets are to be closed.
+async fn accept(
+    app: http::FrontDoor,
+    gateway: &Gateway,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    places: &Arc<Semaphore>,
+) {
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -63,9 +99,9 @@ pub async fn serve_behind(
                     continue;
                 }
             },
-            () = stop.cancelled() => break,
+            () = gateway.closing.cancelled() => return,
         };
-        let Ok(permit) = Arc::clone(&places).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(places).try_acquire_owned() else {
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
@@ -87,13 +123,6 @@ pub async fn serve_behind(
             }
         }));
     }
-    drop(listener);
-    gateway.shut_down().await;
-    // All places are free once the last socket is closed, those of nodes and agents included.
-    if tokio::time::timeout(CLOSE_PATIENCE, places.acquire_many(most as u32)).await.is_err() {
-        debug!(left = most - places.available_permits(), "some connections did not end in time");
-    }
-    Ok(())
 }
 
 async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {

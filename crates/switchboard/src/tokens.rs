@@ -175,6 +175,28 @@ pub enum CreateError {
     Store(#[from] StoreError),
 }
 
+/// Why a token was not revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotRevoked {
+    /// No valid token is called so, or more than one is.
+    Unclear,
+    /// No other one would let an operator in.
+    LastOperator,
+}
+
+impl TokenRecord {
+    /// Whether an operator can come in with it, today and later: a session of the console ends by itself.
+    fn lets_operators_in(&self, now_ms: i64) -> bool {
+        self.role == Role::Operator.as_str()
+            && !is_console_session(&self.id)
+            && self.revoked_ms.is_none()
+            && self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+}
+
+/// The longest time that a token can be made for, in seconds: a hundred years. A calendar that is asked for more has an end.
+pub const MAX_LIFE_S: u64 = 36_500 * 86_400;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Missing,
@@ -285,23 +307,32 @@ impl Tokens {
     }
 
     /// Revokes a token by its id, or by its name if that names one token only. Whoever uses it is cut off at once, whatever
-    /// becomes of the disk; [`Tokens::persist`] makes it last. One whose revocation was not written is found again.
-    pub fn revoke(&self, id_or_name: &str) -> Option<TokenRecord> {
+    /// becomes of the disk; [`Tokens::persist`] makes it last. One whose revocation was not written is found again. The last
+    /// one for operators goes only where that is said.
+    pub fn revoke(&self, id_or_name: &str, even_last_operator: bool) -> Result<TokenRecord, NotRevoked> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let valid = || known.iter().filter(|(_, known)| known.record.revoked_ms.is_none() || !known.written);
         let mut found: Vec<_> = valid().filter(|(_, known)| known.record.id == id_or_name).collect();
         if found.is_empty() {
             found = valid().filter(|(_, known)| known.record.name == id_or_name).collect();
         }
-        let [(hash, old)] = found[..] else { return None };
+        let [(hash, old)] = found[..] else { return Err(NotRevoked::Unclear) };
+        let now = clock::now_ms();
+        let others = || known.values().filter(|other| other.record.id != old.record.id);
+        if !even_last_operator
+            && old.record.lets_operators_in(now)
+            && !others().any(|other| other.record.lets_operators_in(now))
+        {
+            return Err(NotRevoked::LastOperator);
+        }
         let (hash, old) = (*hash, Arc::clone(old));
-        let revoked_ms = old.record.revoked_ms.or_else(|| Some(clock::now_ms()));
+        let revoked_ms = old.record.revoked_ms.or(Some(now));
         let record = TokenRecord { revoked_ms, ..old.record.clone() };
         let revoked = Known { record: record.clone(), hash: old.hash, identity: old.identity.clone(), written: false };
         known.insert(hash, Arc::new(revoked));
         drop(known);
         old.identity.revoked.cancel();
-        Some(record)
+        Ok(record)
     }
 
     /// Puts a revocation on disk, so that it survives a restart.
@@ -423,6 +454,30 @@ mod tests {
     use crate::memory::MemoryRecords;
 
     #[tokio::test]
+    async fn the_last_token_for_operators_goes_only_where_that_is_said() {
+        let tokens = Tokens::load(Arc::new(MemoryRecords::default())).await.unwrap();
+        let make = async |name: &str, expires_ms| {
+            let new = NewToken {
+                name: name.into(),
+                role: Role::Operator,
+                tools: Vec::new(),
+                node_id: None,
+                expires_ms,
+                channels: ChannelGrant::default(),
+            };
+            tokens.create(new).await.unwrap()
+        };
+        make("first", None).await;
+        make("second", None).await;
+        make("over", Some(1)).await;
+        tokens.open_console_session(60_000).await.unwrap();
+        assert!(tokens.revoke("first", false).is_ok());
+        assert_eq!(tokens.revoke("second", false).unwrap_err(), NotRevoked::LastOperator);
+        assert!(tokens.revoke("over", false).is_ok(), "it let nobody in");
+        assert!(tokens.revoke("second", true).is_ok());
+    }
+
+    #[tokio::test]
     async fn a_full_disk_keeps_no_token_alive() {
         let records = Arc::new(MemoryRecords::default());
         let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
@@ -438,16 +493,16 @@ mod tests {
         let identity = tokens.authenticate(&token).unwrap();
 
         records.full.store(true, Ordering::Relaxed);
-        let revoked = tokens.revoke("bot").unwrap();
+        let revoked = tokens.revoke("bot", false).unwrap();
         assert!(tokens.persist(&revoked).await.is_err());
         assert!(identity.revoked.is_cancelled());
         assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Revoked);
 
         // Repeated once there is room, it lasts.
         records.full.store(false, Ordering::Relaxed);
-        let again = tokens.revoke("bot").expect("what is not written can be repeated");
+        let again = tokens.revoke("bot", false).expect("what is not written can be repeated");
         tokens.persist(&again).await.unwrap();
-        assert!(tokens.revoke("bot").is_none());
+        assert_eq!(tokens.revoke("bot", false).unwrap_err(), NotRevoked::Unclear);
         let restarted = Tokens::load(records as _).await.unwrap();
         assert_eq!(restarted.authenticate(&token).unwrap_err(), Refused::Revoked);
     }

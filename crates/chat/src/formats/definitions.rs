@@ -129,6 +129,7 @@ mod tests {
         tool.description = description.map(Into::into);
         ToolView {
             name: name.into(),
+            also: None,
             tool: Arc::new(tool),
             provider: ProviderId { kind: "node", id: "n".into() },
             scope: Scope::Everyone,

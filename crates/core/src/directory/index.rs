@@ -2,6 +2,7 @@
 
 mod names;
 mod views;
+mod wishes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::names::ByKind;
+use self::names::{ByKind, Names, Withdrawn};
+pub(super) use self::wishes::Wish;
 use super::AttachError;
 use crate::documents::Documents;
 use crate::json::RawJson;
@@ -25,6 +27,8 @@ pub(super) struct Index {
     pub(super) scopes: HashMap<Scope, ScopeIndex>,
     /// How many scopes of each kind expose a name, so that no view sees one name twice.
     exposed: HashMap<Arc<str>, ByKind>,
+    /// By a plain name: the tools that go by a longer one, because they could not have it.
+    wanted: HashMap<Arc<str>, Vec<Wish>>,
     /// Counts admissions: tells registrations of one id apart, and gives each member its age.
     counter: u64,
 }
@@ -32,6 +36,8 @@ pub(super) struct Index {
 #[derive(Default)]
 pub(super) struct ScopeIndex {
     pub(super) exposed: BTreeMap<Arc<str>, Listed>,
+    /// Longer names of tools that have got the plain one since, and that one.
+    pub(super) former: HashMap<Arc<str>, Arc<str>>,
     /// By a provider's own name or prefix.
     pub(super) claims: HashMap<String, Vec<Claim>>,
     /// By the undotted name of a host's tool. Every host has a `Bash`, so that these are nobody's own: one after another
@@ -44,6 +50,10 @@ pub(super) struct ScopeIndex {
 pub(super) struct Listed {
     pub(super) member: ProviderId,
     pub(super) tool: Arc<Tool>,
+    /// The plain name that it would go by, if it could.
+    wants: Option<Arc<str>>,
+    /// The longer name that it went by before it got the plain one.
+    pub(super) former: Option<Arc<str>>,
 }
 
 pub(super) struct Claim {
@@ -165,24 +175,33 @@ impl Index {
         self.counter += 1;
         member.generation = self.counter;
         member.age = self.counter;
+        let (mut is_new, mut moves) = (true, false);
         if let Some(old) = self.members.get(&member.id) {
+            moves = old.grant != member.grant || old.scope != member.scope;
             match (old.grant == member.grant, may_take_over || old.grant.is_none()) {
-                (true, _) => member.age = old.age,
-                // What the former one held was its own; the newcomer's claims are new.
+                (true, _) => (member.age, is_new) = (old.age, false),
+                // What the former one held was its own; the newcomer's names and claims are new.
                 (false, true) => {}
                 (false, false) => return Err(AttachError::HeldByAnother(member.id)),
             }
         }
         let generation = member.generation;
         let id = member.id.clone();
-        let names = self.withdraw_names(&id);
+        let before = self.withdraw_names(&id);
         if let Some(old) = self.members.insert(id.clone(), member)
             && let Presence::Online { slots, replaced, .. } = old.presence
         {
             slots.close();
             replaced.cancel();
         }
-        self.enter(&id, catalog, &names);
+        let none = Names::default();
+        self.enter(&id, catalog, if is_new { &none } else { &before.names });
+        if moves {
+            // Whatever it claims, it claims elsewhere, or by another right.
+            self.settle_all();
+        } else {
+            self.release(&before, &id);
+        }
         Ok(generation)
     }
 
@@ -190,8 +209,9 @@ impl Index {
         if !self.is_current(id, generation) {
             return false;
         }
-        let names = self.withdraw_names(id);
-        self.enter(id, catalog, &names);
+        let before = self.withdraw_names(id);
+        self.enter(id, catalog, &before.names);
+        self.release(&before, id);
         true
     }
 
@@ -213,7 +233,12 @@ impl Index {
     }
 
     pub(super) fn withdraw(&mut self, id: &ProviderId, generation: u64) -> bool {
-        self.is_current(id, generation) && self.remove(id)
+        if !self.is_current(id, generation) {
+            return false;
+        }
+        let withdrawn = self.remove(id);
+        self.release(&withdrawn, id);
+        true
     }
 
     /// `true` when somebody was forgotten. What is remembered is bounded for each grant by itself, so that nobody can
@@ -238,24 +263,41 @@ impl Index {
                 expired.push(member.id.clone());
             }
         }
-        expired.iter().filter(|id| self.remove(id)).count() > 0
+        self.forget(&expired)
+    }
+
+    /// Forgets those who came by this grant and are away: it is worth nothing any more.
+    pub(super) fn forget_grant(&mut self, grant: &GrantId) -> bool {
+        let gone = self.members.values().filter(|member| member.grant == *grant && !member.is_online());
+        let gone: Vec<ProviderId> = gone.map(|member| member.id.clone()).collect();
+        self.forget(&gone)
+    }
+
+    fn forget(&mut self, gone: &[ProviderId]) -> bool {
+        for id in gone {
+            self.remove(id);
+        }
+        if !gone.is_empty() {
+            // Once for all of them.
+            self.settle_all();
+        }
+        !gone.is_empty()
     }
 
     fn is_current(&self, id: &ProviderId, generation: u64) -> bool {
         self.members.get(id).is_some_and(|member| member.generation == generation)
     }
 
-    fn remove(&mut self, id: &ProviderId) -> bool {
-        self.withdraw_names(id);
-        let Some(member) = self.members.remove(id) else { return false };
-        if let Presence::Online { slots, .. } = member.presence {
+    fn remove(&mut self, id: &ProviderId) -> Withdrawn {
+        let withdrawn = self.withdraw_names(id);
+        if let Some(Member { presence: Presence::Online { slots, .. }, .. }) = self.members.remove(id) {
             slots.close();
         }
-        true
+        withdrawn
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.scopes.is_empty() && self.exposed.is_empty()
+        self.members.is_empty() && self.scopes.is_empty() && self.exposed.is_empty() && self.wanted.is_empty()
     }
 }

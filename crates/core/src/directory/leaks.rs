@@ -1,4 +1,5 @@
-//! Whatever comes and goes in whatever order: once all have left for good, no table holds anything.
+//! Whatever comes and goes in whatever order: the tables agree with each other, nobody goes by a longer name than it must,
+//! and once all have left for good, no table holds anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ impl Provider for Silent {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Attach(usize, Scope, Vec<String>),
+    Attach(usize, &'static str, Scope, Vec<String>),
     Publish(usize, Vec<String>),
     Drop(usize),
     Withdraw(usize),
@@ -40,7 +41,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Scope::User("u".into())),
     ];
     let step = prop_oneof![
-        3 => (0..3_usize, scope, names()).prop_map(|(id, scope, names)| Step::Attach(id, scope, names)),
+        3 => (0..4_usize, prop_oneof![Just(""), Just("g"), Just("h")], scope, names())
+            .prop_map(|(id, grant, scope, names)| Step::Attach(id, grant, scope, names)),
         1 => (0..8_usize, names()).prop_map(|(at, names)| Step::Publish(at, names)),
         1 => (0..8_usize).prop_map(Step::Drop),
         1 => (0..8_usize).prop_map(Step::Withdraw),
@@ -54,18 +56,18 @@ fn catalog(names: Vec<String>) -> Catalog {
     Catalog { tools, prefixes: names, bare_names: true, ..Catalog::default() }
 }
 
-fn attach(directory: &Arc<Directory>, id: usize, scope: Scope, names: Vec<String>) -> Registration {
+fn attach(directory: &Arc<Directory>, id: usize, grant: &str, scope: Scope, names: Vec<String>) -> Registration {
     let attach = Attach {
         id: ProviderId::new("node", &id.to_string()),
         scope,
-        grant: GrantId("g".into()),
+        grant: GrantId(grant.into()),
         provider: Arc::new(Silent),
         catalog: catalog(names),
         max_running: 1,
         about: RawJson::empty_object(),
-        may_take_over: false,
+        may_take_over: true,
     };
-    directory.attach(attach).expect("one grant")
+    directory.attach(attach).expect("each may take over")
 }
 
 proptest! {
@@ -77,7 +79,9 @@ proptest! {
         let mut registrations: Vec<Option<Registration>> = Vec::new();
         for step in steps {
             match step {
-                Step::Attach(id, scope, names) => registrations.push(Some(attach(&directory, id, scope, names))),
+                Step::Attach(id, grant, scope, names) => {
+                    registrations.push(Some(attach(&directory, id, grant, scope, names)));
+                }
                 Step::Publish(at, names) => {
                     if let Some(Some(registration)) = registrations.get(at) {
                         registration.publish(catalog(names));
@@ -90,10 +94,11 @@ proptest! {
                     }
                 }
             }
+            directory.read(super::Index::assert_consistent);
         }
         registrations.clear();
         if !forget {
-            (0..3).for_each(|id| attach(&directory, id, Scope::Everyone, Vec::new()).withdraw());
+            (0..4).for_each(|id| attach(&directory, id, "g", Scope::Everyone, Vec::new()).withdraw());
         }
         directory.sweep();
         prop_assert!(directory.read(super::Index::is_empty));

@@ -17,6 +17,8 @@ pub struct Route {
     pub id: ProviderId,
     /// The exposed name; absent for a tool below an open prefix.
     pub exposed: Option<Arc<str>>,
+    /// Another exposed name that leads here: one that the tool went by, or that of the tool it stands in for.
+    pub also: Option<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: Arc<dyn Provider>,
     /// Where the tool is.
@@ -45,7 +47,17 @@ pub enum Unresolved {
         scope: Scope,
         /// The names that the tool goes by.
         names: Vec<Arc<str>>,
+        /// Who else would go by this name, and is here.
+        rival: Option<Rival>,
     },
+}
+
+/// A provider that offers a tool whose name another one has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rival {
+    pub provider: ProviderId,
+    /// What its tool is called by meanwhile; `None` when the other one keeps it from being called at all.
+    pub name: Option<Arc<str>>,
 }
 
 impl Unresolved {
@@ -64,19 +76,30 @@ impl Unresolved {
                     error.hint("list the tools with: switchboard tools")
                 }
             }
-            Self::Offline { provider, gone_for, .. } => away(name, &provider, gone_for),
+            Self::Offline { provider, gone_for, rival, .. } => away(name, &provider, gone_for, rival.as_ref()),
         }
     }
 }
 
 /// Why a tool cannot be called whose provider is away.
-pub(crate) fn away(name: &str, provider: &ProviderId, gone_for: Duration) -> CallError {
+pub(crate) fn away(name: &str, provider: &ProviderId, gone_for: Duration, rival: Option<&Rival>) -> CallError {
+    let again = format!("start the {} again, then retry", provider.kind);
+    let hint = match rival {
+        None => again,
+        Some(Rival { provider: other, name: Some(name) }) => {
+            format!("{again}; or call {name}: the {other} has it, and would go by the same name")
+        }
+        Some(Rival { provider: other, name: None }) => format!(
+            "{again}; the {other} offers it, too, but with another token: it gets these calls when the {provider} is \
+             forgotten, or has its token revoked"
+        ),
+    };
     CallError::undelivered(format!(
         "the tool \"{}\" exists, but its {provider} went away {} s ago",
         excerpt(name),
         gone_for.as_secs()
     ))
-    .hint(format!("start the {} again, then retry", provider.kind))
+    .hint(hint)
 }
 
 fn excerpt(name: &str) -> String {
@@ -94,6 +117,7 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)))
         .or_else(|| by_short_name(index, scopes(), name))
         .or_else(|| by_provider(index, name, view));
+    let found = found.map(|found| found.map_err(|unresolved| with_rival(index, unresolved, view)));
     found.unwrap_or_else(|| {
         let hostless = !name.contains('.') && !name.contains("__") && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
@@ -101,12 +125,44 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
 }
 
 fn by_exposed_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
-    let (exposed, listed) = scope.exposed.get_key_value(name)?;
+    let now = scope.former.get(name).map_or(name, |now| now);
+    let (exposed, listed) = scope.exposed.get_key_value(now)?;
     if blocker_of(index, scope, listed).is_some() {
         return None;
     }
     let member = index.member(&listed.member)?;
-    Some(route(member, Some(exposed), || Arc::clone(&listed.tool)))
+    if !member.is_online()
+        && let Some(stand_in) = stand_in(index, scope, listed)
+    {
+        return Some(Ok(Route { also: Some(Arc::clone(exposed)), ..stand_in }));
+    }
+    Some(route(member, Some(scope), Some(exposed), || Arc::clone(&listed.tool)))
+}
+
+/// The same tool of another provider, which its own name leads to while this one is away.
+fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route> {
+    let name = &listed.tool.name;
+    let found = if name.contains('.') { by_own_name(index, scope, name)?.ok()? } else { return None };
+    // A wish can name its provider, and then it means that one alone.
+    (found.tool.wish == listed.tool.wish).then_some(found)
+}
+
+/// Says who else would go by the name of a tool whose provider is away.
+fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
+    match unresolved {
+        // Whoever may use only some tools is not told the names of others.
+        Unresolved::Offline { provider, gone_for, scope, names, .. } if !view.principal.is_limited() => {
+            let wishes = names.first().map_or(&[][..], |exposed| index.wishes(exposed));
+            let rival = wishes.iter().filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
+                let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
+                let here = index.member(&listed.member).filter(|member| member.is_online())?;
+                let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
+                Some(Rival { provider: here.id.clone(), name })
+            });
+            Unresolved::Offline { provider, gone_for, scope, names, rival }
+        }
+        other => other,
+    }
 }
 
 /// The first of the hosts that have a tool of this name.
@@ -114,7 +170,7 @@ fn by_bare_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<
     let hosts = scope.bare.get(name)?.iter().filter_map(|claim| Some((index.member(&claim.member)?, claim)));
     let (member, claim) = hosts.min_by_key(|(member, _)| member.host_order())?;
     let (exposed, tool) = claim.tool.as_ref()?;
-    Some(route(member, Some(exposed), || Arc::clone(tool)))
+    Some(route(member, Some(scope), Some(exposed), || Arc::clone(tool)))
 }
 
 /// The only tool of this short name. Where there are several, nobody can know which one is meant.
@@ -123,17 +179,18 @@ fn by_short_name<'i>(
     scopes: impl Iterator<Item = &'i ScopeIndex>,
     name: &str,
 ) -> Option<Result<Route, Unresolved>> {
-    let mut claims = scopes.filter_map(|scope| scope.short.get(name)).flatten();
-    let (only, None) = (claims.next()?, claims.next()) else { return None };
+    let mut claims =
+        scopes.flat_map(|scope| scope.short.get(name).into_iter().flatten().map(move |claim| (scope, claim)));
+    let ((scope, only), None) = (claims.next()?, claims.next()) else { return None };
     let (exposed, tool) = only.tool.as_ref()?;
-    Some(route(index.member(&only.member)?, Some(exposed), || Arc::clone(tool)))
+    Some(route(index.member(&only.member)?, Some(scope), Some(exposed), || Arc::clone(tool)))
 }
 
 /// The provider that the name begins with, if nobody knows yet what that one has.
 fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, Unresolved>> {
     let (id, _) = name.split_once("__")?;
     let member = view.scopes().find_map(|scope| index.unlisted(id, scope))?;
-    Some(route(member, None, || Arc::new(Tool::named(name))))
+    Some(route(member, None, None, || Arc::new(Tool::named(name))))
 }
 
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
@@ -159,26 +216,36 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
         if let Some((member, claim)) = candidates.first() {
             let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
             let tool = || claim.tool.as_ref().map_or_else(|| Arc::new(Tool::named(name)), |(_, tool)| Arc::clone(tool));
-            return Some(route(member, exposed, tool));
+            return Some(route(member, Some(scope), exposed, tool));
         }
     }
     None
 }
 
-fn route(member: &Member, exposed: Option<&Arc<str>>, tool: impl FnOnce() -> Arc<Tool>) -> Result<Route, Unresolved> {
+fn route(
+    member: &Member,
+    scope: Option<&ScopeIndex>,
+    exposed: Option<&Arc<str>>,
+    tool: impl FnOnce() -> Arc<Tool>,
+) -> Result<Route, Unresolved> {
+    // Hardly any scope has former names, and calls elsewhere are spared the look.
+    let also =
+        scope.filter(|scope| !scope.former.is_empty()).and_then(|scope| scope.exposed.get(exposed?)?.former.clone());
     match &member.presence {
         Presence::Online { provider, slots, .. } => Ok(Route {
             id: member.id.clone(),
             exposed: exposed.cloned(),
+            also,
             tool: tool(),
             provider: Arc::clone(provider),
             scope: member.scope.clone(),
             slots: Arc::clone(slots),
         }),
         Presence::Offline { at, .. } => {
-            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).collect();
+            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).chain(also).collect();
             let scope = member.scope.clone();
-            Err(Unresolved::Offline { provider: member.id.clone(), gone_for: at.elapsed(), scope, names })
+            let (provider, gone_for) = (member.id.clone(), at.elapsed());
+            Err(Unresolved::Offline { provider, gone_for, scope, names, rival: None })
         }
     }
 }
@@ -223,6 +290,14 @@ fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
     }
     let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
     // A wrong name must not cost more than a right one by much, however many tools there are.
-    let known = scopes.flat_map(|scope| scope.exposed.keys()).map(|name| &**name).take(2_000);
-    crate::similar(name, known).into_iter().map(str::to_owned).collect()
+    let known = scopes.flat_map(|scope| scope.exposed.iter().map(move |(name, listed)| (name, scope, listed)));
+    let known: Vec<_> = known.take(2_000).collect();
+    let mut similar = crate::similar(name, known.iter().map(|(name, ..)| &***name));
+    // One that gets no calls is of no help.
+    let can_be_called = |similar: &str| {
+        let found = known.iter().find(|(name, ..)| &***name == similar);
+        found.is_some_and(|(_, scope, listed)| blocker_of(index, scope, listed).is_none())
+    };
+    similar.retain(|name| can_be_called(name));
+    similar.into_iter().map(str::to_owned).collect()
 }

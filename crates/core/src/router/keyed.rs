@@ -125,7 +125,8 @@ async fn join(mut call: RunningCall, first: watch::Receiver<Option<Finished>>) -
                 return finished;
             }
         }
-        reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason))),
+        // Whom the first one reached is not known here.
+        reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason, super::Asked::Somebody))),
         () = patience => {
             let limit = life.deadline.limit().as_millis();
             let error = CallError::new(

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Router, cancelled, now};
+use super::{Asked, Router, cancelled, now};
 use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
-use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, UpdateSink};
+use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Update, UpdateSink};
 use crate::json::RawJson;
+use crate::manner::LogLevel;
 use crate::outcome::{Outcome, weight};
 use crate::principal::Principal;
 use crate::provider::ProviderId;
+
+/// Whose word it is when the gateway itself says something about a call, where tools have the names of their loggers.
+pub const OWN: &str = "switchboard";
 
 /// How a call ended.
 #[derive(Debug, Clone)]
@@ -195,6 +199,15 @@ impl RunningCall {
         }
     }
 
+    /// Lets whoever follows the call know what the gateway itself does about it. It is no sign of life of the provider's.
+    pub(super) fn tell(&self, words: &str) {
+        let log =
+            || Update::Log { level: LogLevel::Info, logger: Some(OWN.to_owned()), data: RawJson::of(&words.into()) };
+        if let Some(sink) = self.sink.as_ref().filter(|_| !self.life.unread.load(Ordering::Acquire)) {
+            let _ = sink.send(log());
+        }
+    }
+
     pub(super) fn router(&self) -> &Arc<Router> {
         &self.router
     }
@@ -241,7 +254,7 @@ impl Drop for RunningCall {
         if !self.recorded {
             self.life.cancel.fire(CancelReason::Disconnected);
             let reason = self.life.cancel.reason().unwrap_or(CancelReason::Disconnected);
-            self.finish(Err(cancelled(reason)));
+            self.finish(Err(cancelled(reason, Asked::of(self))));
         }
     }
 }

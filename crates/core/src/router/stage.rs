@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::running::RunningCall;
 use crate::call::{CancelReason, Life};
-use crate::directory::away;
+use crate::directory::{Rival, away};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::provider::ProviderId;
 
@@ -23,7 +23,7 @@ pub(super) struct Stage {
 
 pub(super) enum Waiting {
     /// Nobody was there to be asked.
-    Absent { provider: ProviderId, gone_for: Duration, seen: Instant },
+    Absent { provider: ProviderId, gone_for: Duration, rival: Option<Rival>, seen: Instant },
     /// The one that was there left before it was asked.
     Undelivered(CallError),
 }
@@ -40,8 +40,8 @@ impl Stage {
     /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
     pub(super) fn absence(&self, tool: &str) -> Option<CallError> {
         match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Waiting::Absent { provider, gone_for, seen }) => {
-                Some(away(tool, provider, *gone_for + seen.elapsed()))
+            Some(Waiting::Absent { provider, gone_for, rival, seen }) => {
+                Some(away(tool, provider, *gone_for + seen.elapsed(), rival.as_ref()))
             }
             Some(Waiting::Undelivered(error)) => Some(error.clone()),
             None => None,

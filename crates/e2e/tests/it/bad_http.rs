@@ -132,3 +132,15 @@ async fn a_head_that_never_ends_is_not_waited_for() {
     assert_eq!(gateway.refused("http", "slow_head").await, 1);
     traffic.end().await;
 }
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_told_what_to_send() {
+    let gateway = Setup::new().start().await;
+    for body in ["", "text=hello", "{\"args\":", "{'args': {}}", "[1]"] {
+        let request = gateway.operator().request(Method::POST, "/v1/tools/a/call").body(body);
+        let reply = Reply::of(request).await;
+        reply.assert_problem(400, "bad_request");
+        let hint = reply.body["hint"].as_str().unwrap();
+        assert!(hint.contains("application/json") && hint.contains("\"args\""), "{}", reply.text);
+    }
+}

@@ -52,7 +52,14 @@ async fn every_kind_of_failure_has_its_exit_code() {
     assert!(unknown.stderr.contains("try: "), "{}", unknown.stderr);
     gateway.cli(&["call", "a.b", "--arg", "nonsense"]).run().await.assert_code(2);
     gateway.cli(&["call", "a.b", "--args-json", "{"]).run().await.assert_code(2);
-    gateway.cli(&["calls", "not-an-id"]).run().await.assert_code(6);
+    // As with any other name that is not there.
+    for nonsense in ["not-an-id", "zzz", "", "..", &"f".repeat(500)] {
+        let ended = gateway.cli(&["calls", nonsense]).run().await;
+        assert!(ended.assert_code(5).stderr.len() < 300, "{}", ended.stderr);
+        gateway.cli(&["calls", "--cancel", nonsense]).run().await.assert_code(5);
+    }
+    gateway.operator().get("/v1/calls/zzz").await.assert_problem(404, "not_found");
+    gateway.operator().delete("/v1/calls/zzz").await.assert_problem(404, "not_found");
     gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "wrong").run().await.assert_code(4);
     gateway.cli(&["frobnicate"]).run().await.assert_code(2);
     let nowhere = gateway.cli(&["tools", "--url", "http://127.0.0.1:1"]).run().await;
@@ -260,5 +267,35 @@ async fn the_beginning_of_an_id_will_do_where_it_is_clear() {
     node.cancelled(&request).await;
     call.await.unwrap().assert_problem(499, "cancelled");
     gateway.cli(&["calls", "--cancel", &request.id[..4]]).run().await.assert_code(5);
+    let over = gateway.cli(&["calls", "--cancel", &request.id]).run().await;
+    assert!(over.assert_code(9).stderr.contains("has ended already: cancelled"), "{}", over.stderr);
+    let path = format!("/v1/calls/{}", request.id);
+    gateway.operator().delete(&path).await.assert_problem(409, "conflict");
+    // Nobody finds out about another one's calls in this way either.
+    gateway.agent(&token).delete(&path).await.assert_problem(404, "not_found");
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_list_is_in_the_order_of_the_times_that_it_shows() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let mut calls = Vec::new();
+    for number in 0..3 {
+        let call = gateway.operator().call_later("a.b", json!({ "args": { "number": number } }));
+        calls.push((node.request().await, call));
+    }
+    // The last of them ends first.
+    for (request, call) in calls.into_iter().rev() {
+        node.answer(&request.id, json!(0)).await;
+        call.await.unwrap().result();
+    }
+    let list = eventually("all records", || async {
+        let list = gateway.cli(&["calls"]).run().await;
+        (list.assert_code(0).stdout.lines().count() == 4).then_some(list.stdout)
+    })
+    .await;
+    assert!(list.starts_with("ENDED"), "{list}");
+    let times: Vec<&str> = list.lines().skip(1).map(|row| &row[..23]).collect();
+    assert!(times.is_sorted_by(|later, earlier| later >= earlier), "{list}");
 }

@@ -173,3 +173,15 @@ async fn the_file_of_the_gateway_that_runs_is_named() {
     assert!(usual.stdout.contains("data.dir = \"/x/y/switchboard\""), "{}", usual.stdout);
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn a_file_with_a_number_that_is_too_large_is_not_taken_for_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    std::fs::write(&file, "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 9223372036854775808\n").unwrap();
+    let ended = Cli::new(SWITCHBOARD).args(&["--config", file.to_str().unwrap(), "config", "check"]).run().await;
+    let told = &ended.assert_code(2).stderr;
+    assert!(told.contains("switchboard.toml:3: server.workers") && told.contains("from 0 to 1024"), "{told}");
+    let endless = Cli::new(SWITCHBOARD).args(&["--config", "/dev/zero", "config", "check"]).run().await;
+    assert!(endless.assert_code(2).stderr.contains("/dev/zero"), "{}", endless.stderr);
+}

@@ -1,9 +1,11 @@
 //! What a command tells somebody to try works, and is about what they did.
 
-use sa_testkit::{Cli, Setup};
-use serde_json::json;
+use sa_core::{RawJson, Schema};
+use sa_testkit::{Cli, Setup, eventually};
+use serde_json::{Map, Value, json};
 
 use crate::SWITCHBOARD;
+use crate::mcp_support::{self, Era};
 use crate::relay_callers::{id, session};
 
 #[tokio::test]
@@ -112,6 +114,106 @@ async fn an_argument_is_told_how_to_be_a_text_only_where_that_helps() {
         assert_eq!(told.contains("name:="), args.contains(&"name={}"), "{args:?}: {told}");
         assert!(!told.contains("KEY:=") && !told.contains("times:="), "{args:?}: {told}");
         assert!(told.contains("switchboard tools"), "{args:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_out_of_bounds_is_not_told_to_be_a_text() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    demo_is_here(&gateway).await;
+    let ended = gateway.cli(&["call", "demo_countdown", "from=200"]).run().await;
+    let told = &ended.assert_code(6).stderr;
+    assert!(told.contains("maximum of 100") && !told.contains(":="), "{told}");
+    let ended = gateway.cli(&["call", "demo_echo", "txt=hello"]).run().await;
+    let told = &ended.assert_code(6).stderr;
+    assert!(told.contains("did you mean it by \"txt\"?"), "{told}");
+}
+
+async fn demo_is_here(gateway: &sa_testkit::Gateway) {
+    let operator = gateway.operator();
+    eventually("the demo node", || async {
+        operator.tool_names().await.contains(&"demo_countdown".to_owned()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_example_of_every_tool_of_the_demo_fits_its_schema() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    demo_is_here(&gateway).await;
+    let checked = check_examples(|args| gateway.cli(args)).await;
+    assert!(checked > 5, "only {checked} tools have been seen");
+}
+
+/// What `tools NAME` tells to type is what the tool takes, for each tool that there is; says how many there are.
+pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
+    let list = cli(&["tools", "--json"]).run().await.json();
+    let tools = list["tools"].as_array().unwrap();
+    for tool in tools {
+        let shown = cli(&["tools", tool["name"].as_str().unwrap()]).run().await;
+        let example = shown.assert_code(0).stdout.trim_end().lines().last().unwrap().trim().to_owned();
+        // A shell takes the words apart, and the command itself stays out of it.
+        let script = format!("switchboard() {{ shift 2; printf '%s\\n' \"$@\"; }}; {example}");
+        let words = Cli::new("sh").args(&["-c", &script]).run().await;
+        let words = words.assert_code(0).stdout.lines().filter(|word| !word.is_empty());
+        let arguments: Value = words
+            .map(|word| {
+                let (key, value) = word.split_once('=').unwrap();
+                let text = key.ends_with(':');
+                let meant = serde_json::from_str(value).ok().filter(|_| !text).unwrap_or_else(|| json!(value));
+                (key.trim_end_matches(':').to_owned(), meant)
+            })
+            .collect::<Map<_, _>>()
+            .into();
+        if tool["input_schema"].is_object() {
+            let checked = Schema::new(RawJson::of(&tool["input_schema"])).validate(&RawJson::of(&arguments));
+            assert!(checked.is_ok(), "{example}: {checked:?}");
+        }
+    }
+    tools.len()
+}
+
+#[tokio::test]
+async fn a_name_that_leads_elsewhere_in_an_address_is_not_sent() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    for name in ["", ".", ".."] {
+        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel delete"] {
+            let words: Vec<&str> = command.split(' ').chain([name]).collect();
+            let ended = gateway.cli(&words).run().await;
+            assert!(!ended.assert_code(5).stderr.contains("there is nothing at"), "{words:?}: {}", ended.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_says_where_it_came_from() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let refused = gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "sb_wrong").run().await;
+    let told = &refused.assert_code(4).stderr;
+    assert!(told.contains("SWITCHBOARD_TOKEN, which is set") && told.contains("unset SWITCHBOARD_TOKEN"), "{told}");
+    let file = gateway.dir.path().join("old.token");
+    std::fs::write(&file, "sb_wrong").unwrap();
+    let refused = gateway.cli(&["tools", "--token-file", file.to_str().unwrap()]).run().await;
+    let told = &refused.assert_code(4).stderr;
+    assert!(told.contains("old.token") && !told.contains("unset"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_without_a_program_is_shown_how_to_have_one() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let refused = gateway.cli(&["upstream", "add", "files"]).run().await;
+    let told = &refused.assert_code(2).stderr;
+    assert!(told.contains("switchboard upstream add files -- PROGRAM ARGUMENTS"), "{told}");
+}
+
+#[tokio::test]
+async fn an_mcp_client_is_not_told_what_to_type() {
+    let gateway = Setup::new().start().await;
+    let client = mcp_support::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+    for name in ["Bash", "qqqq"] {
+        let result = client.call_tool(mcp_support::request(name, json!({}))).await.unwrap();
+        let told = mcp_support::value(&result)["content"][0]["text"].to_string();
+        assert!(told.contains("there is no tool") && !told.contains("switchboard "), "{told}");
     }
 }
 

@@ -223,7 +223,7 @@ async fn whoever_waits_for_a_node_is_told_so() {
     })
     .await;
     let call = gateway.cli(&["call", "sh.run", "command=x"]).start();
-    call.warns("\"mac-01\" is away").await;
+    call.warns("waiting for the node \"mac-01\" to come back, up to ").await;
     let mut node = machine(&gateway).await;
     let request = node.request().await;
     node.answer(&request.id, json!("back")).await;

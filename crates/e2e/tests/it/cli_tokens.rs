@@ -64,3 +64,43 @@ async fn a_name_that_a_valid_token_has_is_pointed_out() {
     assert!(make().await.stderr.contains("2 other valid tokens"), "a revoked one does not count");
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn the_last_token_for_operators_is_revoked_only_where_that_is_said() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (_, other) = gateway.token(json!({ "name": "other", "role": "operator" })).await;
+    gateway.cli(&["token", "revoke", "other"]).run().await.assert_code(0);
+    gateway.agent(&other).get("/v1/tokens").await.assert_problem(401, "unauthorized");
+    let refused = gateway.cli(&["token", "revoke", "operator"]).run().await;
+    let told = &refused.assert_code(9).stderr;
+    assert!(
+        told.contains("last valid token for operators") && told.contains("restart") && told.contains("--yes"),
+        "{told}"
+    );
+    gateway.operator().delete("/v1/tokens/operator").await.assert_problem(409, "conflict");
+    gateway.cli(&["token", "revoke", "operator", "--yes"]).run().await.assert_code(0);
+    gateway.operator().get("/v1/tokens").await.assert_problem(401, "unauthorized");
+    // As it was told.
+    gateway.begin_stop();
+    assert_eq!(gateway.exit_code().await, Some(0));
+    let again = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
+    again.cli(&["token", "list"]).run().await.assert_code(0);
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_is_made_for_a_time_that_calendars_have() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    for time in ["0", "36500000d"] {
+        let refused = gateway.cli(&["token", "create", "bot", "--expires-in", time]).run().await;
+        assert!(refused.assert_code(2).stderr.contains("from 1s to 36500d"), "{}", refused.stderr);
+    }
+    for seconds in [0, 36_501 * 86_400_u64, u64::MAX] {
+        let body = json!({ "name": "bot", "role": "agent", "expires_in_s": seconds });
+        gateway.operator().post("/v1/tokens", &body).await.assert_problem(400, "bad_request");
+    }
+    gateway.token(json!({ "name": "bot", "role": "agent", "expires_in_s": 36_500 * 86_400_u64 })).await;
+    let list = gateway.cli(&["token", "list"]).run().await;
+    assert!(!list.assert_code(0).stdout.contains("1970"), "{}", list.stdout);
+    gateway.stop().await;
+}

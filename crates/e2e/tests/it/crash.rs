@@ -129,6 +129,7 @@ async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
         assert_eq!((&kept["ok"], &lost["ok"], &lost["state"]), (&json!(true), &json!(false), &json!("ended")));
         assert_eq!((&lost["error"]["kind"], &lost["provider"]["id"]), (&json!("failed"), &json!("n")));
         assert!(lost["error"]["message"].as_str().unwrap().contains("its outcome is unknown"), "{lost}");
+        assert!(lost["duration_us"].is_null() && kept["duration_us"].is_u64(), "nobody knows how long it took: {lost}");
         assert_eq!(lost["args"]["json"]["what"], "everything");
         assert!(!calls.text.contains("canary"), "{lost}");
         gateway = again(&mut gateway).await;

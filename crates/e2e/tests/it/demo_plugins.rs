@@ -58,6 +58,8 @@ async fn they_are_added_for_the_demo_alone() {
     ]);
     let call = call.run().await;
     assert!(call.assert_code(0).stdout.contains("daylightMinutes"), "{}", call.stdout);
+    let cli = |args: &[&str]| Cli::new(SWITCHBOARD).args(&["--data-dir", data]).args(args);
+    crate::cli_hints::check_examples(cli).await;
     let servers = servers(&gateway);
     gateway.signal(Signal::TERM);
     gateway.end().await.assert_code(0);

@@ -1,5 +1,6 @@
 //! Every command in the docs works: blocks marked `sh test` are run, one after another, against a gateway with a demo node;
 //! those marked `sh node` go on while the rest of their page is run, and so does a server of one's own (`sh server`); and the README's node is a program that compiles and answers.
+//! The guide's code is that of programs which are run.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -8,6 +9,8 @@ use sa_testkit::{Gateway, Setup, soon};
 use tokio::process::Command;
 
 use crate::SWITCHBOARD;
+
+const README_NODE: &str = env!("CARGO_BIN_EXE_e2e-readme-node");
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
@@ -83,7 +86,16 @@ async fn commands_do_what_the_docs_say() {
     pages.sort();
     let mut ran = 0;
     for page in pages {
+        let is_readme = page.ends_with("README.md");
         let page = std::fs::read_to_string(&page).unwrap();
+        // What `cargo run` starts there.
+        let _node = is_readme.then(|| command(&gateway, bin.path(), &format!("exec {README_NODE}")).1.spawn().unwrap());
+        if is_readme {
+            sa_testkit::eventually("the README's node", || async {
+                gateway.operator().tool_names().await.iter().any(|name| name == "office_greet").then_some(())
+            })
+            .await;
+        }
         let machines: Vec<_> = blocks(&page, "sh node")
             .iter()
             .map(|block| command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap())
@@ -120,6 +132,47 @@ fn the_readmes_node_is_the_example_that_is_compiled() {
     let example = std::fs::read_to_string(root().join("crates/node-sdk/examples/readme_node.rs")).unwrap();
     let (_, code) = example.split_once("\n\n").unwrap();
     assert_eq!(blocks(&readme, "rust"), [code]);
+    // And has all the dependencies that it names.
+    let [manifest] = &blocks(&readme, "toml")[..] else { panic!("one block of TOML") };
+    for name in ["sa_node_sdk", "anyhow", "async_trait", "serde_json", "tokio", "tracing_subscriber"] {
+        let declared = manifest.lines().any(|line| line.replace('-', "_").starts_with(&format!("{name} =")));
+        assert_eq!(declared, code.contains(&format!("{name}::")), "{name}");
+    }
+    assert_eq!(manifest.lines().count(), 7, "and no others");
+}
+
+#[test]
+fn the_guides_code_is_in_the_examples_that_are_run() {
+    let guide = std::fs::read_to_string(root().join("docs/nodes.md")).unwrap();
+    let folder = root().join("crates/node-sdk/examples");
+    let examples: Vec<String> = ["report_node.rs", "readme_node.rs", "text_node.rs"]
+        .map(|name| std::fs::read_to_string(folder.join(name)).unwrap())
+        .into();
+    let quoted = blocks(&guide, "rust");
+    assert!(!quoted.is_empty());
+    for block in quoted {
+        assert!(examples.iter().any(|example| example.contains(&block)), "this is in no example:\n{block}");
+    }
+    // Whoever looks for more finds what is there.
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(guide.contains(name.trim_end_matches(".rs")), "the guide does not name {name}");
+    }
+}
+
+#[test]
+fn the_readme_names_the_versions_that_are_needed() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let said = |file: &str, before: &str| {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let (_, after) = text.split_once(before).unwrap();
+        after.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect::<String>()
+    };
+    let rust = said("Cargo.toml", "rust-version = \"");
+    let node = said("package.json", "\"node\": \">=");
+    for words in [format!("Rust {rust} or newer"), format!("Node.js {node} or newer")] {
+        assert!(readme.contains(&words), "{words}");
+    }
 }
 
 #[test]

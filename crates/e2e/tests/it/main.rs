@@ -97,6 +97,7 @@ mod node_names;
 mod node_ownership;
 mod node_restart;
 mod node_tokens;
+mod node_wishes;
 mod one_outcome;
 mod participant_tools;
 mod plugin_calls;

@@ -4,6 +4,8 @@
 use sa_testkit::{Hello, Message, Setup, eventually, soon};
 use serde_json::json;
 
+use crate::SWITCHBOARD;
+
 const TOKENS: (&str, &str) = ("SA_NODE_TOKENS", "one:t1,two:t2");
 
 #[tokio::test]
@@ -80,10 +82,17 @@ async fn another_token_cannot_take_an_id() {
     let mut node = Hello::new("one").capability("a").token("t1").connect(&gateway).await;
     // Bound to another id.
     let mut impostor = Hello::new("one").capability("a").token("t2").greet(&gateway).await.unwrap();
-    assert_eq!(impostor.closed().await.0, 4409);
+    let (code, why) = impostor.closed().await;
+    assert_eq!((code, why.contains("for the node id \"two\", not \"one\"")), (4409, true), "{why}");
     // Not bound, and the id is held.
     let mut impostor = Hello::new("one").capability("a").token("shared").greet(&gateway).await.unwrap();
-    assert_eq!(impostor.closed().await.0, 4409);
+    let (code, why) = impostor.closed().await;
+    assert_eq!((code, why.contains("\"one\" belongs to another token")), (4409, true), "{why}");
+    // A close has little room, and what to do must fit in beside any id.
+    let long = "é".repeat(60);
+    let mut impostor = Hello::new(&long).capability("a").token("t2").greet(&gateway).await.unwrap();
+    let (_, why) = impostor.closed().await;
+    assert!(why.ends_with("or use another token") && why.len() <= 123, "{why}");
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = soon(node.request()).await;
     node.answer(&request.id, json!("mine")).await;
@@ -91,7 +100,20 @@ async fn another_token_cannot_take_an_id() {
     let audit = eventually("the audit", || async {
         let body = gateway.operator().get("/v1/audit").await.body;
         let events = body["events"].as_array()?.iter().filter(|event| event["what"] == "node.impostor").count();
-        (events == 2).then_some(())
+        (events == 3).then_some(())
     });
     audit.await;
+}
+
+#[tokio::test]
+async fn a_machine_whose_id_is_held_is_told_what_to_type() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "shared").env(TOKENS.0, TOKENS.1).spawn(SWITCHBOARD).await;
+    let _node = Hello::new("one").capability("a").token("t1").connect(&gateway).await;
+    let dir = tempfile::tempdir().unwrap();
+    let machine = gateway.cli(&["node", "--id", "one", "--workspace", dir.path().to_str().unwrap()]);
+    let refused = machine.env("SA_NODE_TOKEN", "shared").run().await;
+    for words in ["\"one\" belongs to another token", "--id NAME"] {
+        assert!(refused.assert_code(9).stderr.contains(words), "{}", refused.stderr);
+    }
+    gateway.stop().await;
 }

@@ -73,6 +73,13 @@ async fn revoking_the_last_token_for_nodes_leaves_the_door_closed_and_says_so() 
     // Of no other token is it said.
     gateway.token(json!({ "name": "bot", "role": "agent" })).await;
     assert_eq!(gateway.cli(&["token", "revoke", "bot"]).run().await.stderr, "");
+    // Nor of one that let nobody in any more.
+    gateway.token(json!({ "name": "brief", "role": "node", "expires_in_s": 1 })).await;
+    sa_testkit::eventually("its end", || async {
+        gateway.cli(&["token", "show", "brief"]).run().await.stdout.contains("expired").then_some(())
+    })
+    .await;
+    assert_eq!(gateway.cli(&["token", "revoke", "brief"]).run().await.stderr, "");
     gateway.stop().await;
 }
 

@@ -66,3 +66,24 @@ async fn the_sdks_example_counts_words() {
     assert!(operator.call("text.clock", json!({})).await.result()["now"].is_string());
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn the_guides_tool_reports_sends_parts_and_a_file_and_stops_when_cancelled() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
+    let _child = run(&gateway, env!("CARGO_BIN_EXE_e2e-report-node"), "report-1").await;
+    let operator = gateway.operator();
+    let mut events = operator.stream("office_report", json!({ "args": { "pages": 2 } })).await;
+    let progress = events.wait_for("progress").await;
+    assert_eq!((&progress["progress"], &progress["total"]), (&json!(1.0), &json!(2.0)), "{progress}");
+    assert_eq!(events.wait_for("chunk").await["content"]["page"], 1);
+    let done = events.wait_for("done").await;
+    assert_eq!((&done["result"]["pages"], &done["attachments"][0]["name"]), (&json!(2), &json!("report.md")), "{done}");
+    for args in [json!({}), json!({ "pages": 0 }), json!({ "pages": "two" }), json!({ "pages": 1, "more": 1 })] {
+        operator.call("office_report", args).await.assert_problem(422, "invalid_args");
+    }
+    let mut events = operator.stream("office_report", json!({ "args": { "pages": 1000 } })).await;
+    events.wait_for("chunk").await;
+    assert_eq!(operator.delete(&format!("/v1/calls/{}", events.call_id())).await.status, 200);
+    assert_eq!(events.wait_for("error").await["kind"], "cancelled");
+    gateway.stop().await;
+}

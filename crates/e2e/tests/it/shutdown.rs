@@ -1,8 +1,8 @@
-//! SIGTERM lets running calls end, refuses new ones, tells every connection, and exits with 0; a call that takes too long
-//! is cancelled.
+//! SIGTERM says what it waits for, lets running calls end, refuses new ones with the reason, tells every connection, and
+//! exits with 0; a call that takes too long is cut off, and a second signal cuts off all of them at once.
 
-use sa_testkit::{Hello, Setup, soon};
-use serde_json::json;
+use sa_testkit::{Gateway, Hello, Setup, soon};
+use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
@@ -46,15 +46,70 @@ async fn running_calls_end_well_and_new_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_cancelled() {
+async fn a_call_that_takes_too_long_is_cut_off_which_is_no_cancel() {
     let mut gateway = Setup::new().config("[server]\ndrain_ms = 200").spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let typed = gateway.cli(&["call", "a.b"]).start();
+    node.request().await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    node.request().await;
+    let mut events = gateway.operator().stream("a.b", json!({})).await;
+    node.request().await;
+    gateway.begin_stop();
+    for _ in 0..3 {
+        let frame = node.recv().await;
+        assert_eq!((&frame["type"], &frame["reason"]), (&json!("tool_cancel"), &json!("shutdown")), "{frame}");
+    }
+    assert_eq!(node.closed().await.0, 1001);
+    let reply = call.await.unwrap();
+    reply.assert_problem(503, "offline");
+    assert!(reply.detail().contains("may have had an effect"), "{}", reply.text);
+    assert_eq!(reply.body["retryable"], false);
+    assert_eq!(events.wait_for("error").await["kind"], "offline");
+    // As after any other end in the middle.
+    typed.end().await.assert_code(10);
+    assert_eq!(gateway.exit_code().await, Some(0));
+    assert_eq!(cut_off_calls(&gateway).await, 3);
+}
+
+/// How many calls the history has, once the gateway runs again; all of them were cut off.
+async fn cut_off_calls(gateway: &Gateway) -> usize {
+    let gateway = Setup::new().on(gateway).spawn(SWITCHBOARD).await;
+    let history = gateway.operator().get("/v1/calls").await.body;
+    let calls = history["calls"].as_array().unwrap();
+    let why = |call: &Value| (call["error"]["kind"].clone(), call["error"]["message"].to_string());
+    for (kind, message) in calls.iter().map(why) {
+        assert!(kind == "offline" && message.contains("the gateway shut down"), "{kind}: {message}");
+    }
+    let count = calls.len();
+    gateway.stop().await;
+    count
+}
+
+#[tokio::test]
+async fn whoever_asks_while_calls_still_run_is_told_that_it_shuts_down() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = node.request().await;
     gateway.begin_stop();
-    assert_eq!(node.cancelled(&request).await, "shutdown");
-    assert_eq!(node.closed().await.0, 1001);
-    call.await.unwrap().assert_problem(499, "cancelled");
+    let said = "1 call is still running and may take up to 30 s; Ctrl-C or another SIGTERM ends it now";
+    sa_testkit::eventually("what it waits for", || async { gateway.stderr().contains(said).then_some(()) }).await;
+    // Each of these comes on a new connection.
+    sa_testkit::eventually("not ready", || async {
+        (gateway.operator().get("/readyz").await.status == 503).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.operator().get("/healthz").await.status, 200);
+    let refused = gateway.operator().call("a.b", json!({})).await;
+    refused.assert_problem(503, "offline");
+    assert_eq!(refused.body["retryable"], true);
+    let typed = gateway.cli(&["call", "a.b"]).run().await;
+    assert!(typed.assert_code(8).stderr.contains("the gateway is shutting down"), "{}", typed.stderr);
+    let status = gateway.cli(&["status"]).run().await;
+    assert!(status.assert_code(0).stdout.contains("SHUTTING DOWN"), "{}", status.stdout);
+    node.answer(&request.id, json!("in time")).await;
+    assert_eq!(call.await.unwrap().result(), "in time");
     assert_eq!(gateway.exit_code().await, Some(0));
 }
 
@@ -77,8 +132,12 @@ async fn a_second_signal_ends_it_at_once() {
     gateway.begin_stop();
     sa_testkit::eventually("the first signal", || async { gateway.stderr().contains("stopping").then_some(()) }).await;
     gateway.signal(rustix::process::Signal::INT);
+    assert_eq!(node.closed().await.0, 1001);
+    call.await.unwrap().assert_problem(503, "offline");
     assert_eq!(gateway.exit_code().await, Some(130));
-    call.abort();
+    assert!(gateway.stderr().contains("ending now: 1 call cut off"), "{}", gateway.stderr());
+    assert!(!gateway.data_dir().join("endpoint").exists());
+    assert_eq!(cut_off_calls(&gateway).await, 1);
 }
 
 #[tokio::test]

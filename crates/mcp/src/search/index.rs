@@ -197,6 +197,7 @@ mod tests {
         let tool = Tool { description: Some(description.into()), ..Tool::named(name) };
         ToolView {
             name: name.into(),
+            also: None,
             tool: Arc::new(tool),
             provider: ProviderId::new("test", "t"),
             scope: Scope::Everyone,
@@ -285,6 +286,7 @@ mod tests {
         tool.input = Some(sa_core::Schema::new(raw));
         let view = ToolView {
             name: "w".into(),
+            also: None,
             tool: Arc::new(tool),
             provider: ProviderId::new("test", "t"),
             scope: Scope::Everyone,

@@ -46,6 +46,13 @@ async fn a_close_during_the_handshake() {
     }
 }
 
+#[test]
+fn an_id_that_is_held_says_where_it_comes_from() {
+    let words = |code| NodeSdkError::Refused { code, reason: "because".into() }.to_string();
+    assert!(words(4409).contains("because") && words(4409).contains("SA_NODE_ID"), "{}", words(4409));
+    assert!(!words(4400).contains("SA_NODE_ID"));
+}
+
 #[tokio::test]
 async fn a_token_that_is_revoked_later() {
     let gateway = Gateway::start().await;

@@ -2,10 +2,9 @@
 
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::pin::pin;
-use std::time::Duration;
 
 use reqwest::Method;
+use sa_core::{RawJson, Schema};
 use serde_json::{Map, Value, json};
 
 use super::Global;
@@ -16,9 +15,6 @@ use super::shown::Shown;
 use super::sse::Events;
 use super::time::milliseconds;
 use crate::redact::printable;
-
-/// When somebody begins to wonder why nothing happens.
-const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
@@ -73,18 +69,9 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let mut events = Events::new(response);
     let mut shown = Shown::new(global.json);
-    let mut silence = pin!(tokio::time::sleep(SILENCE));
-    let mut explained = false;
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|error| client.lost(&error))?,
-            () = &mut silence, if !explained => {
-                explained = true;
-                if let Some(why) = absence(&client, &args.tool, place).await {
-                    shown.note(&why);
-                }
-                continue;
-            }
             _ = tokio::signal::ctrl_c() => {
                 shown.failed();
                 let _ = client.send(client.request(Method::DELETE, &format!("/v1/calls/{id}"))).await;
@@ -94,8 +81,8 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         let Some(event) = event else {
             return Err(client.lost_because("the gateway ended the call without an outcome"));
         };
-        explained = true;
         match event.name.as_str() {
+            "log" => own_words(&event.data).into_iter().for_each(|words| shown.note(&words)),
             "progress" => shown.progress(&event.data),
             "chunk" => shown.chunk(&event.data),
             "done" => return shown.done(&event.data, args.output.as_deref()),
@@ -109,7 +96,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                     // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
                     (6, Some(hint)) if hint.contains("input_schema") => {
                         let (tool, options) = (printable(&args.tool), place.options());
-                        let as_text = args.as_text(&body["args"], &failure.message).unwrap_or_default();
+                        let as_text = args.as_text(&client, &body["args"], place).await.unwrap_or_default();
                         failure.hint(format!("switchboard tools {tool}{options} shows its arguments{as_text}"))
                     }
                     (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
@@ -123,31 +110,43 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
 
 impl CallArgs {
     /// How to pass an argument as text that was taken for something else, where that is what is wrong with it.
-    fn as_text(&self, sent: &Value, wrong: &str) -> Option<String> {
-        let typed = self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg));
-        let mut taken = typed.filter(|(key, _, _)| !sent[key].is_string());
-        let (key, _, text) = taken.find(|(key, _, _)| wrong.split("; ").any(|wrong| may_want_text(wrong, key)))?;
+    async fn as_text(&self, client: &Client, sent: &Value, place: Place<'_>) -> Option<String> {
+        let typed: Vec<_> = self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg)).collect();
+        let tools = all_tools(client, place).await.ok()?;
+        let schema = &named(&tools, &self.tool)?["input_schema"];
+        let mut taken = typed.into_iter().filter(|(key, _, _)| !sent[key].is_string());
+        let (key, _, text) = taken.find(|(key, _, text)| mended_by_text(schema, sent, key, text))?;
         Some(format!("; {}:={} passes it as text", printable(&key), printable(text)))
     }
 }
 
-/// Whether a mistake is about this argument, and a text could mend it.
-fn may_want_text(wrong: &str, key: &str) -> bool {
-    let wanted = wrong.split_once(" must be ").map(|(_, wanted)| wanted.split(", not ").next().unwrap_or_default());
-    let mentioned = wrong.starts_with(&format!("\"{key}\"")) || wrong.ends_with(&format!(" at /{key}"));
-    mentioned && wanted.is_none_or(|wanted| wanted.contains("string"))
+/// Whether an argument is of the wrong kind as it was sent, and right as the text that was typed.
+fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
+    let schema = Schema::new(RawJson::of(schema));
+    let has = |arguments: &Value, mistake: fn(&str) -> bool| {
+        let checked = schema.validate(&RawJson::of(arguments));
+        let mistakes = checked.err().map(|error| error.message).unwrap_or_default();
+        mistakes.split("; ").any(|wrong| is_about(wrong, key) && mistake(wrong))
+    };
+    // A number beyond its bounds is no text.
+    let of_kind = |wrong: &str| [" must be ", "'anyOf'", "'oneOf'"].iter().any(|words| wrong.contains(words));
+    let mut as_text = sent.clone();
+    as_text[key] = text.into();
+    has(sent, of_kind) && !has(&as_text, |_| true)
+}
+
+fn is_about(mistake: &str, key: &str) -> bool {
+    mistake.starts_with(&format!("\"{key}\"")) || mistake.ends_with(&format!(" at /{key}"))
 }
 
 fn in_channel(channel: Option<&str>) -> String {
     channel.map(|channel| format!("?channel={}", segment(channel))).unwrap_or_default()
 }
 
-/// Why nothing happens: whoever offers the tool is away, and the gateway waits for it.
-async fn absence(client: &Client, tool: &str, place: Place<'_>) -> Option<String> {
-    let tools = all_tools(client, place).await.ok()?;
-    let found = named(&tools, tool).filter(|tool| tool["online"] == false)?;
-    let (kind, id) = (text(&found["provider"]["kind"]), text(&found["provider"]["id"]));
-    Some(format!("the {kind} \"{id}\" is away; waiting in case it comes back"))
+/// What the gateway itself says about the call, such as whom it waits for. What tools log is for programs.
+fn own_words(log: &str) -> Option<String> {
+    let log: Value = serde_json::from_str(log).ok()?;
+    (log["logger"] == sa_core::router::OWN).then(|| text(&log["data"]).to_owned())
 }
 
 async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<Value, Failure> {
@@ -204,7 +203,7 @@ fn wants_text(wanted: &Value, value: &Value) -> bool {
 }
 
 /// The key, the value that is meant most likely, and the text as it was typed.
-fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
+pub(super) fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
     let (key, value) = arg.split_once('=')?;
     let (key, literal) = key.strip_suffix(':').map_or((key, false), |key| (key, true));
     if key.is_empty() {
@@ -241,6 +240,23 @@ mod tests {
         check("empty=", Some(("empty", json!(""))));
         check("nothing", None);
         check("=5", None);
+    }
+
+    #[track_caller]
+    fn check_mended(about: Value, sent: Value, text: &str, mended: bool) {
+        let schema = json!({ "properties": { "a": about } });
+        assert_eq!(mended_by_text(&schema, &json!({ "a": sent }), "a", text), mended, "{schema}");
+    }
+
+    #[test]
+    fn a_text_is_offered_only_where_it_is_wanted() {
+        check_mended(json!({ "anyOf": [{ "type": "string" }] }), json!(5), "5", true);
+        check_mended(json!({ "oneOf": [{ "type": "string" }, { "const": 4 }] }), json!(5), "5", true);
+        check_mended(json!({ "type": "integer", "maximum": 100 }), json!(200), "200", false);
+        check_mended(json!({ "maximum": 100 }), json!(200), "200", false);
+        check_mended(json!({ "enum": ["1", "2"] }), json!(1), "1", true);
+        check_mended(json!({ "type": "boolean" }), json!(1), "1", false);
+        check_mended(json!({ "type": "string", "minLength": 2 }), json!(5), "5", false);
     }
 
     #[test]

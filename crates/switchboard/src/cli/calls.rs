@@ -14,7 +14,7 @@ use crate::redact::printable;
 pub(crate) struct CallsArgs {
     /// Show this call with its arguments and result. The beginning of an id will do, where no other call's is the same.
     id: Option<String>,
-    /// How many ended calls, newest first.
+    /// How many ended calls, the one that ended last before the others.
     #[arg(long, default_value_t = 20)]
     limit: usize,
     /// Only calls of this tool.
@@ -31,7 +31,13 @@ pub(crate) struct CallsArgs {
 pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure> {
     let client = Client::new(global)?;
     if let Some(id) = args.cancel {
-        let id = whole_id(&client, id, "&state=running").await?;
+        let id = match whole_id(&client, id.clone(), "&state=running").await {
+            // Where one that has ended is meant, it can be said that it has.
+            Err(none) if none.code == Failure::of_kind("not_found", "").code => {
+                whole_id(&client, id, "").await.map_err(|_| none)?
+            }
+            found => found?,
+        };
         let response =
             client.send(client.request(reqwest::Method::DELETE, &format!("/v1/calls/{}", segment(&id)))).await?;
         let body = response.text().await.unwrap_or_default();
@@ -60,7 +66,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
-    let columns = [whole("AT (UTC)"), name("TOOL"), whole("OUTCOME"), spared("TOOK"), spared("BY"), whole("ID")];
+    let columns = [whole("ENDED (UTC)"), name("TOOL"), whole("OUTCOME"), spared("TOOK"), spared("BY"), whole("ID")];
     table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -68,8 +74,14 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
 async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String, Failure> {
     /// More than these help nobody to choose.
     const CANDIDATES: usize = 10;
-    if typed.len() >= CallId::LEN || typed.parse::<CallId>().is_ok() {
+    if typed.parse::<CallId>().is_ok() {
         return Ok(typed);
+    }
+    let may_begin_one =
+        (1..CallId::LEN).contains(&typed.len()) && typed.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    if !may_begin_one {
+        let message = format!("there is no call \"{}\": no id begins so", shortened(&printable(&typed), CallId::LEN));
+        return Err(Failure::of_kind("not_found", message).hint("switchboard calls lists them"));
     }
     let path = format!("/v1/calls?limit={CANDIDATES}&id={}{among}", segment(&typed));
     let (list, _): (Value, _) = client.get(&path).await?;
@@ -99,7 +111,6 @@ async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String,
 /// One call, as somebody who asks what became of it wants to know it.
 fn show(call: &Value) -> Result<(), Failure> {
     let provider = &call["provider"];
-    let took = call["duration_us"].as_u64().map(duration).unwrap_or_default();
     line(&format!("{}  {}", printable(listed_name(call)), outcome(call)))?;
     let called = text(&call["tool"]);
     let message = text(&call["error"]["message"]);
@@ -108,7 +119,7 @@ fn show(call: &Value) -> Result<(), Failure> {
         ("error", message.to_owned()),
         ("called", if called == listed_name(call) { String::new() } else { called.to_owned() }),
         ("started", clock(call["at_ms"].as_i64().unwrap_or(0))),
-        ("took", took),
+        ("took", took(call)),
         ("waited", call["waited_us"].as_u64().map(duration).unwrap_or_default()),
         ("by", format!("{} ({})", text(&call["principal"]["name"]), text(&call["principal"]["role"]))),
         ("through", text(&call["surface"]).to_owned()),
@@ -131,15 +142,30 @@ pub(super) fn listed_name(call: &Value) -> &str {
     call["exposed"].as_str().unwrap_or_else(|| text(&call["tool"]))
 }
 
-pub(super) fn row(call: &Value) -> Vec<String> {
+fn row(call: &Value) -> Vec<String> {
     vec![
-        when(call["at_ms"].as_i64().unwrap_or(0)),
+        ended(call, when),
         listed_name(call).to_owned(),
         outcome(call).to_owned(),
-        duration(call["duration_us"].as_u64().unwrap_or(0)),
+        took(call),
         text(&call["principal"]["name"]).to_owned(),
         text(&call["id"]).to_owned(),
     ]
+}
+
+/// When it ended, or what is known of that.
+fn ended(call: &Value, when: fn(i64) -> String) -> String {
+    let began = call["at_ms"].as_i64().unwrap_or(0);
+    match (outcome(call), call["duration_us"].as_i64()) {
+        ("running", _) => format!("since {}", when(began)),
+        (_, Some(took)) => when(began.saturating_add(took / 1_000)),
+        (_, None) => format!("after {}", when(began)),
+    }
+}
+
+/// Nobody knows how long a call took during which the gateway was killed.
+fn took(call: &Value) -> String {
+    call["duration_us"].as_u64().map_or_else(|| "unknown".to_owned(), duration)
 }
 
 pub(super) fn outcome(call: &Value) -> &str {
@@ -147,5 +173,24 @@ pub(super) fn outcome(call: &Value) -> &str {
         (Value::Bool(true), _) => "ok",
         (_, Value::String(kind)) => kind,
         _ => "running",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_ended(call: Value, expected: &str) {
+        assert_eq!(ended(&call, |at| at.to_string()), expected, "{call}");
+    }
+
+    #[test]
+    fn a_list_that_is_in_the_order_of_ends_shows_ends() {
+        check_ended(json!({ "at_ms": 5_000, "duration_us": 2_500_000, "ok": true }), "7500");
+        check_ended(json!({ "at_ms": 5_000, "duration_us": 2_500_000, "state": "running" }), "since 5000");
+        check_ended(json!({ "at_ms": 5_000, "ok": false, "error": { "kind": "failed" } }), "after 5000");
     }
 }

@@ -34,6 +34,20 @@ pub(crate) struct Client {
     token: String,
     /// Shown when the gateway cannot be reached.
     origin: String,
+    /// What to do when the token is not taken, where somebody has chosen it.
+    token_from: Option<String>,
+}
+
+/// Stands for an address that cannot be written down.
+const UNSPEAKABLE: &str = "unspeakable:";
+
+/// Whether an address still has a path that was put into it. The names `.` and `..` lead elsewhere however they are written,
+/// and an empty one to the list.
+fn is_kept(url: &str, path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let whole = path.split('/').skip(1).all(|segment| !segment.is_empty());
+    // What is no address at all is another mistake.
+    whole && url::Url::parse(url).map_or(true, |url| url.path().ends_with(path))
 }
 
 impl Client {
@@ -71,6 +85,7 @@ impl Client {
             }
             _ => operator_token(&config, reach.url.as_deref())?,
         };
+        let token_from = chosen_token(reach, &config.operator_token_file());
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage("the token holds a line break or another character that no token has")
                 .hint("see SWITCHBOARD_TOKEN, or the file of --token-file: one token, and nothing else"));
@@ -88,7 +103,7 @@ impl Client {
             http = certificates.into_iter().fold(http, reqwest::ClientBuilder::add_root_certificate);
         }
         let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
-        Ok(Self { http, base, token, origin })
+        Ok(Self { http, base, token, origin, token_from })
     }
 
     pub(crate) fn base(&self) -> &str {
@@ -110,12 +125,21 @@ impl Client {
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
+        let url = format!("{}{path}", self.base);
+        let url = if is_kept(&url, path) { &url } else { UNSPEAKABLE };
+        self.http.request(method, url).bearer_auth(&self.token)
     }
 
     /// Sends a request; every answer but a success is a failure with the gateway's own words.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let request = request.build().map_err(|error| self.unreachable(&error))?;
+        if request.url().as_str() == UNSPEAKABLE {
+            let message =
+                "nothing can be asked for by the name \"\", \".\" or \"..\", which means something else in an address";
+            return Err(
+                Failure::of_kind("not_found", message).hint("lists have the names, and ids where there are such")
+            );
+        }
         let asks = *request.method() == Method::GET;
         let failed = |error: &reqwest::Error| if asks { self.unreachable(error) } else { self.lost(error) };
         let response = self.http.execute(request).await.map_err(|error| failed(&error))?;
@@ -124,7 +148,11 @@ impl Client {
         }
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
-        Err(problem(status, &text))
+        let failure = problem(status, &text);
+        Err(match &self.token_from {
+            Some(origin) if status == StatusCode::UNAUTHORIZED => failure.hint(origin.clone()),
+            _ => failure,
+        })
     }
 
     pub(crate) async fn get_text(&self, path: &str) -> Result<String, Failure> {
@@ -171,6 +199,21 @@ impl Client {
     }
 }
 
+/// What to say to somebody whose own choice of a token is refused.
+fn chosen_token(reach: &Reach, operators: &Path) -> Option<String> {
+    let operators = operators.display();
+    if let Some(file) = &reach.token_file {
+        return Some(format!(
+            "the token came from --token-file {}; without it the operator's is used, from {operators}",
+            file.display()
+        ));
+    }
+    let set = std::env::var("SWITCHBOARD_TOKEN").is_ok_and(|token| !token.is_empty());
+    set.then(|| {
+        format!("the token came from SWITCHBOARD_TOKEN, which is set and goes before the operator's in {operators}: unset SWITCHBOARD_TOKEN, or put a valid token there")
+    })
+}
+
 /// Why it failed, in the words of whatever failed first.
 fn deepest(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
@@ -212,9 +255,10 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
 }
 
 /// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
-const COMMANDS: [(&str, &str); 11] = [
+const COMMANDS: [(&str, &str); 13] = [
     ("the plugin's \"settings\" in GET /v1/plugins say what it takes", "switchboard plugin show ID says what it takes"),
     ("GET /v1/calls/{id}", "switchboard calls ID"),
+    ("GET /v1/calls", "switchboard calls"),
     ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
     ("GET /v1/channels", "switchboard channel ls"),
     ("GET /v1/nodes", "switchboard nodes"),
@@ -222,6 +266,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ("GET /v1/tools", "switchboard tools"),
     ("session_list has", "switchboard sessions lists"),
     ("end one with session_end", "end one with: switchboard sessions end ID"),
+    ("DELETE with ?last_operator=true", "--yes"),
     ("leave session_id out", "leave --session out"),
     ("start a session with agent=", "start a session with --agent "),
 ];
@@ -309,6 +354,21 @@ mod tests {
             }
         }
         assert!(checked > 3, "only {checked} hints were found");
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_noticed() {
+        let kept = |name: &str| {
+            let path = format!("/v1/tokens/{}?x=..", segment(name));
+            is_kept(&format!("http://127.0.0.1:1/gateway{path}"), &path)
+        };
+        for name in ["a", "a.b", "...", "a/b", "..a", "é", "%2e%2e", " "] {
+            assert!(kept(name), "{name}");
+        }
+        for name in ["", ".", ".."] {
+            assert!(!kept(name), "{name}");
+        }
+        assert!(is_kept("http://127.0.0.1:1/v1/tools?limit=5", "/v1/tools?limit=5"));
     }
 
     #[track_caller]

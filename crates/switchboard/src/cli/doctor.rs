@@ -348,20 +348,49 @@ fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Fi
                 .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
         }
         for blocked in node["blocked"].as_array().into_iter().flatten() {
-            findings.push(Finding::bad(
-                format!(
-                    "the node \"{id}\" offers {}, which \"{}\" holds",
-                    text(&blocked["name"]),
-                    text(&blocked["held_by"])
-                ),
-                "give both nodes the same token if they may stand in for each other",
-            ));
+            let holder = text(&blocked["held_by"]);
+            let away = nodes.iter().any(|node| node["id"] == *holder && node["online"] == false);
+            let mut fix = "give both nodes the same token if they may stand in for each other".to_owned();
+            if away {
+                fix.push_str(&format!(
+                    "; \"{holder}\" is away: what it holds is free when it is forgotten, or its token revoked"
+                ));
+            }
+            let name = text(&blocked["name"]);
+            findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
         }
+        renamed_of(node, nodes, findings);
         for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
             findings.push(Finding::bad(
                 format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
                 "mend the name in the node",
             ));
         }
+    }
+}
+
+/// Tools of a node that go by longer names, and who has the plain ones: a line for each of those.
+fn renamed_of(node: &Value, nodes: &[Value], findings: &mut Vec<Finding>) {
+    let renamed = node["renamed"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut told: Vec<&Value> = Vec::new();
+    for first in renamed {
+        let holder = &first["held_by"];
+        if told.contains(&holder) {
+            continue;
+        }
+        told.push(holder);
+        let more = match renamed.iter().filter(|other| other["held_by"] == *holder).count() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let (kind, by) = (text(&holder["kind"]), text(&holder["id"]));
+        let away = kind == "node" && nodes.iter().any(|node| node["id"] == *by && node["online"] == false);
+        let until = if away { ", which is away, until that is forgotten" } else { "" };
+        findings.push(Finding::note(format!(
+            "the node \"{}\" has a tool under the longer name {}: {} belongs to the {kind} \"{by}\"{until}{more}",
+            text(&node["id"]),
+            text(&first["name"]),
+            text(&first["wanted"]),
+        )));
     }
 }

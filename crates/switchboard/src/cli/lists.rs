@@ -127,9 +127,10 @@ impl Failure {
     }
 
     fn or_meant<'a>(self, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let names = similar(name, known);
+        let known: Vec<&str> = known.collect();
+        let names = similar(name, known.iter().copied());
         // One that is there was not missed: something else was.
-        if names.is_empty() || names.contains(&name) {
+        if names.is_empty() || known.contains(&name) {
             return self;
         }
         self.hint(format!("did you mean {}?", printable(&names.join(", "))))

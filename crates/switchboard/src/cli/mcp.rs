@@ -47,7 +47,7 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
         }
         leave(&failure);
     }
-    let stop = super::run::stop_on_signals()?;
+    let stop = super::stop::on_signals()?;
     let unread = unread(std::io::stdout())?;
     let gone = async move {
         tokio::select! { () = stop.cancelled() => {}, () = unread => {} }

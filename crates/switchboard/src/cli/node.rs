@@ -126,7 +126,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let stop = super::run::stop_on_signals()?;
+        let stop = super::stop::on_signals()?;
         if !chosen && !answers(&gateway).await {
             eprintln!(
                 "no gateway answers at {}; waiting for one. Start it with: switchboard up   (or name another with --gateway)",
@@ -141,6 +141,10 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
             Err(NodeSdkError::Unauthorized { status, reason }) => {
                 Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}"))
                     .hint("name a node's token with --token-file FILE or SA_NODE_TOKEN, one that is for this id"))
+            }
+            Err(NodeSdkError::Refused { code: sa_protocol::close::ID_HELD, reason }) => {
+                Err(Failure::of_kind("conflict", format!("the gateway refused this node: {reason}"))
+                    .hint("--id NAME gives it another id; --token-file FILE or SA_NODE_TOKEN names the id's own token"))
             }
             Err(error) => Err(Failure::other(error.to_string())),
         }

@@ -10,6 +10,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
+use sa_core::outcome::without_commands;
 use sa_core::{Output, RawJson, Schema, naming};
 use sa_lines::Lines;
 use sa_relay::client::{Client, Config, LentTool};
@@ -121,11 +122,8 @@ impl Relay {
             Err(error) => {
                 let kind = error.data.as_ref().and_then(|data| data["kind"].as_str()).unwrap_or("failed");
                 let hint = error.data.as_ref().and_then(|data| data["hint"].as_str());
-                failed(&format!(
-                    "{kind}: {}{}",
-                    error.message,
-                    hint.map(|hint| format!(" ({hint})")).unwrap_or_default()
-                ))
+                let hint = hint.and_then(without_commands).map(|hint| format!("; {hint}")).unwrap_or_default();
+                failed(&format!("{kind}: {}{hint}", error.message))
             }
         }
     }

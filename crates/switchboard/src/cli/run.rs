@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use toml::Value;
 use tracing::{info, warn};
 
 use super::Global;
 use super::output::{Failure, line};
 use super::port;
+use super::stop::{self, Stop};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::environment::{environment, unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
@@ -125,7 +124,7 @@ fn raise_descriptor_limit() {
 }
 
 async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>) -> Result<(), Failure> {
-    let stop = stop_on_signals()?;
+    let stop = Stop::on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
             Failure::usage(format!("{error:#}"))
@@ -166,7 +165,8 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
             "no node token is set: any process on this machine can connect as a node; set SA_NODE_TOKEN to change that"
         );
     }
-    let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.clone()));
+    let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.gently.clone()));
+    tokio::spawn(stop::tell(Arc::clone(&gateway), stop.clone()));
     crate::http::mark_started();
     if demo.is_some() && !tls {
         let token = if open { None } else { Some(demo_token(&gateway).await?) };
@@ -195,24 +195,11 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     gateway.store.shutdown().await.map_err(|error| Failure::other(error.to_string()))?;
     served.map_err(|error| Failure::other(format!("{error:#}")))?;
     info!("stopped");
+    if stop.now.is_cancelled() {
+        // Whoever waited for running calls did not get them.
+        std::process::exit(stop::INTERRUPTED);
+    }
     Ok(())
-}
-
-/// Fires on the first SIGTERM or Ctrl-C; the second one ends the process at once.
-pub(super) fn stop_on_signals() -> Result<CancellationToken, Failure> {
-    let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let stop = CancellationToken::new();
-    let fired = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        info!("stopping: no new calls; running ones may end");
-        fired.cancel();
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        std::process::exit(130);
-    });
-    Ok(stop)
 }
 
 /// The demo node's own token, for a gateway that asks nodes for one.

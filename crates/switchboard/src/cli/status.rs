@@ -31,6 +31,9 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
     ];
     facts(&rows)?;
+    if status["shutting_down"] == true {
+        line("  It is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended.")?;
+    }
     if status["lost_records"] != 0 {
         line(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
     }

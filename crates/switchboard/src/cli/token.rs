@@ -12,6 +12,7 @@ use super::output::{self, Failure, clock, line};
 use super::table::{facts, name, shortened, spared, table, terminal_width, whole};
 use super::time::seconds;
 use crate::redact::printable;
+use crate::tokens::MAX_LIFE_S;
 
 /// From this width on, a list has room for more than what tells tokens apart.
 const WIDE: usize = 120;
@@ -41,7 +42,7 @@ pub(crate) enum TokenCommand {
         #[arg(long = "channel-right", value_name = "RIGHT")]
         channel_rights: Vec<String>,
         /// How long it is good for: seconds, or a number with s, m, h or d, such as 12h.
-        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<u64>,
     },
     /// List all tokens, without the tokens themselves.
@@ -55,7 +56,19 @@ pub(crate) enum TokenCommand {
     Revoke {
         /// The token's id, or its name.
         id: String,
+        /// Even if it is the last one for operators.
+        #[arg(long)]
+        yes: bool,
     },
+}
+
+/// How long a token can be good for.
+fn lifetime(text: &str) -> Result<u64, String> {
+    let time = seconds(text)?;
+    if (1..=MAX_LIFE_S).contains(&time) {
+        return Ok(time);
+    }
+    Err(format!("it must be from 1s to {}d; leave it out for a token that does not end", MAX_LIFE_S / 86_400))
 }
 
 pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Failure> {
@@ -127,8 +140,9 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             found.into_iter().try_for_each(show)
         }
-        TokenCommand::Revoke { id } => {
-            let request = client.request(Method::DELETE, &format!("/v1/tokens/{}", segment(&id)));
+        TokenCommand::Revoke { id, yes } => {
+            let even_last = if yes { "?last_operator=true" } else { "" };
+            let request = client.request(Method::DELETE, &format!("/v1/tokens/{}{even_last}", segment(&id)));
             let response = match client.send(request).await {
                 Ok(response) => response,
                 Err(failure) => return Err(failure.or_meant_in(&id, &client, &NAMES).await),
@@ -157,7 +171,9 @@ fn tokens_of(list: &Value) -> &[Value] {
 
 /// A day and a time, which an expiry needs both of. Where a row has no room for it, the day will do.
 fn date(ms: &Value) -> String {
-    let at = jiff::Timestamp::from_millisecond(ms.as_i64().unwrap_or(0)).unwrap_or_default();
+    let Ok(at) = jiff::Timestamp::from_millisecond(ms.as_i64().unwrap_or(0)) else {
+        return "the end of all calendars".to_owned();
+    };
     let narrow = terminal_width().is_some_and(|width| width < 100);
     at.strftime(if narrow { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" }).to_string()
 }
@@ -216,4 +232,21 @@ fn show(token: &Value) -> Result<(), Failure> {
     ];
     rows.extend(grants(token));
     facts(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_a_time_that_calendars_have() {
+        for good in ["1", "1s", "12h", "36500d"] {
+            assert!(lifetime(good).is_ok(), "{good}");
+        }
+        for bad in ["0", "0d", "36501d", "36500000d", "18446744073709551615", "x", "-1"] {
+            assert!(lifetime(bad).is_err(), "{bad}");
+        }
+        let beyond = json!({ "expires_ms": i64::MAX });
+        assert!(!state(&beyond, date).contains("1970"), "{}", state(&beyond, date));
+    }
 }

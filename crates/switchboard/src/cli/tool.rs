@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::lists::text;
 use super::output::{Failure, line};
+use super::sample;
 use super::table::{facts, paragraph, table, terminal_width, whole, wrapped};
 use crate::redact::printable;
 
@@ -134,25 +135,22 @@ fn kind(schema: &Value) -> String {
 
 /// What to type, with every argument that must be given.
 fn example(call: &str, input: &Value) -> String {
-    let needed = properties(input).into_iter().filter(|(name, _)| required(input, name));
-    let words = needed.map(|(name, schema)| format!(" {name}={}", quoted(&sample(name, schema))));
+    let words = words(input).into_iter().map(|(key, value)| format!(" {key}{}", quoted(&value)));
     format!("{call}{}", printable(&words.collect::<String>()))
 }
 
-/// A value that could stand there.
-fn sample(name: &str, schema: &Value) -> String {
-    let given = [&schema["default"], &schema["examples"][0], &schema["enum"][0], &schema["const"]];
-    if let Some(value) = given.into_iter().find(|value| !value.is_null()) {
-        return value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    }
-    let kind = kind(schema);
-    match kind.split(' ').next().unwrap_or_default() {
-        "integer" | "number" => schema["minimum"].as_i64().unwrap_or(1).max(1).to_string(),
-        "boolean" => "true".to_owned(),
-        "array" => "[]".to_owned(),
-        "object" => "{}".to_owned(),
-        _ => name.to_uppercase(),
-    }
+/// The arguments of an example, as `call` takes them: `key=` and what stands behind it, or `key:=` for a text that would be
+/// taken for something else.
+fn words(input: &Value) -> Vec<(String, String)> {
+    let mut arguments = sample::arguments(input);
+    let known: Vec<&str> = properties(input).into_iter().map(|(name, _)| name).collect();
+    let in_order: Vec<(String, Value)> = known.iter().filter_map(|name| arguments.remove_entry(*name)).collect();
+    let word = |(name, value): (String, Value)| match value {
+        Value::String(text) if serde_json::from_str::<Value>(&text).is_ok() => (format!("{name}:="), text),
+        Value::String(text) => (format!("{name}="), text),
+        value => (format!("{name}="), value.to_string()),
+    };
+    in_order.into_iter().chain(arguments).map(word).collect()
 }
 
 /// As a shell takes it for one word.
@@ -167,6 +165,8 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use sa_core::{RawJson, Schema};
     use serde_json::json;
 
     use super::*;
@@ -196,5 +196,107 @@ mod tests {
         assert_eq!(example("switchboard call a_b", &Value::Null), "switchboard call a_b");
         let hostile = json!({ "required": ["x"], "properties": { "x": { "default": "a'; rm -rf /\u{1b}" } } });
         assert_eq!(example("switchboard call t", &hostile), "switchboard call t x='a'\\''; rm -rf /\\u{1b}'");
+        let texts = json!({ "required": ["a", "b"], "properties": {
+            "a": { "type": "string", "examples": ["5"] }, "b": { "type": "array", "minItems": 1 } } });
+        assert_eq!(example("switchboard call t", &texts), "switchboard call t a:=5 b='[\"B\"]'");
+    }
+
+    /// Checks that an example of what must be given passes, as it would be typed.
+    #[track_caller]
+    fn check_example(schema: &Value) {
+        let typed = words(schema).into_iter().map(|(key, value)| {
+            let (key, value, _) = crate::cli::call::parse_arg(&format!("{key}{value}")).map(owned).unwrap();
+            (key, value)
+        });
+        let arguments = RawJson::of(&Value::Object(typed.collect()));
+        let checked = Schema::new(RawJson::of(schema)).validate(&arguments);
+        assert!(checked.is_ok(), "{schema}\n{}\n{checked:?}", arguments.as_str());
+    }
+
+    fn owned((key, value, text): (String, Value, &str)) -> (String, Value, String) {
+        (key, value, text.to_owned())
+    }
+
+    #[track_caller]
+    fn check_value(about: Value) {
+        check_example(&json!({ "type": "object", "properties": { "value": about }, "required": ["value"] }));
+    }
+
+    #[test]
+    fn an_example_fits_the_schema() {
+        check_value(json!({ "type": "array", "minItems": 1, "items": { "type": "string" } }));
+        check_value(json!({ "type": "array", "minItems": 3, "uniqueItems": true, "items": { "enum": [1, 2, 3] } }));
+        check_value(json!({ "type": "array", "minItems": 2, "prefixItems": [{ "type": "integer" }] }));
+        check_value(json!({ "type": "string", "minLength": 12, "maxLength": 20 }));
+        check_value(json!({ "type": "string", "maxLength": 2 }));
+        check_value(json!({ "type": "string", "pattern": "^[a-z]+$" }));
+        check_value(json!({ "type": "string", "pattern": "^\\d{4}-\\d{2}-\\d{2}$" }));
+        check_value(json!({ "type": "integer", "minimum": 5, "multipleOf": 4 }));
+        check_value(json!({ "type": "integer", "exclusiveMaximum": 0 }));
+        check_value(json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }));
+        check_value(json!({ "type": "number", "minimum": 0.25, "maximum": 0.75 }));
+        check_value(json!({ "const": "only" }));
+        check_value(json!({ "type": "string", "default": 5 }));
+        check_value(json!({ "type": "integer", "maximum": 3, "examples": [9, 2] }));
+        check_value(json!({ "anyOf": [{ "type": "null" }, { "type": "integer", "minimum": 7 }] }));
+        check_value(json!({ "allOf": [{ "type": "integer", "minimum": 2 }, { "minimum": 7 }] }));
+        check_value(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "boolean" } } }));
+        check_example(&json!({ "type": "object", "required": ["p"], "properties": { "p": { "$ref": "#/$defs/P" } },
+            "$defs": { "P": { "type": "array", "minItems": 2, "items": { "$ref": "#/$defs/I" } }, "I": { "minimum": 9 } } }));
+        check_example(
+            &json!({ "type": "object", "oneOf": [{ "required": ["a"], "properties": { "a": { "minimum": 3 } } }] }),
+        );
+    }
+
+    #[test]
+    fn a_schema_that_never_ends_has_an_example_that_does() {
+        let endless = json!({ "$defs": { "a": { "type": "array", "minItems": 9, "items": { "$ref": "#/$defs/b" } },
+            "b": { "$ref": "#/$defs/c" }, "c": { "$ref": "#/$defs/b" } }, "required": ["x", "y"], "properties": {
+            "x": { "$ref": "#/$defs/a" }, "y": { "type": "string", "minLength": 900_000_000_000_u64 } } });
+        assert!(example("switchboard call t", &endless).len() < 4_000);
+    }
+
+    /// Schemas as most tools have them, each of which something fits.
+    fn simple() -> impl Strategy<Value = Value> {
+        let whole = (-50_i64..50, 0_i64..9)
+            .prop_map(|(least, room)| json!({ "type": "integer", "minimum": least, "maximum": least + room }));
+        let step = (1_i64..9, -50_i64..50)
+            .prop_map(|(step, least)| json!({ "type": "integer", "minimum": least, "multipleOf": step }));
+        let real = (-50_i64..50, 1_i64..9).prop_map(
+            |(least, room)| json!({ "type": "number", "exclusiveMinimum": least, "exclusiveMaximum": least + room }),
+        );
+        let word = (0_u64..20, 0_u64..9)
+            .prop_map(|(least, room)| json!({ "type": "string", "minLength": least, "maxLength": least + room }));
+        let format =
+            prop::sample::select(vec!["date", "date-time", "email", "uri", "uuid", "ipv4", "ipv6", "hostname"])
+                .prop_map(|format| json!({ "type": "string", "format": format }));
+        let choice = prop::collection::vec("[a-z0-9 ]{0,5}", 1..4).prop_map(|words| json!({ "enum": words }));
+        let fixed = any::<i32>().prop_map(|number| json!({ "const": number }));
+        let leaf = prop_oneof![
+            whole,
+            step,
+            real,
+            word,
+            format,
+            choice,
+            fixed,
+            Just(json!({ "type": "boolean" })),
+            Just(json!({}))
+        ];
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            let list = (0_u64..4, inner.clone()).prop_map(|(least, items)| json!({ "type": "array", "minItems": least, "items": items }));
+            let object = prop::collection::btree_map("[a-z]{1,6}", inner, 0..3).prop_map(|properties| {
+                let required: Vec<String> = properties.keys().cloned().collect();
+                json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+            });
+            prop_oneof![list, object]
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_example_of_a_simple_schema_fits_it(about in simple()) {
+            check_value(about);
+        }
     }
 }

@@ -151,6 +151,12 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
     let name = args.name.clone();
     tell_of_options(&args);
     args.command.append(&mut args.program);
+    if args.command.is_empty() && args.server.is_none() {
+        let name = printable(&name);
+        return Err(Failure::usage(format!("the server \"{name}\" needs a program, or a URL")).hint(format!(
+            "switchboard upstream add {name} -- PROGRAM ARGUMENTS   or: switchboard upstream add {name} https://HOST/mcp"
+        )));
+    }
     args.place_files(client);
     let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
     let raw = client.send(request).await?.text().await.unwrap_or_default();

@@ -25,6 +25,12 @@ pub(super) fn violations(settings: &Settings) -> impl Iterator<Item = (&'static 
     })
 }
 
+/// The numbers that a key may have, where it has bounds of its own.
+pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
+    let known = bounds(&Settings::default()).into_iter().find(|(known, _, _)| *known == key);
+    known.map(|(_, _, bounds)| bounds)
+}
+
 fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
     [

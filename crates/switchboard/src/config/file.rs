@@ -1,5 +1,6 @@
 //! The configuration file: what it says, and everything that is wrong in it, each with its line and its whole key.
 
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +11,18 @@ use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::settings::{KEYS, Settings};
-use super::{Mistake, syntax};
+use super::syntax::{MAX_SHOWN, shortened, shortened_to};
+use super::{Mistake, bounds, syntax};
 use crate::wording::plain_toml;
 
 /// More than anybody mends at once.
 const MOST: usize = 20;
+
+/// What is larger was not written by hand.
+const MAX_FILE: u64 = 4 << 20;
+
+/// What is told of a mistake. The value that is wrong is a part of it, and may be of any length.
+const MAX_MESSAGE: usize = 400;
 
 /// A file that was read, without what is wrong in it.
 #[derive(Debug, Clone)]
@@ -26,13 +34,31 @@ pub(super) struct File {
 
 /// Reads a file. What cannot be used is left out, and told.
 pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Mistake::new(path.display().to_string(), format!("cannot be read: {error}")))?;
+    let unreadable = |why: String| Mistake::new(path.display().to_string(), why);
+    let text = text_of(path).map_err(unreadable)?;
     let mut mistakes = Vec::new();
-    let table = understood(path, &text, &mut mistakes);
     // A file in which anything is wrong is not used: this is for those who check the rest of it.
-    let table = table.and_then(|table| Table::deserialize(Deserializer::from(table)).ok()).unwrap_or_default();
+    let table = match understood(path, &text, &mut mistakes).map(|table| Table::deserialize(Deserializer::from(table)))
+    {
+        Some(Ok(table)) => table,
+        Some(Err(error)) => {
+            mistakes.push(unreadable(plain_toml(error.message())));
+            Table::new()
+        }
+        None => Table::new(),
+    };
     Ok((File { path: path.to_owned(), text, table }, mistakes))
+}
+
+/// What a file says, or why it cannot be read. Some that are named by mistake have no end.
+fn text_of(path: &Path) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("is larger than {} MiB, and so no configuration file", MAX_FILE >> 20));
+    }
+    String::from_utf8(bytes).map_err(|_| "is no text (UTF-8), and so no configuration file".to_owned())
 }
 
 /// Takes out, one after the other, what the settings cannot be read from: they name only the first mistake that they meet.
@@ -48,20 +74,27 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
             return None;
         }
     };
+    for (keys, span, message) in beyond_reading(table.get_ref(), text) {
+        let line = line(&span);
+        let key = shortened(&keys.join("."));
+        mistakes.push(Mistake { place: format!("{}:{line}: {key}", path.display()), message, key, line: Some(line) });
+        remove(table.get_mut(), &keys);
+    }
     while let Err(error) = Settings::deserialize(Deserializer::from(table.clone())) {
         let span = error.span().unwrap_or_default();
         let keys = key_at(table.get_ref(), &span);
         let message = error.message().replace('\n', " ");
         let message = unknown_key(&keys, &message)
             .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain_toml(&message)));
-        let (line, key) = (line(&span), keys.join("."));
+        let message = shortened_to(MAX_MESSAGE, &message);
+        let (line, key) = (line(&span), shortened(&keys.join(".")));
         let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
             mistakes.push(Mistake { line: Some(line), ..Mistake::new(place, message) });
             return None;
         }
         mistakes.push(Mistake { place: format!("{place}: {key}"), message, key, line: Some(line) });
-        if mistakes.len() == MOST {
+        if mistakes.len() >= MOST {
             mistakes.push(Mistake::new(path.display().to_string(), "more may be wrong, beyond this".to_owned()));
             return None;
         }
@@ -70,12 +103,57 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
     Some(table)
 }
 
+/// What no setting can be read from, whatever it is for: numbers that are too large, and a table that is written as one of
+/// many.
+fn beyond_reading(table: &DeTable<'_>, text: &str) -> Vec<(Vec<String>, Range<usize>, String)> {
+    fn search(table: &DeTable<'_>, above: &[String], text: &str, found: &mut Vec<(Vec<String>, Range<usize>, String)>) {
+        for (name, value) in table {
+            if found.len() == MOST {
+                return;
+            }
+            let keys: Vec<String> = above.iter().cloned().chain([name.get_ref().to_string()]).collect();
+            match value.get_ref() {
+                DeValue::Integer(number) if i64::from_str_radix(number.as_str(), number.radix()).is_err() => {
+                    let wanted = out_of_bounds(&keys.join("."));
+                    found.push((keys, value.span(), wanted));
+                }
+                DeValue::Table(below) => search(below, &keys, text, found),
+                DeValue::Array(items)
+                    if items.iter().all(|item| item.get_ref().is_table()) && is_one_of_many(text, name) =>
+                {
+                    let key = shortened(&keys.join("."));
+                    let message = format!("it must be one table, [{key}], and is written as one of many, [[{key}]]");
+                    found.push((keys, name.span(), message));
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    search(table, &[], text, &mut found);
+    found
+}
+
+/// Whether a name stands in double brackets.
+fn is_one_of_many(text: &str, name: &Spanned<std::borrow::Cow<'_, str>>) -> bool {
+    let before = &text[..name.span().start.min(text.len())];
+    before.lines().next_back().is_some_and(|line| line.trim_start().starts_with("[["))
+}
+
+fn out_of_bounds(key: &str) -> String {
+    let unit = if key.ends_with("_ms") { " (milliseconds)" } else { "" };
+    match bounds::of(key) {
+        Some(bounds) => format!("it must be a whole number from {} to {}{unit}", bounds.start(), bounds.end()),
+        None => format!("it must be a whole number of at most {}{unit}", i64::MAX),
+    }
+}
+
 /// What to say of a key that is not known: the one that was probably meant, or else those that there are.
 fn unknown_key(keys: &[String], message: &str) -> Option<String> {
     let expected = message.strip_prefix("unknown field ")?.split_once(", expected")?.1;
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     let (last, above) = keys.split_last()?;
-    let near = nearest(last, known.iter().copied());
+    let near = Some(last).filter(|last| last.len() <= MAX_SHOWN).and_then(|last| nearest(last, known.iter().copied()));
     let near = near.map(|near| above.iter().map(String::as_str).chain([near]).collect::<Vec<_>>().join("."));
     // It may be in the wrong section.
     let elsewhere = || KEYS.iter().map(|(key, _)| *key).find(|key| key.rsplit('.').next() == Some(last));
@@ -204,6 +282,53 @@ mod tests {
             "upstream.web.oauth.grant",
             "it must be \"client_credentials\" or \"authorization_code\", and is \"x\"",
         );
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_not_passed_over() {
+        let workers = "it must be a whole number from 0 to 1024";
+        for number in ["9223372036854775808", "18446744073709551616", "0xFFFFFFFFFFFFFFFF", &"9".repeat(60)] {
+            check(&format!("[server]\nworkers = {number}\n"), 2, "server.workers", workers);
+        }
+        let time = "it must be a whole number from 0 to 2592000000 (milliseconds)";
+        check("server.drain_ms = 9223372036854775808\n", 1, "server.drain_ms", time);
+        let other = "it must be a whole number of at most 9223372036854775807";
+        check("[nodes]\nmax_tools = 9223372036854775808\n", 2, "nodes.max_tools", other);
+    }
+
+    #[test]
+    fn a_table_is_not_one_of_many() {
+        let message = "it must be one table, [server], and is written as one of many, [[server]]";
+        check("# first\n[[server]]\nworkers = 2\n", 2, "server", message);
+        let message = "it must be one table, [upstream.files], and is written as one of many, [[upstream.files]]";
+        check("[[upstream.files]]\ncommand = [\"x\"]\n", 1, "upstream.files", message);
+    }
+
+    #[test]
+    fn what_is_told_is_short_however_long_the_file_is() {
+        let long = "x".repeat(1 << 20);
+        for text in [
+            format!("{long} = 1\n"),
+            format!("[server]\n{long} = 1\n"),
+            format!("[server]\nworkers = \"{long}\"\n"),
+            format!("[{long}]\nworkers = 1\n"),
+            format!("[[{long}]]\nworkers = 1\n"),
+            format!("[server]\n{long} = = 1\n"),
+            format!("{long}\n"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("switchboard.toml");
+            std::fs::write(&path, &text).unwrap();
+            let error = Layers::read(Some(&path), [], &[]).unwrap_err().to_string();
+            assert!(error.len() < 2_000, "{} bytes", error.len());
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_not_read_to_it() {
+        let error = Layers::read(Some(std::path::Path::new("/dev/zero")), [], &[]).unwrap_err();
+        assert!(error.to_string().contains("larger than 4 MiB"), "{error}");
+        assert!(Layers::read(Some(std::path::Path::new("/dev/null")), [], &[]).is_ok());
     }
 
     #[test]

@@ -64,7 +64,9 @@ impl CallsQuery {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct CallList {
-    /// Running calls first, then ended ones, newest first.
+    /// Running calls first, the one that began last before the others; then ended ones, the one that ended last before the
+    /// others. `at_ms` is when a call began, and `duration_us` how long it took; it is absent where nobody knows, because the
+    /// gateway was killed meanwhile.
     #[schema(value_type = Vec<Object>)]
     calls: Vec<Box<RawValue>>,
     /// Absent on the last page.
@@ -84,6 +86,12 @@ struct Peek<'a> {
     principal: PeekWho,
     ok: bool,
     error: Option<PeekError>,
+}
+
+impl Peek<'_> {
+    fn outcome(&self) -> &str {
+        if self.ok { "ok" } else { self.error.as_ref().map_or("failed", |error| error.kind.as_str()) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -177,7 +185,7 @@ fn page_size(limit: usize, who: &Principal, query: &CallsQuery) -> usize {
 fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<RawValue>> {
     let text = std::str::from_utf8(&entry.body).ok()?;
     let peek: Peek<'_> = serde_json::from_str(text).ok()?;
-    let outcome = if peek.ok { "ok" } else { peek.error.as_ref().map_or("failed", |error| error.kind.as_str()) };
+    let outcome = peek.outcome();
     let wanted = query.is_for(&peek.id)
         && may_see(who, &peek.principal.id)
         && query.is_of(&peek.tool, peek.exposed.as_deref())
@@ -228,7 +236,8 @@ pub(crate) struct Cancelled {
 
 /// Cancels a running call.
 #[utoipa::path(delete, path = "/v1/calls/{id}", tag = "calls", params(("id" = String, Path, description = "The call's id")),
-    responses((status = 200, body = Cancelled), (status = 404, body = Problem)))]
+    responses((status = 200, body = Cancelled), (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "It has ended")))]
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -243,8 +252,20 @@ pub(crate) async fn cancel(
     match cancelled {
         Some(cancelled) if seen => Ok(Json(Cancelled { call_id: id, cancelled })),
         // Somebody else's call is no different from none.
-        _ => Err(unknown(&id).hint("it may have ended already; GET /v1/calls/{id} tells")),
+        Some(_) => Err(unknown(&id)),
+        None => Err(ended_before(&app, &identity.principal, call_id).await?.unwrap_or_else(|| unknown(&id))),
     }
+}
+
+/// What to say to somebody who wants to cancel a call of theirs that has ended.
+async fn ended_before(app: &App, who: &Principal, id: CallId) -> Result<Option<Problem>, Problem> {
+    let Some(entry) = find_ended(app, id).await? else { return Ok(None) };
+    let peek: Option<Peek<'_>> = std::str::from_utf8(&entry.body).ok().and_then(|text| serde_json::from_str(text).ok());
+    let peek = peek.filter(|peek| may_see(who, &peek.principal.id));
+    Ok(peek.map(|peek| {
+        let detail = format!("the call {id} has ended already: {}", peek.outcome());
+        Problem::new(409, "conflict", detail).hint("GET /v1/calls/{id} shows what became of it")
+    }))
 }
 
 fn may_see(who: &Principal, owner: &str) -> bool {
@@ -252,7 +273,10 @@ fn may_see(who: &Principal, owner: &str) -> bool {
 }
 
 fn parse_id(id: &str) -> Result<CallId, Problem> {
-    id.parse().map_err(|_| Problem::bad_request(format!("\"{}\" is not a call id", crate::redact::printable(id))))
+    id.parse().map_err(|_| {
+        let detail = format!("there is no call \"{}\", which is no call's id", excerpt(id));
+        Problem::new(404, "not_found", detail).hint("GET /v1/calls lists them")
+    })
 }
 
 fn is_id_byte(byte: u8) -> bool {
@@ -269,7 +293,8 @@ fn unknown(id: &str) -> Problem {
 }
 
 fn running_json(call: &LiveCall, payload_bytes: usize) -> Box<RawValue> {
-    let json = running(call, payload_bytes).text("state", "running").end();
+    let so_far = call.started.elapsed().as_micros() as u64;
+    let json = running(call, payload_bytes).plain("duration_us", so_far).text("state", "running").end();
     RawValue::from_string(json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 

@@ -215,7 +215,7 @@ pub(crate) async fn sign_out(
         let detail = "the token is not one that the console was given, so signing out does not end it";
         return Err(Problem::new(409, "conflict", detail).hint("revoke it with: switchboard token revoke"));
     }
-    let record = app.tokens.revoke(&identity.principal.id).ok_or_else(|| unauthorized(Refused::Revoked))?;
+    let record = app.tokens.revoke(&identity.principal.id, false).map_err(|_| unauthorized(Refused::Revoked))?;
     tokens::cut_off(&app, &identity, &record).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -30,7 +30,8 @@ pub(crate) async fn healthz() -> Json<Health> {
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
     if app.router.is_draining() {
-        return Err(Problem::new(503, "offline", "the gateway is shutting down"));
+        let problem = Problem::new(503, "offline", "the gateway is shutting down");
+        return Err(problem.retryable().hint("ask again once it is back"));
     }
     app.log.bounds(CALLS).await?;
     let waiting = app.store.stats().retained;

@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
-use sa_core::directory::MemberView;
+use sa_core::directory::{MemberView, Renamed};
 use sa_core::{GrantId, Role};
 use sa_nodes::{Admission, KIND};
 use sa_socket::SocketLimits;
@@ -70,6 +70,9 @@ pub(crate) struct NodeDoc<'a> {
     /// What it offers and gets no calls for, because another node holds it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<Blocked<'a>>,
+    /// Its tools that go by a longer name than they would, because another one has it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    renamed: Vec<RenamedTool<'a>>,
     /// What the node says about itself.
     #[schema(value_type = Object)]
     about: Option<Cow<'a, RawValue>>,
@@ -79,6 +82,22 @@ pub(crate) struct NodeDoc<'a> {
 pub(crate) struct Blocked<'a> {
     name: &'a str,
     held_by: &'a str,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct RenamedTool<'a> {
+    /// What it goes by.
+    name: &'a str,
+    /// What it would go by.
+    wanted: &'a str,
+    held_by: Holder<'a>,
+}
+
+/// Whose tool has the name.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Holder<'a> {
+    kind: &'a str,
+    id: &'a str,
 }
 
 /// Every node that is connected, or was a while ago.
@@ -116,8 +135,16 @@ impl<'a> NodeDoc<'a> {
             tools: member.tools.iter().map(|name| &**name).collect(),
             capabilities: &member.prefixes,
             blocked: member.blocked.iter().map(|(name, by)| Blocked { name, held_by: &by.id }).collect(),
+            renamed: member.renamed.iter().map(RenamedTool::of).collect(),
             about: raw(&member.about),
         }
+    }
+}
+
+impl<'a> RenamedTool<'a> {
+    fn of(renamed: &'a Renamed) -> Self {
+        let Renamed { name, wanted, held_by } = renamed;
+        Self { name, wanted, held_by: Holder { kind: held_by.kind, id: &held_by.id } }
     }
 }
 
@@ -178,7 +205,7 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
         }
         match app.tokens.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
-                let grant = format!("token:{}", identity.principal.id);
+                let grant = grant_of(&identity.principal.id);
                 return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
@@ -201,6 +228,11 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
         return Ok((admission(String::new(), None), None));
     }
     Err(refuse(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
+}
+
+/// By what right nodes are here that came with a token of ours.
+pub(super) fn grant_of(token: &str) -> String {
+    format!("token:{token}")
 }
 
 fn node_refused(refused: Refused) -> Problem {

@@ -38,6 +38,8 @@ pub(crate) struct Status {
     /// Those that the list of tools has for the same token, whoever offers them.
     tools: usize,
     running_calls: usize,
+    /// Whether it shuts down: it takes no new calls, and ends once those that run have ended.
+    shutting_down: bool,
     recorded_calls: u64,
     /// Records that could not be written; 0 when all is well.
     lost_records: u64,
@@ -116,6 +118,7 @@ pub(crate) async fn status(
         sessions,
         tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
         running_calls: app.router.running_count(),
+        shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
     }))

@@ -1,18 +1,19 @@
 //! Tokens over REST, for operators.
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::call::CancelReason;
-use sa_core::{AuditEvent, Journal as _, Role, clock};
+use sa_core::{AuditEvent, GrantId, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
 use super::front::operator_only;
+use super::nodes::grant_of;
 use super::tools::parse;
 use super::{App, Problem, Segment};
-use crate::tokens::{ChannelGrant, CreateError, Identity, NewToken, TokenRecord};
+use crate::tokens::{ChannelGrant, CreateError, Identity, MAX_LIFE_S, NewToken, NotRevoked, TokenRecord};
 
 const MAX_NAME: usize = 128;
 
@@ -35,7 +36,7 @@ pub(crate) struct CreateToken {
     /// What it may do in channels: `read`, `publish`, `call`, `admin` (delete them); all but the last when empty.
     #[serde(default)]
     channel_rights: Vec<String>,
-    /// How long it is good for; for ever when absent.
+    /// How long it is good for, from a second to a hundred years; for ever when absent.
     expires_in_s: Option<u64>,
 }
 
@@ -76,6 +77,13 @@ connect the next time";
 /// Nor of revoking the last one: who takes a token away does not mean to open the door.
 const NODES_STAY_OUT: &str = "this was the last valid token for a node: nodes without one stay refused; to \
 let nodes in: switchboard token create NAME --role node";
+
+/// What revoking the last token of an operator means.
+const LAST_OPERATOR: &str = "this is the last valid token for operators: without it nobody can manage the gateway, until a restart \
+writes a new one to operator.token in the data directory";
+
+/// How to do it all the same.
+const EVEN_SO: &str = "make another one first, or say that it is meant: DELETE with ?last_operator=true";
 
 impl TokenDoc {
     fn of(record: TokenRecord, token: Option<String>) -> Self {
@@ -137,6 +145,10 @@ pub(crate) async fn create(
     if new.node_id.is_some() && role != Role::Node {
         return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));
     }
+    if new.expires_in_s.is_some_and(|seconds| !(1..=MAX_LIFE_S).contains(&seconds)) {
+        let detail = format!("expires_in_s must be from 1 to {MAX_LIFE_S}, which is a hundred years");
+        return Err(Problem::bad_request(detail).hint("leave it out for a token that does not end"));
+    }
     let expires_ms =
         new.expires_in_s.map(|seconds| clock::now_ms().saturating_add_unsigned(seconds.saturating_mul(1_000)));
     if let Some(wrong) = new.channel_rights.iter().find(|right| !ChannelGrant::RIGHTS.contains(&right.as_str())) {
@@ -183,18 +195,31 @@ fn is_valid(token: &TokenRecord) -> bool {
     token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > clock::now_ms())
 }
 
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RevokeQuery {
+    /// Whether it is meant even if it is the last valid token for operators.
+    last_operator: Option<bool>,
+}
+
 /// Revokes a token by its id or its name: its sockets close and its calls fail at once.
-#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path, description = "The token's id, or its name")),
+#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path, description = "The token's id, or its name"), RevokeQuery),
     responses((status = 200, body = TokenDoc), (status = 403, body = Problem), (status = 404, body = Problem),
-        (status = 409, body = Problem, description = "More than one token has this name"),
+        (status = 409, body = Problem, description = "More than one token has this name, or it is the last one for operators"),
         (status = 503, body = Problem, description = "Revoked until a restart, but not written: repeat it")))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
+    query: Result<Query<RevokeQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
-    let record = app.tokens.revoke(&id).ok_or_else(|| {
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let record = app.tokens.revoke(&id, query.last_operator.unwrap_or(false)).map_err(|why| {
+        if why == NotRevoked::LastOperator {
+            return Problem::new(409, "conflict", LAST_OPERATOR).hint(EVEN_SO);
+        }
         let named = app.tokens.list().iter().filter(|token| token.revoked_ms.is_none() && token.name == id).count();
         let name = crate::redact::printable(&id);
         let problem = match named {
@@ -204,7 +229,8 @@ pub(crate) async fn revoke(
         problem.hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
     cut_off(&app, &identity, &record).await?;
-    let shut = record.role == Role::Node.as_str() && app.config.node_tokens.is_empty();
+    let was_valid = record.expires_ms.is_none_or(|at| at > clock::now_ms());
+    let shut = was_valid && record.role == Role::Node.as_str() && app.config.node_tokens.is_empty();
     let notice = (shut && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
         .then(|| NODES_STAY_OUT.to_owned());
     Ok(Json(TokenDoc { notice, ..TokenDoc::of(record, None) }))
@@ -214,6 +240,8 @@ pub(crate) async fn revoke(
 pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> Result<(), Problem> {
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(app, by, "token.revoked", record);
+    // Nodes that are here leave by themselves, and free what they hold; those that are away cannot.
+    app.router.directory().forget_grant(&GrantId(grant_of(&record.id).into()));
     if let Some(sessions) = &app.sessions {
         sessions.end_owned(&record.id, "the caller's token was revoked").await;
     }

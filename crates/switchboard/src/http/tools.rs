@@ -283,12 +283,20 @@ impl<'a> CallBody<'a> {
     }
 }
 
+/// What to send instead of a form, or of nothing: for somebody with curl.
+const SEND_JSON: &str = "send one JSON object, with \"Content-Type: application/json\"; a call's is {\"args\":{…}}, with the tool's \
+arguments in it";
+
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // The reader of structs takes an array as well, for fields in their order, which is nobody's intention here.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::bad_request("the body must be a JSON object, not an array"));
+        return Err(Problem::bad_request("the body must be a JSON object, not an array").hint(SEND_JSON));
     }
     serde_json::from_slice(body).map_err(|error| {
+        if error.is_syntax() || error.is_eof() {
+            let why = if body.is_empty() { "it is empty".to_owned() } else { error.to_string() };
+            return Problem::bad_request(format!("the body is no JSON: {why}")).hint(SEND_JSON);
+        }
         let problem = Problem::bad_request(format!("the body cannot be read: {}", plain(&error.to_string())));
         if error.to_string().contains("unknown field") {
             return problem.hint("a tool's own arguments go into \"args\"");

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::wishes::Wish;
 use super::{Claim, Index, Listed, ScopeIndex};
 use crate::naming;
 use crate::principal::Scope;
@@ -10,7 +11,22 @@ use crate::provider::ProviderId;
 use crate::tool::{Catalog, Tool};
 
 /// What a member's tools were exposed as, by its own names for them.
-pub(super) type Names = HashMap<Arc<str>, (Arc<Tool>, Arc<str>)>;
+pub(super) type Names = HashMap<Arc<str>, Before>;
+
+/// How a tool was exposed.
+pub(super) struct Before {
+    tool: Arc<Tool>,
+    name: Arc<str>,
+    former: Option<Arc<str>>,
+}
+
+/// What a member had before it was withdrawn.
+#[derive(Default)]
+pub(super) struct Withdrawn {
+    pub(super) names: Names,
+    /// Its own names and prefixes, dotted and bare.
+    pub(super) claims: Vec<String>,
+}
 
 impl Index {
     /// Enters a member's tools and prefixes. A name that it lists twice counts once, and a tool that was exposed
@@ -21,20 +37,34 @@ impl Index {
         let mut exposed = Vec::with_capacity(catalog.tools.len());
         let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
         let mut bare = Vec::new();
+        let mut wishes = Vec::new();
         let mut seen = HashSet::with_capacity(catalog.tools.len());
         let tools = catalog.tools.into_iter().filter(|tool| seen.insert(Arc::clone(&tool.name)));
-        let kept = |tool: &Tool| {
-            before.get(&tool.name).filter(|(old, _)| old.wish == tool.wish).map(|(_, name)| Arc::clone(name))
-        };
+        let kept = |tool: &Tool| before.get(&tool.name).filter(|before| before.tool.wish == tool.wish);
         let (known, new): (Vec<Tool>, Vec<Tool>) = tools.partition(|tool| kept(tool).is_some());
         for tool in known.into_iter().chain(new) {
             let own = tool.name.to_string();
-            let kept = kept(&tool).filter(|name| !self.is_taken(&scope, name, id));
-            let name = kept.unwrap_or_else(|| self.free_name(&scope, id, &tool));
+            let kept = kept(&tool).filter(|before| !self.is_taken(&scope, &before.name, id));
+            let former = kept.and_then(|before| before.former.clone()).filter(|name| !self.is_taken(&scope, name, id));
+            let address = address(id, &tool);
+            let plain: Arc<str> = naming::expose(&tool.wish, &address).into();
+            let name = kept.map_or_else(|| self.free_name(&scope, id, &plain, &address), |b| Arc::clone(&b.name));
+            let wants = (name != plain).then_some(plain);
+            if let Some(plain) = &wants {
+                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name) };
+                self.wanted.entry(Arc::clone(plain)).or_default().push(wish);
+                if kept.is_none() {
+                    wishes.push((Arc::clone(plain), Arc::clone(&name)));
+                }
+            }
             let tool = Arc::new(tool);
-            *self.exposed.entry(Arc::clone(&name)).or_default().of(&scope) += 1;
             let index = self.scopes.entry(scope.clone()).or_default();
-            index.exposed.insert(Arc::clone(&name), Listed { member: id.clone(), tool: Arc::clone(&tool) });
+            for name in [Some(&name), former.as_ref()].into_iter().flatten() {
+                *self.exposed.entry(Arc::clone(name)).or_default().of(&scope) += 1;
+            }
+            index.former.extend(former.clone().map(|former| (former, Arc::clone(&name))));
+            let listed = Listed { member: id.clone(), tool: Arc::clone(&tool), wants, former };
+            index.exposed.insert(Arc::clone(&name), listed);
             exposed.push(Arc::clone(&name));
             if let Some(short) = &tool.short {
                 let claim = Claim { member: id.clone(), tool: Some((Arc::clone(&name), Arc::clone(&tool))) };
@@ -70,67 +100,91 @@ impl Index {
             member.bare = bare;
             member.prefixes = catalog.prefixes;
         }
+        for (plain, name) in wishes {
+            self.arrive(&plain, &Wish { scope: scope.clone(), name });
+        }
     }
 
-    fn free_name(&self, scope: &Scope, id: &ProviderId, tool: &Tool) -> Arc<str> {
-        let address = format!("{}/{}/{}", id.kind, id.id, tool.name);
-        let mut name: Arc<str> = naming::expose(&tool.wish, &address).into();
+    /// The plain name if nobody has it, and nobody who has been here longer wants it; else one with a suffix.
+    fn free_name(&self, scope: &Scope, id: &ProviderId, plain: &Arc<str>, address: &str) -> Arc<str> {
+        if !self.is_taken(scope, plain, id) && !self.wanted.contains_key(plain) {
+            return Arc::clone(plain);
+        }
+        self.longer_name(scope, id, plain, address)
+    }
+
+    pub(super) fn longer_name(&self, scope: &Scope, id: &ProviderId, plain: &str, address: &str) -> Arc<str> {
         let mut attempt = 0_u32;
-        while self.is_taken(scope, &name, id) {
+        loop {
             // The second suffix is for two addresses with one hash, which is next to never.
-            let salt = if attempt == 0 { address.clone() } else { format!("{address}#{attempt}") };
-            name = naming::with_hash(&naming::expose(&tool.wish, &address), &salt).into();
+            let salt = if attempt == 0 { address.to_owned() } else { format!("{address}#{attempt}") };
+            let name: Arc<str> = naming::with_hash(plain, &salt).into();
+            if !self.is_taken(scope, &name, id) {
+                return name;
+            }
             attempt += 1;
         }
-        name
     }
 
     /// Whether somebody else goes by this name: as an exposed one, or as what a provider with another grant calls its
     /// own, which a newcomer must not take from it by having it made out of a dotted name.
-    fn is_taken(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
+    pub(super) fn is_taken(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
+        let goes_by = |index: &ScopeIndex| index.exposed.contains_key(name) || index.former.contains_key(name);
+        self.scopes.get(scope).is_some_and(goes_by) || self.is_reserved(scope, name, id)
+    }
+
+    /// Whether it is taken by something that no tool of the same scope could hand over.
+    pub(super) fn is_reserved(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
         let held = |index: &ScopeIndex| {
             let grant = |id: &ProviderId| self.members.get(id).map(|member| &member.grant);
             let claims = index.claims.get(name).into_iter().chain(index.bare.get(name)).flatten();
             claims.filter(|claim| claim.member != *id).any(|claim| grant(&claim.member) != grant(id))
         };
-        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > 0)
-            || self.scopes.get(scope).is_some_and(|index| index.exposed.contains_key(name) || held(index))
+        let here = self.scopes.get(scope);
+        let exposed = here.is_some_and(|index| index.exposed.contains_key(name));
+        // What is exposed right here is among those that are counted, unless its kind of scope is left out.
+        let itself = exposed && matches!(scope, Scope::Everyone | Scope::Channel(_));
+        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > usize::from(itself))
+            || here.is_some_and(held)
     }
 
-    /// Takes a member's names and claims out, and returns the names.
-    pub(super) fn withdraw_names(&mut self, id: &ProviderId) -> Names {
-        let mut names = Names::new();
-        let Some(member) = self.members.get_mut(id) else { return names };
+    /// Takes a member's names and claims out, and returns them.
+    pub(super) fn withdraw_names(&mut self, id: &ProviderId) -> Withdrawn {
+        let mut withdrawn = Withdrawn::default();
+        let Some(member) = self.members.get_mut(id) else { return withdrawn };
         let scope = member.scope.clone();
         let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
         let bare = std::mem::take(&mut member.bare);
         member.prefixes.clear();
-        let Some(index) = self.scopes.get_mut(&scope) else { return names };
         for name in exposed {
-            if let Some(listed) = index.exposed.remove(&name) {
-                if let Some(short) = &listed.tool.short
-                    && let Some(claims) = index.short.get_mut(short)
-                {
-                    claims.retain(|claim| claim.member != *id);
-                    if claims.is_empty() {
-                        index.short.remove(short);
-                    }
-                }
-                names.insert(Arc::clone(&listed.tool.name), (listed.tool, Arc::clone(&name)));
-            }
-            if let Some(counts) = self.exposed.get_mut(&name) {
-                *counts.of(&scope) -= 1;
-                if counts.total() == 0 {
-                    self.exposed.remove(&name);
+            let Some(index) = self.scopes.get_mut(&scope) else { break };
+            let Some(listed) = index.exposed.remove(&name) else { continue };
+            if let Some(short) = &listed.tool.short
+                && let Some(claims) = index.short.get_mut(short)
+            {
+                claims.retain(|claim| claim.member != *id);
+                if claims.is_empty() {
+                    index.short.remove(short);
                 }
             }
+            if let Some(former) = &listed.former {
+                index.former.remove(former);
+                self.uncount(&scope, former);
+            }
+            if let Some(plain) = &listed.wants {
+                self.unwish(plain, &scope, &name);
+            }
+            self.uncount(&scope, &name);
+            let own = Arc::clone(&listed.tool.name);
+            withdrawn.names.insert(own, Before { tool: listed.tool, name, former: listed.former });
         }
-        for (table, names) in [(&mut index.claims, claims), (&mut index.bare, bare)] {
+        let Some(index) = self.scopes.get_mut(&scope) else { return withdrawn };
+        for (table, names) in [(&mut index.claims, &claims), (&mut index.bare, &bare)] {
             for name in names {
-                if let Some(held) = table.get_mut(&name) {
+                if let Some(held) = table.get_mut(name) {
                     held.retain(|claim| claim.member != *id);
                     if held.is_empty() {
-                        table.remove(&name);
+                        table.remove(name);
                     }
                 }
             }
@@ -138,8 +192,31 @@ impl Index {
         if index.exposed.is_empty() && index.claims.is_empty() && index.bare.is_empty() {
             self.scopes.remove(&scope);
         }
-        names
+        withdrawn.claims = claims;
+        withdrawn.claims.extend(bare);
+        withdrawn
     }
+
+    pub(super) fn uncount(&mut self, scope: &Scope, name: &str) {
+        if let Some(counts) = self.exposed.get_mut(name) {
+            *counts.of(scope) -= 1;
+            if counts.total() == 0 {
+                self.exposed.remove(name);
+            }
+        }
+    }
+}
+
+impl Withdrawn {
+    /// Every name that it went by.
+    pub(super) fn exposed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names.values().flat_map(|before| [Some(&before.name), before.former.as_ref()]).flatten()
+    }
+}
+
+/// What a tool's suffix is made from.
+pub(super) fn address(id: &ProviderId, tool: &Tool) -> String {
+    format!("{}/{}/{}", id.kind, id.id, tool.name)
 }
 
 /// Counts, by the kind of scope.
@@ -152,7 +229,7 @@ pub(super) struct ByKind {
 }
 
 impl ByKind {
-    fn of(&mut self, scope: &Scope) -> &mut usize {
+    pub(super) fn of(&mut self, scope: &Scope) -> &mut usize {
         match scope {
             Scope::Everyone => &mut self.everyone,
             Scope::Session(_) => &mut self.session,
@@ -161,7 +238,7 @@ impl ByKind {
         }
     }
 
-    fn total(self) -> usize {
+    pub(super) fn total(self) -> usize {
         self.everyone + self.session + self.channel + self.user
     }
 

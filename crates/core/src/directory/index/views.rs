@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Index, Member, Presence};
-use crate::directory::{MemberView, ToolPage, ToolView, resolve};
+use crate::directory::{MemberView, Renamed, ToolPage, ToolView, resolve};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
 use crate::provider::ProviderId;
@@ -30,7 +30,8 @@ impl Index {
                     let member = self.members.get(&listed.member)?;
                     let (name, tool) = (Arc::clone(name), Arc::clone(&listed.tool));
                     let (scope, online) = (member.scope.clone(), member.is_online());
-                    Some(ToolView { name, tool, provider: listed.member.clone(), scope, online })
+                    let (provider, also) = (listed.member.clone(), listed.former.clone());
+                    Some(ToolView { name, also, tool, provider, scope, online })
                 })
                 .filter(|tool| keep(tool))
                 .take(limit.saturating_add(1));
@@ -95,6 +96,16 @@ impl Index {
             member.claims.iter().filter_map(blocked_by).collect()
         });
         let scope = self.scopes.get(&member.scope);
+        let renamed = scope.map_or_else(Vec::new, |index| {
+            let listed = member.exposed.iter().filter_map(|name| Some((name, index.exposed.get(name)?)));
+            let listed = listed.filter(|(_, listed)| resolve::blocker_of(self, index, listed).is_none());
+            let renamed = listed.filter_map(|(name, listed)| {
+                let wanted = listed.wants.clone()?;
+                let held_by = self.holder(&member.scope, &wanted)?.clone();
+                Some(Renamed { name: Arc::clone(name), wanted, held_by })
+            });
+            renamed.collect()
+        });
         let capabilities = member.exposed.iter().filter_map(|name| scope?.exposed.get(name));
         let capabilities = capabilities.flat_map(|listed| listed.tool.capabilities.iter().cloned());
         MemberView {
@@ -109,6 +120,7 @@ impl Index {
             tools: member.exposed.clone(),
             prefixes: member.prefixes.clone(),
             blocked,
+            renamed,
             about: member.about.clone(),
         }
     }

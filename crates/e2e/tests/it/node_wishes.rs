@@ -1,0 +1,112 @@
+//! A tool that moves from one node to another goes on under its plain name: at once if the first one came without a token
+//! or with the same one, and when the first one is forgotten or its token revoked if they have different ones. Meanwhile the
+//! call and `doctor` say who holds the name.
+
+use rustix::process::Signal;
+use sa_testkit::{Cli, Gateway, Hello, Setup, Started, eventually};
+use serde_json::json;
+
+use crate::SWITCHBOARD;
+
+/// Starts the README's node, and waits until it is here.
+async fn start(gateway: &Gateway, id: &str, token: &str) -> Started {
+    let node = Cli::new(env!("CARGO_BIN_EXE_e2e-readme-node"));
+    let node = node.env("SA_GATEWAY_WS_URL", &gateway.nodes_url()).env("SA_NODE_ID", id).env("SA_NODE_TOKEN", token);
+    let node = node.start();
+    until(gateway, id, true).await;
+    node
+}
+
+/// Ends a node as a person does.
+async fn stop(gateway: &Gateway, id: &str, node: Started) {
+    node.signal(Signal::INT);
+    node.end().await.assert_code(0);
+    until(gateway, id, false).await;
+}
+
+async fn until(gateway: &Gateway, id: &str, online: bool) {
+    eventually("the node coming or going", || async {
+        let nodes = gateway.operator().get("/v1/nodes").await.body;
+        nodes["nodes"].as_array()?.iter().any(|node| node["id"] == id && node["online"] == online).then_some(())
+    })
+    .await;
+}
+
+async fn greets(gateway: &Gateway, name: &str) {
+    let ended = gateway.cli(&["call", name, "name=Ann"]).run().await;
+    assert!(ended.assert_code(0).stdout.contains("Hello, Ann!"), "{}", ended.stdout);
+}
+
+async fn token(gateway: &Gateway, id: &str) -> String {
+    gateway.token(json!({ "name": id, "role": "node", "node_id": id })).await.1
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_with_a_token_under_another_id_has_the_plain_name() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let first = start(&gateway, "py-01", "").await;
+    greets(&gateway, "office_greet").await;
+    stop(&gateway, "py-01", first).await;
+    let token = token(&gateway, "py-02").await;
+    let second = start(&gateway, "py-02", &token).await;
+    assert_eq!(gateway.operator().tool_names().await, ["office_greet"]);
+    for name in ["office_greet", "office.greet"] {
+        greets(&gateway, name).await;
+    }
+    // Whoever stopped a node has nothing to mend.
+    let doctor = gateway.cli(&["doctor"]).run().await;
+    assert!(doctor.assert_code(0).stdout.contains("\"py-01\" was stopped"), "{}", doctor.stdout);
+    stop(&gateway, "py-02", second).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn another_token_waits_and_both_the_call_and_the_doctor_say_for_whom() {
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 1").spawn(SWITCHBOARD).await;
+    let (one, two) = (token(&gateway, "py-01").await, token(&gateway, "py-02").await);
+    let first = start(&gateway, "py-01", &one).await;
+    stop(&gateway, "py-01", first).await;
+    let second = start(&gateway, "py-02", &two).await;
+    let refused = gateway.cli(&["call", "office_greet", "name=Ann"]).run().await;
+    for words in ["its node \"py-01\" went away", "\"py-02\" offers it, too, but with another token"] {
+        assert!(refused.assert_code(8).stderr.contains(words), "{}", refused.stderr);
+    }
+    let doctor = gateway.cli(&["doctor", "--json"]).run().await.json();
+    let mut findings = doctor["findings"].as_array().unwrap().iter();
+    let held = findings.find(|found| found["what"].as_str().unwrap().contains("office.greet, which \"py-01\" holds"));
+    assert!(held.unwrap()["fix"].as_str().unwrap().contains("\"py-01\" is away"), "{doctor:#}");
+    // The operator need not wait for the end of the memory.
+    gateway.cli(&["token", "revoke", "py-01"]).run().await.assert_code(0);
+    greets(&gateway, "office_greet").await;
+    stop(&gateway, "py-02", second).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn of_two_with_one_token_the_second_has_a_longer_name_and_stands_in() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "shared").spawn(SWITCHBOARD).await;
+    let first = start(&gateway, "py-01", "shared").await;
+    let second = start(&gateway, "py-02", "shared").await;
+    let names = gateway.operator().tool_names().await;
+    assert_eq!((names.len(), &*names[0]), (2, "office_greet"));
+    let doctor = gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
+    let why = format!("the longer name {}: office_greet belongs to the node \"py-01\"", names[1]);
+    assert!(doctor.contains(&why.replace(' ', "")), "{doctor}");
+    stop(&gateway, "py-01", first).await;
+    for name in &names {
+        greets(&gateway, name).await;
+    }
+    stop(&gateway, "py-02", second).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_typed_is_not_what_was_meant() {
+    let gateway = Setup::new().start().await;
+    let _open = Hello::new("open").tool("office.greet").connect(&gateway).await;
+    let token = token(&gateway, "mac").await;
+    let _holder = Hello::new("mac").capability("office").token(&token).connect(&gateway).await;
+    let reply = gateway.operator().call("office_greet", json!({})).await;
+    reply.assert_problem(404, "not_found");
+    assert!(!reply.body["hint"].as_str().unwrap().contains("office_greet"), "{}", reply.text);
+}

@@ -1,0 +1,132 @@
+//! How this program is told to end, and what it says about it.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::output::Failure;
+use crate::assemble::Gateway;
+
+/// The exit code of what a second signal has ended.
+pub(super) const INTERRUPTED: i32 = 130;
+
+/// How a process is told to end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop {
+    /// With the first SIGTERM or Ctrl-C.
+    pub(super) gently: CancellationToken,
+    /// With the second one.
+    pub(super) now: CancellationToken,
+}
+
+impl Stop {
+    /// Both in their turn. The third signal ends the process where it stands.
+    pub(super) fn on_signals() -> Result<Self, Failure> {
+        let stop = Self::default();
+        let Self { gently, now } = stop.clone();
+        let mut signals = Signals::listen()?;
+        tokio::spawn(async move {
+            for token in [gently, now] {
+                signals.next().await;
+                token.cancel();
+            }
+            signals.next().await;
+            std::process::exit(INTERRUPTED);
+        });
+        Ok(stop)
+    }
+}
+
+/// Fires on the first SIGTERM or Ctrl-C; the second one ends the process at once.
+pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
+    let stop = CancellationToken::new();
+    let fired = stop.clone();
+    let mut signals = Signals::listen()?;
+    tokio::spawn(async move {
+        signals.next().await;
+        info!("stopping");
+        fired.cancel();
+        signals.next().await;
+        std::process::exit(INTERRUPTED);
+    });
+    Ok(stop)
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
+        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        Ok(Self { terminate, interrupt })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+    }
+}
+
+/// Says what the end waits for, and how to have it sooner.
+pub(super) async fn tell(gateway: Arc<Gateway>, stop: Stop) {
+    stop.gently.cancelled().await;
+    say(&stopping(gateway.router.running_count(), gateway.config.settings.server.drain_ms));
+    stop.now.cancelled().await;
+    let cut_off = gateway.router.running_count();
+    gateway.hurry.cancel();
+    say(&format!("ending now: {} cut off", calls(cut_off)));
+}
+
+fn stopping(running: usize, drain_ms: u64) -> String {
+    if running == 0 {
+        return "stopping: no calls are running".to_owned();
+    }
+    let are = if running == 1 { "is" } else { "are" };
+    let most =
+        if drain_ms.is_multiple_of(1_000) { format!("{} s", drain_ms / 1_000) } else { format!("{drain_ms} ms") };
+    format!(
+        "stopping: no new calls; {} {are} still running and may take up to {most}; Ctrl-C or another SIGTERM ends it now",
+        calls(running)
+    )
+}
+
+fn calls(count: usize) -> String {
+    if count == 1 { "1 call".to_owned() } else { format!("{count} calls") }
+}
+
+/// What whoever stops the gateway has to know: on a terminal whatever is logged, elsewhere a line of the log.
+fn say(words: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{words}");
+    } else {
+        info!("{words}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(running: usize, drain_ms: u64, expected: &str) {
+        assert_eq!(stopping(running, drain_ms), expected);
+    }
+
+    #[test]
+    fn whoever_stops_it_is_told_what_it_waits_for() {
+        let how = "Ctrl-C or another SIGTERM ends it now";
+        check(0, 30_000, "stopping: no calls are running");
+        check(1, 30_000, &format!("stopping: no new calls; 1 call is still running and may take up to 30 s; {how}"));
+        check(
+            7,
+            1_500,
+            &format!("stopping: no new calls; 7 calls are still running and may take up to 1500 ms; {how}"),
+        );
+    }
+}
