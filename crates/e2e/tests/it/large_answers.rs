@@ -2,6 +2,7 @@
 //! for all connections; and a list of tools is no longer than a page, however long what they say of themselves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use reqwest::Method;
 use sa_testkit::{FakeNode, Gateway, Hello};
@@ -20,12 +21,13 @@ struct Client {
     url: String,
     token: String,
     session: Option<String>,
+    ids: Arc<AtomicU64>,
 }
 
 impl Client {
     fn new(gateway: &Gateway) -> Self {
         let (url, token) = (format!("{}/mcp", gateway.url), gateway.operator.clone());
-        Self { http: reqwest::Client::new(), url, token, session: None }
+        Self { http: reqwest::Client::new(), url, token, session: None, ids: Arc::default() }
     }
 
     /// One of the older era, which has a session, and is answered by a stream.
@@ -55,7 +57,8 @@ impl Client {
         };
         let mut message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         if is_request {
-            message["id"] = json!(1);
+            // Those that run at once in a session have ids of their own.
+            message["id"] = json!(self.ids.fetch_add(1, Ordering::Relaxed));
         }
         let answer = request.json(&message).send().await.unwrap();
         assert!(answer.status().is_success(), "{}", answer.status());
