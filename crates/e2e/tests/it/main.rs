@@ -56,6 +56,7 @@ mod full_disk;
 mod functions;
 mod half_open;
 mod hosts;
+mod large_answers;
 mod large_messages;
 mod leaks;
 mod leaks_churn;
