@@ -14,7 +14,7 @@ use super::output::{Failure, line};
 use super::port;
 use super::stop::{self, Stop};
 use crate::assemble::{Gateway, assemble, write_private};
-use crate::config::environment::{environment, unknown_variable, unknown_variables};
+use crate::config::environment::{unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
 use crate::config::{Config, Mistake};
 use crate::examples::Examples;
@@ -63,13 +63,13 @@ pub(super) fn up(global: &Global, args: UpArgs) -> Result<(), Failure> {
 pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
     let mut flags = more.to_vec();
     flags.extend(data_dir(global));
-    Ok(Layers::read(global.config.as_deref(), environment(), &flags)?)
+    Ok(Layers::read(global.config.as_deref(), std::env::vars_os(), &flags)?)
 }
 
 /// The same for somebody who asks about the configuration: what can be read of it, and everything that is wrong with it.
 pub(super) fn layers_despite_mistakes(global: &Global) -> (Layers, Vec<Mistake>) {
     let flags: Vec<_> = data_dir(global).into_iter().collect();
-    let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), environment(), &flags);
+    let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), std::env::vars_os(), &flags);
     let mistakes = layers.all_mistakes(unreadable);
     (layers, mistakes)
 }
