@@ -59,8 +59,14 @@ impl Setup {
 
     /// The data directory of a former gateway.
     #[must_use]
-    pub fn on(mut self, former: &Gateway) -> Self {
-        self.dir = Some(Arc::clone(&former.dir));
+    pub fn on(self, former: &Gateway) -> Self {
+        self.in_dir(&former.dir)
+    }
+
+    /// The same for one that has ended.
+    #[must_use]
+    pub fn in_dir(mut self, dir: &Arc<TempDir>) -> Self {
+        self.dir = Some(Arc::clone(dir));
         self
     }
 

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sa_store::StoreErrorKind;
 use tokio::net::TcpListener;
 use toml::Value;
 use tracing::{info, warn};
 
 use super::Global;
 use super::output::{Failure, line};
-use super::port;
+use super::{doctor, port};
 use super::stop::{self, Stop};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::environment::{unknown_variable, unknown_variables};
@@ -144,7 +145,15 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         Some(folder) => Some(Examples::start(folder).await),
         None => None,
     };
-    let gateway = assemble(config).await.map_err(|error| Failure::other(format!("{error:#}")))?;
+    let (deep, accept) = (doctor::typed(&config, "doctor --deep"), doctor::typed(&config, "doctor --accept-loss"));
+    let gateway = assemble(config).await.map_err(|error| {
+        let failure = Failure::other(format!("{error:#}"));
+        match error.downcast_ref::<sa_store::StoreError>().map(|error| error.kind) {
+            Some(StoreErrorKind::Behind) => failure.hint(format!("restore a backup; or, for want of one: {accept}")),
+            Some(StoreErrorKind::Damaged) => failure.hint(format!("to find all that is damaged: {deep}")),
+            _ => failure,
+        }
+    })?;
     let plugins = match &mut examples {
         Some(Ok(examples)) => examples.add_to(&gateway.plugins).await.join(", "),
         Some(Err(why)) => format!("left out: {}", printable(why)),
