@@ -32,6 +32,7 @@ mod cli_calls;
 mod cli_config;
 mod cli_doctor;
 mod cli_hints;
+mod cli_json;
 mod cli_sessions;
 mod cli_status;
 mod cli_terminal;

@@ -87,8 +87,8 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
     }
     match wrong {
         0 => Ok(()),
-        1 => Err(Failure::other("one thing needs attention")),
-        wrong => Err(Failure::other(format!("{wrong} things need attention"))),
+        1 => Err(Failure::other("one thing needs attention").told()),
+        wrong => Err(Failure::other(format!("{wrong} things need attention")).told()),
     }
 }
 

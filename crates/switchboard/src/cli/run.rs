@@ -108,7 +108,7 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     let workers = workers(config.settings.server.workers);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    runtime.block_on(run(config, demo, held))
+    runtime.block_on(run(config, demo, held, global.json))
 }
 
 /// One for each processor unless it is said. Fewer take less of them for each call, and share what takes long.
@@ -124,7 +124,12 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>) -> Result<(), Failure> {
+async fn run(
+    config: Config,
+    demo: Option<Demo>,
+    held: Option<telemetry::HeldLogs>,
+    json: bool,
+) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
@@ -184,15 +189,21 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
             .map_err(|error| Failure::other(error.to_string()))?;
     }
     // Scripts wait for this line. Everything else that is said goes to stderr.
-    line(&format!("listening on {url}"))?;
-    if demo.is_some() {
+    if json {
+        drop(held);
+        line(&started(config, &url, demo.is_some().then(|| gateway.sign_in.issue())).to_string())?;
+    } else if demo.is_some() {
+        line(&format!("listening on {url}"))?;
         gateway.upstreams.reached(UPSTREAM_PATIENCE).await;
         let more = [("plugins", plugins), ("upstream", upstream_servers(&gateway, &program(config)))];
         let text = next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &more);
         // What went wrong so far stands above it.
         drop(held);
         super::output::print(&text)?;
-    } else if std::io::stderr().is_terminal() {
+    } else {
+        line(&format!("listening on {url}"))?;
+    }
+    if demo.is_none() && std::io::stderr().is_terminal() {
         // For a person alone: a log that is kept is no place for what signs somebody in.
         eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
     }
@@ -209,6 +220,20 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         std::process::exit(stop::INTERRUPTED);
     }
     Ok(())
+}
+
+/// What `--json` says of a gateway that has started: where it is, and with `up` what signs somebody in to its console.
+fn started(config: &Config, url: &str, sign_in: Option<String>) -> serde_json::Value {
+    let mut started = serde_json::json!({
+        "version": crate::VERSION,
+        "url": url,
+        "data_dir": config.data_dir,
+        "token_file": config.operator_token_file(),
+    });
+    if let Some(code) = sign_in {
+        started["console"] = format!("{url}{}", sign_in::path(&code)).into();
+    }
+    started
 }
 
 /// The demo node's own token, for a gateway that asks nodes for one.
