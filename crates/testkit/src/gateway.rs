@@ -96,7 +96,9 @@ impl Setup {
             ("server.listen", toml::Value::String("127.0.0.1:0".into())),
             ("data.dir", toml::Value::String(dir.path().join("data").display().to_string())),
         ];
-        let layers = Layers::read(Some(&file), self.env.iter().map(|(name, value)| (name.into(), value.into())), &flags).unwrap();
+        let layers =
+            Layers::read(Some(&file), self.env.iter().map(|(name, value)| (name.into(), value.into())), &flags)
+                .unwrap();
         let config = Config::resolve(&layers).unwrap();
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

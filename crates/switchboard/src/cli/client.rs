@@ -239,8 +239,7 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
                 ),
                 _ => problem.hint.map(|hint| as_typed(&hint)),
             };
-            let mut failure =
-                Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
+            let mut failure = Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
             failure.hint = hint;
             // Whoever ran it went away with it.
             if problem.kind == "offline" && problem.retryable == Some(false) {

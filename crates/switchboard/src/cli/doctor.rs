@@ -248,7 +248,10 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             }
             if let Some(message) = status["store_trouble"]["message"].as_str() {
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
-                let fix = format!("to find all that is damaged, stop the gateway, then run: {}", typed(config, "doctor --deep"));
+                let fix = format!(
+                    "to find all that is damaged, stop the gateway, then run: {}",
+                    typed(config, "doctor --deep")
+                );
                 findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
             }
             let mut others = 0;

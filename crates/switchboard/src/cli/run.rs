@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use super::Global;
 use super::output::{Failure, line};
-use super::{doctor, port};
 use super::stop::{self, Stop};
+use super::{doctor, port};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::environment::{unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
@@ -124,12 +124,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(
-    config: Config,
-    demo: Option<Demo>,
-    held: Option<telemetry::HeldLogs>,
-    json: bool,
-) -> Result<(), Failure> {
+async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>, json: bool) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
