@@ -11,7 +11,7 @@ const SEES: [(&str, &[&str]); 28] = [
     ("sa-core", &[]),
     ("sa-socket", &["sa-core"]),
     ("sa-openapi", &[]),
-    ("sa-lines", &[]),
+    ("sa-lines", &["sa-core"]),
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core", "sa-lines"]),

@@ -96,7 +96,7 @@ impl Runner<'_> {
                     let _ = news.send(started).await;
                 }
                 let finished = call.outcome().await;
-                let shown = Shown::of(&finished.outcome, self.max_result_bytes);
+                let shown = finished.told(|finished| Shown::of(&finished.outcome, self.max_result_bytes)).await;
                 Carried { answer: Answer { wanted, shown }, call: Some(finished.id), duration: finished.duration }
             }
         };

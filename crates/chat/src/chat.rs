@@ -70,12 +70,12 @@ impl Chat {
 
     /// A whole answer, and how many tools were left out for it. Dropping this cancels everything.
     pub async fn complete(&self, asked: Asked, caller: &Caller) -> Result<(String, usize), ChatError> {
-        Run::prepare(self, asked, caller)?.whole().await
+        Run::prepare(self, asked, caller).await?.whole().await
     }
 
     /// An answer in pieces. Ends early when the reader is gone; dropping this cancels everything.
     pub async fn stream(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
-        let run = match Run::prepare(self, asked, caller) {
+        let run = match Run::prepare(self, asked, caller).await {
             Ok(run) => run,
             Err(error) => return drop(events.send(Event::Failed(error)).await),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sa_core::{Router, ToolView, View};
+use sa_core::{Router, ToolView, View, aside};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -78,10 +78,10 @@ impl Functions {
 
     /// The definitions of the tools that a view may use; `tools` are names with commas between them, `*` standing for any
     /// characters.
-    pub fn list(&self, format: Format, view: &View, tools: Option<&str>) -> String {
+    pub async fn list(&self, format: Format, view: &View, tools: Option<&str>) -> String {
         let choice = tools.map(Choice::of_header);
         let tools = offer::tools(&self.router, view, |name| choice.as_ref().is_none_or(|choice| choice.includes(name)));
-        definitions(format, &defined(format, tools)).to_string()
+        aside::in_turn(offer::weight(&tools), || definitions(format, &defined(format, tools)).to_string()).await
     }
 
     /// Makes the calls of a reply, and gives back the messages to append. A call that fails is a result like any other.
@@ -94,7 +94,8 @@ impl Functions {
             return Err(ChatError::invalid("reply", format!("a reply may have {MAX_CALLS} calls at most")));
         }
         let (left, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| asked.leave.contains(&call.name));
-        let tools = defined(format, offer::tools(&self.router, &caller.view, |_| true));
+        let tools = offer::tools(&self.router, &caller.view, |_| true);
+        let tools = aside::in_turn(offer::weight(&tools), || defined(format, tools)).await;
         let orders = calls.into_iter().map(|wanted| {
             let tool = tools.iter().find(|tool| tool.name == wanted.name).map(|tool| Arc::clone(&tool.tool.name));
             // A tool that is away for the moment is not listed, and says so itself when it is called.
@@ -120,13 +121,17 @@ impl Functions {
                 news
             })
             .collect();
+        let weight = carried.iter().map(|carried| carried.answer.shown.weight()).sum();
         let answers: Vec<Answer> = carried.into_iter().map(|Carried { answer, .. }| answer).collect();
         let left: Vec<Value> = left.iter().map(|call| json!({ "id": call.id, "name": call.name })).collect();
-        let mut done = json!({ "format": format.as_str(), "messages": messages(format, &answers), "calls": made });
-        if !left.is_empty() {
-            done["left"] = json!(left);
-        }
-        Ok(done.to_string())
+        let written = || {
+            let mut done = json!({ "format": format.as_str(), "messages": messages(format, &answers), "calls": made });
+            if !left.is_empty() {
+                done["left"] = json!(left);
+            }
+            done.to_string()
+        };
+        Ok(aside::in_turn(weight, written).await)
     }
 }
 

@@ -36,6 +36,11 @@ impl Shown {
         shown
     }
 
+    /// How many bytes it has.
+    pub(crate) fn weight(&self) -> usize {
+        self.text.len() + self.images.iter().map(|image| image.data.len()).sum::<usize>()
+    }
+
     /// Something that went wrong, in words that the model can act on.
     pub(crate) fn error(words: &str) -> Self {
         Self { text: format!("Error: {words}"), is_error: true, ..Self::default() }

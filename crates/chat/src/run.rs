@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sa_core::aside;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -45,6 +46,8 @@ pub(crate) struct Run<'a> {
     server: Server<'a>,
     /// Definitions of all tools, the client's first.
     tools: Vec<Value>,
+    /// How many bytes the gateway's have.
+    weight: usize,
     /// The gateway's tools among them.
     offered: HashMap<String, Arc<str>>,
     left_out: usize,
@@ -73,7 +76,7 @@ struct End {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn prepare(chat: &'a Chat, mut asked: Asked, caller: &'a Caller) -> Result<Self, ChatError> {
+    pub(crate) async fn prepare(chat: &'a Chat, mut asked: Asked, caller: &'a Caller) -> Result<Self, ChatError> {
         let refused = |error: sa_core::CallError| {
             ChatError::new(403, "invalid_request_error", "not_allowed", error.message).retry(false)
         };
@@ -101,7 +104,9 @@ impl<'a> Run<'a> {
             ));
         }
         let mut tools = std::mem::take(&mut asked.tools);
-        tools.extend(ours.iter().map(|tool| openai_tool(&tool.name, tool)));
+        let weight = offer::weight(&ours);
+        let defined = || ours.iter().map(|tool| openai_tool(&tool.name, tool)).collect::<Vec<_>>();
+        tools.extend(aside::in_turn(weight, defined).await);
         let offered = ours.iter().map(|tool| (tool.name.to_string(), Arc::clone(&tool.name))).collect();
         let messages = chat.memory.restore(&principal.id, asked.messages.clone());
         let limit =
@@ -111,6 +116,7 @@ impl<'a> Run<'a> {
             caller,
             server: Server { http: &chat.http, name, spec },
             tools,
+            weight,
             offered,
             left_out,
             messages: legacy::to_modern(messages),
@@ -130,7 +136,7 @@ impl<'a> Run<'a> {
     /// The answer in one piece.
     pub(crate) async fn whole(mut self) -> Result<(String, usize), ChatError> {
         if self.only_relays() {
-            let begun = self.within(self.server.ask(self.body()?, false)).await??;
+            let begun = self.within(self.server.ask(self.body().await?, false)).await??;
             let answer = self.within(begun.whole()).await??;
             return Ok((Value::Object(answer).to_string(), self.left_out));
         }
@@ -145,7 +151,7 @@ impl<'a> Run<'a> {
     /// The answer in pieces.
     pub(crate) async fn stream(mut self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
         if self.only_relays() {
-            let begun = self.within(self.server.ask(self.body()?, true)).await??;
+            let begun = self.within(self.server.ask(self.body().await?, true)).await??;
             send(events, Event::Started { left_out: self.left_out }).await?;
             return self.within(pieces::relay(begun, events)).await?;
         }
@@ -315,7 +321,7 @@ impl<'a> Run<'a> {
 
     /// Asks the model; once tools have run, more than once where the server has troubles that may pass.
     async fn ask(&self, stream: bool) -> Result<Begun, ChatError> {
-        let body = self.body()?;
+        let body = self.body().await?;
         let mut delay = FIRST_DELAY;
         for _ in 0..RETRIES {
             match self.server.ask(body.clone(), stream).await {

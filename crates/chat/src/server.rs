@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
+use sa_core::aside;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
@@ -174,7 +175,7 @@ impl Begun {
                 return Err(self.rubbish("its answer is too large"));
             }
         }
-        match serde_json::from_slice::<Value>(&body) {
+        match aside::in_turn(body.len(), || serde_json::from_slice::<Value>(&body)).await {
             Ok(Value::Object(answer)) if answer.contains_key("error") && !answer.contains_key("choices") => {
                 Err(self.complaint(&Value::Object(answer)))
             }

@@ -1,6 +1,7 @@
 //! What is written about a model: where its server is, and within which bounds it may call tools.
 
 use std::collections::BTreeMap;
+use std::env::VarError;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -157,7 +158,10 @@ impl ApiKey {
     /// counts from then on.
     pub(crate) fn resolve(&self) -> Result<Option<SecretString>, String> {
         let text = if let Some(name) = self.0.strip_prefix("env:") {
-            std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?
+            std::env::var(name).map_err(|error| match error {
+                VarError::NotPresent => format!("the environment variable {name} is not set"),
+                VarError::NotUnicode(_) => format!("the environment variable {name} is not UTF-8, and no secret"),
+            })?
         } else if let Some(path) = self.0.strip_prefix("file:") {
             let path = Path::new(path);
             std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?

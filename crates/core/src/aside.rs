@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
@@ -35,6 +36,16 @@ pub async fn turn(bytes: usize) -> Option<OwnedSemaphorePermit> {
     Arc::clone(&TURNS).acquire_owned().await.ok()
 }
 
+/// Does some work on text of so many bytes, in its turn if that is large.
+pub async fn in_turn<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes < LARGE {
+        return work();
+    }
+    // In a box, as all that is rare: what is small has no room for it in its future.
+    let _turn = Box::pin(turn(bytes)).await;
+    aside(bytes, work)
+}
+
 /// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere.
 pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < LARGE || AT_IT.get() {
@@ -53,7 +64,7 @@ pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 
 /// The same where there is no waiting for a turn: without one it is done here, as everything small is.
 pub fn if_free<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes < LARGE {
+    if bytes < LARGE || AT_IT.get() {
         return work();
     }
     match TURNS.try_acquire() {
@@ -71,17 +82,60 @@ impl Drop for Back {
     }
 }
 
+/// How large something is. Whoever makes it says so, to whoever passes it on: who writes down what a handler has answered,
+/// say, and cannot tell beforehand.
+#[derive(Debug, Clone, Default)]
+pub struct Weight(Arc<AtomicUsize>);
+
+impl Weight {
+    pub fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Turns at something that is worked on step by step, each step in its turn as soon as that is large.
+#[derive(Debug)]
+pub struct Turns {
+    weight: Weight,
+    turns: PollSemaphore,
+}
+
+impl Turns {
+    pub fn at(weight: Weight) -> Self {
+        Self { weight, turns: PollSemaphore::new(Arc::clone(&TURNS)) }
+    }
+
+    pub fn poll<T>(&mut self, cx: &mut Context<'_>, step: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        let bytes = self.weight.bytes();
+        if bytes < LARGE || AT_IT.get() {
+            return step(cx);
+        }
+        let _turn = ready!(self.turns.poll_acquire(cx));
+        aside(bytes, || step(cx))
+    }
+}
+
 /// A future whose every step is work on text of so many bytes, and has its turn.
 #[derive(Debug)]
 pub struct Aside<F> {
-    bytes: usize,
-    turns: PollSemaphore,
+    turns: Turns,
     future: Pin<Box<F>>,
 }
 
 impl<F: Future> Aside<F> {
     pub fn new(bytes: usize, future: F) -> Self {
-        Self { bytes, turns: PollSemaphore::new(Arc::clone(&TURNS)), future: Box::pin(future) }
+        let weight = Weight::default();
+        weight.add(bytes);
+        Self::once(weight, future)
+    }
+
+    /// One that may turn out to be large on its way.
+    pub fn once(weight: Weight, future: F) -> Self {
+        Self { turns: Turns::at(weight), future: Box::pin(future) }
     }
 }
 
@@ -89,9 +143,8 @@ impl<F: Future> Future for Aside<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = &mut *self;
-        let _turn = ready!(this.turns.poll_acquire(cx));
-        aside(this.bytes, || this.future.as_mut().poll(cx))
+        let Self { turns, future } = &mut *self;
+        turns.poll(cx, |cx| future.as_mut().poll(cx))
     }
 }
 
@@ -99,7 +152,6 @@ impl<F: Future> Future for Aside<F> {
 mod tests {
     //! Rule: whoever works on something large holds nobody up, and every runtime can do it.
 
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
     use futures_util::FutureExt as _;
@@ -137,6 +189,36 @@ mod tests {
                 work(&other)
             };
             tokio::spawn(Aside::new(LARGE, step)).await.unwrap()
+        });
+        assert_eq!(done, Ok("went on"));
+    }
+
+    #[test]
+    fn so_it_does_beside_what_turns_out_to_be_large_on_its_way() {
+        let done = one_worker().block_on(async {
+            let weight = Weight::default();
+            let grows = weight.clone();
+            let step = async move {
+                grows.add(LARGE);
+                tokio::task::yield_now().await;
+                let (tell, other) = mpsc::channel();
+                tokio::spawn(async move { tell.send("went on") });
+                work(&other)
+            };
+            tokio::spawn(Aside::once(weight, step)).await.unwrap()
+        });
+        assert_eq!(done, Ok("went on"));
+    }
+
+    #[test]
+    fn so_it_does_beside_work_in_its_turn() {
+        let done = one_worker().block_on(async {
+            let step = async {
+                let (tell, other) = mpsc::channel();
+                tokio::spawn(async move { tell.send("went on") });
+                in_turn(LARGE, move || work(&other)).await
+            };
+            tokio::spawn(step).await.unwrap()
         });
         assert_eq!(done, Ok("went on"));
     }

@@ -33,6 +33,26 @@ impl Output {
         let blocks = Block::find(&content);
         Self { content, blocks, attachments, native: None }
     }
+
+    /// How many bytes it has, of which whoever writes it down has to make text.
+    pub fn weight(&self) -> usize {
+        let blocks = self.blocks.iter().map(|block| match block {
+            Block::Text(text) => text.len(),
+            Block::Image { data, .. } => data.len(),
+            Block::Other(json) => json.len(),
+        });
+        let attachments = self.attachments.iter().map(|attachment| attachment.data.len());
+        let native = self.native.as_ref().map_or(0, RawJson::len);
+        self.content.len() + native + blocks.sum::<usize>() + attachments.sum::<usize>()
+    }
+}
+
+/// The same of how a call ended.
+pub fn weight(outcome: &Outcome) -> usize {
+    match outcome {
+        Ok(output) => output.weight(),
+        Err(error) => error.message.len() + error.native().map_or(0, RawJson::len),
+    }
 }
 
 /// A piece of a result in the form that models take.

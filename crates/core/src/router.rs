@@ -172,11 +172,8 @@ impl Router {
                     let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
                     if !checked.as_ref().is_some_and(same) {
                         // In a box, as all that is rare.
-                        let _turn = if request.args.len() < aside::LARGE {
-                            None
-                        } else {
-                            Box::pin(aside::turn(request.args.len())).await
-                        };
+                        let burden = route.tool.input.as_ref().map_or(0, |schema| schema.burden(&request.args));
+                        let _turn = if burden < aside::LARGE { None } else { Box::pin(aside::turn(burden)).await };
                         self.check(call, &route)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }

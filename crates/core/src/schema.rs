@@ -2,6 +2,7 @@
 
 mod cost;
 mod graph;
+mod kept;
 mod patterns;
 
 use std::fmt::Write as _;
@@ -13,7 +14,8 @@ use serde_json::Value;
 
 use self::cost::Cost;
 use self::graph::Graph;
-use crate::aside;
+use self::kept::{Handle, Kept, Room, Sizeable};
+use crate::aside::{self, LARGE, aside};
 use crate::json::RawJson;
 use crate::nearest;
 use crate::outcome::{CallError, CallErrorKind};
@@ -27,10 +29,20 @@ const MAX_REPORT_BYTES: usize = 4 << 20;
 /// How many mistakes are named in one answer.
 const MAX_MISTAKES: usize = 5;
 
+/// How much room a compiled schema may take. What a schema of a few kilobytes asks for may be hundreds of megabytes.
+const MAX_COMPILED_BYTES: usize = 32 << 20;
+
+/// Room for all of them: with their tools, and on the shelf.
+static ROOM: Room<Compiled> = Room::new(128 << 20, 64 << 20);
+
+/// About what each value of a schema takes once it is compiled, and each byte of its text.
+const BYTES_PER_VALUE: usize = 512;
+const BYTES_PER_BYTE: usize = 4;
+
 #[derive(Debug, Clone)]
 pub struct Schema {
     raw: RawJson,
-    compiled: Arc<OnceLock<Result<Compiled, String>>>,
+    compiled: Arc<OnceLock<Result<Kept<Compiled>, String>>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +52,18 @@ struct Compiled {
     cost: Cost,
     /// How many schemas stand in an `anyOf` or `oneOf`.
     alternatives: usize,
+    bytes: usize,
+}
+
+impl Sizeable for Compiled {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// About how much memory all compiled schemas take.
+pub fn compiled_bytes() -> usize {
+    ROOM.bytes()
 }
 
 impl Schema {
@@ -53,17 +77,29 @@ impl Schema {
 
     /// Whether the schema can be used at all, and if not, why.
     pub fn check(&self) -> Result<(), &str> {
-        self.compiled().map(drop)
+        let bytes = if self.is_at_hand() || self.is_soon_compiled() { 0 } else { LARGE };
+        aside::if_free(bytes, || self.kept().map(drop))
+    }
+
+    /// How much work it is to check a call's arguments, as so many bytes of text would be.
+    pub fn burden(&self, args: &RawJson) -> usize {
+        match self.compiled.get() {
+            Some(Ok(Kept::Owned(owned))) => owned.cost.burden(args.len()),
+            Some(Err(_)) => 0,
+            None if self.is_soon_compiled() => args.len(),
+            // Those on the shelf are few, or costly, or both.
+            None | Some(Ok(Kept::Shelved(_))) => args.len().max(LARGE),
+        }
     }
 
     /// Checks a call's arguments, and says which of them is wrong and what was expected.
     pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
-        aside(args.len(), || self.check_value(args, |error| error.to_string()))
+        aside(self.burden(args), || self.check_value(args, |error| error.to_string()))
     }
 
     /// The same for what may hold secrets: what is said names places, and never what stands there.
     pub fn validate_secret(&self, value: &RawJson) -> Result<(), CallError> {
-        self.check_value(value, |error| error.masked().to_string())
+        aside::if_free(self.burden(value), || self.check_value(value, |error| error.masked().to_string()))
     }
 
     fn check_value(&self, args: &RawJson, words: impl Fn(&ValidationError<'_>) -> String) -> Result<(), CallError> {
@@ -93,23 +129,59 @@ impl Schema {
         Err(invalid(message).hint("see the tool's input_schema"))
     }
 
-    fn compiled(&self) -> Result<&Compiled, &str> {
-        let compiled = self.compiled.get_or_init(|| {
-            if self.raw.len() > MAX_SCHEMA_BYTES {
-                return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", self.raw.len()));
-            }
-            let mut schema = self.raw.to_value().map_err(|error| error.to_string())?;
-            let cost = cost::weigh(&Graph::new(&schema))?;
-            patterns::relax(&mut schema)?;
-            let validator = jsonschema::options()
-                .with_pattern_options(patterns::engine())
-                .offline()
-                .build(&schema)
-                .map_err(|error| unusable(&error))?;
-            let alternatives = alternatives(&schema);
-            Ok(Compiled { validator, schema, cost, alternatives })
-        });
-        compiled.as_ref().map_err(String::as_str)
+    fn is_at_hand(&self) -> bool {
+        self.compiled.get().is_some_and(|compiled| compiled.as_ref().is_ok_and(Kept::is_here))
+    }
+
+    /// Whether there is nothing in it that could take long. What takes longest are patterns, and few schemas have any.
+    fn is_soon_compiled(&self) -> bool {
+        const SHORT: usize = 4 << 10;
+        let text = self.raw.as_str();
+        text.len() < SHORT && !text.contains("\"pattern") && !text.contains('\\')
+    }
+
+    fn kept(&self) -> Result<&Kept<Compiled>, &str> {
+        let kept = self.compiled.get_or_init(|| Compiled::new(&self.raw).map(|compiled| ROOM.keep(compiled)));
+        kept.as_ref().map_err(String::as_str)
+    }
+
+    fn compiled(&self) -> Result<Handle<'_, Compiled>, String> {
+        self.kept()?.get(|| Compiled::new(&self.raw))
+    }
+}
+
+impl Compiled {
+    fn new(raw: &RawJson) -> Result<Self, String> {
+        if raw.len() > MAX_SCHEMA_BYTES {
+            return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", raw.len()));
+        }
+        let mut schema = raw.to_value().map_err(|error| error.to_string())?;
+        let cost = cost::weigh(&Graph::new(&schema))?;
+        let patterns = patterns::relax(&mut schema)?;
+        let bytes = patterns + BYTES_PER_VALUE * values(&schema) + BYTES_PER_BYTE * raw.len();
+        if bytes > MAX_COMPILED_BYTES {
+            let (much, most) = (bytes >> 20, MAX_COMPILED_BYTES >> 20);
+            return Err(format!(
+                "compiled, it would take about {much} MiB, more than {most}; shorter patterns take less, such as {{1,50}} \
+                 in place of {{1,500}}"
+            ));
+        }
+        let validator = jsonschema::options()
+            .with_pattern_options(patterns::engine())
+            .offline()
+            .build(&schema)
+            .map_err(|error| unusable(&error))?;
+        let alternatives = alternatives(&schema);
+        Ok(Self { validator, schema, cost, alternatives, bytes })
+    }
+}
+
+/// How many values there are in a value, itself included.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(values).sum::<usize>(),
+        _ => 1,
     }
 }
 

@@ -138,6 +138,9 @@ pub enum StoreErrorKind {
     Full,
     /// What is stored is not what was written: the message names the file and the place.
     Damaged,
+    /// The newest of what it had acknowledged is gone: the message names the file. It is opened only by somebody who accepts
+    /// that.
+    Behind,
     /// Written by a newer version.
     TooNew,
     /// Another process has it open.

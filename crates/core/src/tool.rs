@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::directory::ToolPage;
 use crate::json::RawJson;
 use crate::schema::Schema;
 
@@ -36,6 +37,16 @@ impl Tool {
     pub fn is_unrepeatable(&self) -> bool {
         let hints = self.annotations.as_ref().and_then(|hints| hints.to_value().ok()).unwrap_or_default();
         hints["idempotentHint"] == false && hints["readOnlyHint"] != true
+    }
+
+    /// About how many bytes it takes in memory, and in a list.
+    pub fn weight(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
+        let schema = self.input.as_ref().map_or(0, |schema| schema.raw().len());
+        let capabilities: usize = self.capabilities.iter().map(String::len).sum();
+        let texts = self.name.len() + self.wish.len() + text(&self.title) + text(&self.description);
+        256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
     }
 
     /// A tool of which only the name is known.
@@ -78,19 +89,29 @@ pub struct Catalog {
 impl Catalog {
     /// About how many bytes it takes in memory.
     pub fn weight(&self) -> usize {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
-        let tools = self.tools.iter().map(|tool| {
-            let schema = tool.input.as_ref().map_or(0, |schema| schema.raw().len());
-            let capabilities: usize = tool.capabilities.iter().map(String::len).sum();
-            let texts = tool.name.len() + tool.wish.len() + text(&tool.title) + text(&tool.description);
-            256 + texts
-                + schema
-                + json(&tool.output_schema)
-                + json(&tool.annotations)
-                + json(&tool.extras)
-                + capabilities
+        self.tools.iter().map(Tool::weight).sum::<usize>()
+            + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
+    }
+}
+
+impl ToolPage {
+    /// How many bytes its tools have in a list.
+    pub fn weight(&self) -> usize {
+        self.tools.iter().map(|view| view.tool.weight()).sum()
+    }
+
+    /// The beginning of it, up to the tool that goes beyond so many bytes. The rest is on the next page.
+    #[must_use]
+    pub fn within(mut self, bytes: usize) -> Self {
+        let mut sum = 0;
+        let beyond = self.tools.iter().position(|view| {
+            sum += view.tool.weight();
+            sum > bytes
         });
-        tools.sum::<usize>() + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
+        if let Some(last) = beyond.filter(|last| last + 1 < self.tools.len()) {
+            self.tools.truncate(last + 1);
+            self.next = self.tools.last().map(|view| view.name.to_string());
+        }
+        self
     }
 }

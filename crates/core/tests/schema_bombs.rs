@@ -218,3 +218,56 @@ fn many_alternatives_times_large_arguments_are_not_copied() {
     rejects(&json!({"type": "object", "oneOf": choices}), &large, "too large to say where");
     rejects(&json!({"type": "object", "anyOf": choices}), &large, "too large to say where");
 }
+
+#[test]
+fn a_schema_that_takes_much_room_once_it_is_compiled_is_refused() {
+    // Each of them is a few bytes, and compiles to a hundred kilobytes.
+    let property = |n: usize| (format!("p{n}"), json!({"pattern": format!("^([a-f]{{1,{}}}x)+$", 1_000 + n)}));
+    let bombs: Map<String, Value> = (0..190).map(property).collect();
+    refused(&json!({"properties": bombs}), "compiled, it would take about");
+    let few: Map<String, Value> = (0..20).map(property).collect();
+    rejects(&json!({"properties": few}), &json!({"p1": "z"}), "does not match");
+    // As many that are short are what real schemas have.
+    let short: Map<String, Value> =
+        (0..190).map(|n| (format!("p{n}"), json!({"pattern": format!("^[a-z]+{n}$")}))).collect();
+    rejects(&json!({"properties": short}), &json!({"p1": "z"}), "does not match");
+}
+
+#[test]
+fn all_schemas_together_take_no_more_room_than_there_is() {
+    let heavy = |n: usize| {
+        let property = |p: usize| (format!("p{p}"), json!({"pattern": format!("^([a-f{n}]{{1,{}}}x)+$", 1_000 + p)}));
+        Schema::new(RawJson::of(&json!({"properties": (0..60).map(property).collect::<Map<_, _>>()})))
+    };
+    // Never so much as the room for all of them, at 128 and 64 MiB, and whoever comes back after a while is checked as before.
+    let schemas: Vec<Schema> = (0..10).map(heavy).collect();
+    for schema in schemas.iter().chain(&schemas[..2]) {
+        assert!(schema.validate(&RawJson::of(&json!({"p1": "z"}))).is_err());
+        assert!(schema.validate(&RawJson::of(&json!({"p1": "ax"}))).is_ok());
+        assert!(sa_core::schema::compiled_bytes() <= 192 << 20, "{}", sa_core::schema::compiled_bytes());
+    }
+    assert!(sa_core::schema::compiled_bytes() > 100 << 20, "they would not have fitted in all at once");
+    drop(schemas);
+    assert!(sa_core::schema::compiled_bytes() < 100 << 20, "they take no room once their tools are gone");
+}
+
+#[test]
+fn what_takes_long_to_check_weighs_more_than_its_text() {
+    let args = RawJson::of(&json!({"a": "x".repeat(2_000)}));
+    let burden = |schema: Value| Schema::new(RawJson::of(&schema)).burden(&args);
+    let checked = |schema: Value| {
+        let schema = Schema::new(RawJson::of(&schema));
+        let _ = schema.check();
+        schema.burden(&args)
+    };
+    let plain = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let pattern = json!({"properties": {"a": {"pattern": "^x+$"}}});
+    let hidden = RawJson::parse(r#"{"properties": {"a": {"\u0070attern": "^x+$"}}}"#).unwrap();
+    let choices: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
+    // What is not compiled yet, and may take long, is large; a plain one is not, and none is once it is there.
+    assert_eq!((burden(plain.clone()), burden(pattern.clone())), (args.len(), sa_core::aside::LARGE));
+    assert_eq!(Schema::new(hidden).burden(&args), sa_core::aside::LARGE);
+    assert_eq!((checked(plain), checked(pattern)), (args.len(), args.len()));
+    // Thousands of alternatives for one value are.
+    assert!(checked(json!({"properties": {"a": {"anyOf": choices}}})) > sa_core::aside::LARGE);
+}

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::http::request::Parts;
@@ -28,6 +28,8 @@ struct Server {
     /// The same from 2026-07-28 on, where each has a stream that hears of everything.
     news: News,
 }
+
+static LARGE: OnceLock<Value> = OnceLock::new();
 
 type Subscribed = (String, Peer<RoleServer>);
 
@@ -163,6 +165,13 @@ impl ServerHandler for Server {
                 result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }))
             }
             "late" => text("here"),
+            "media" if args["items"].is_u64() => {
+                let item = |number| json!({ "number": number, "words": ["some", "more", "text"] });
+                let items = || (0..args["items"].as_u64().unwrap()).map(item).collect::<Vec<_>>();
+                // Made once: whoever calls it wants to keep the gateway busy, and not this.
+                let large = LARGE.get_or_init(|| json!({ "content": [], "structuredContent": { "items": items() } }));
+                result(large.clone())
+            }
             "media" => result(media()),
             "fail" => result(json!({ "isError": true, "content": [
                 { "type": "text", "text": "no such thing" }, { "type": "image", "data": "AA==", "mimeType": "image/png" }] })),

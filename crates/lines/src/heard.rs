@@ -31,6 +31,8 @@ pub(crate) enum Line<T> {
 #[derive(Default)]
 pub(crate) struct Heard {
     line: Vec<u8>,
+    /// Whether all of the line is there.
+    is_whole: bool,
     /// A line that is too long, of which no more is kept than what it is about.
     skipped: Option<Skipped>,
 }
@@ -50,14 +52,15 @@ struct Rough {
 }
 
 impl Heard {
-    /// Takes a piece, with which a line may end.
+    /// Takes a piece, with which a line may end. What is in one that is not too long is found out by reading it.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self, piece: &[u8], is_end: bool) -> Option<Line<T>> {
         if self.skipped.is_none() && self.line.len() + piece.len() > MAX_MESSAGE {
             self.skipped.get_or_insert_default().pass(&std::mem::take(&mut self.line));
         }
         let Some(skipped) = &mut self.skipped else {
             self.line.extend_from_slice(piece);
-            return if is_end { self.end() } else { None };
+            self.is_whole = is_end;
+            return None;
         };
         skipped.pass(piece);
         let line = skipped.line(is_end);
@@ -69,11 +72,22 @@ impl Heard {
         line
     }
 
-    /// What the line is that has come so far.
-    pub(crate) fn end<T: DeserializeOwned>(&mut self) -> Option<Line<T>> {
+    /// There is no more to come of the line.
+    pub(crate) fn end(&mut self) {
+        self.is_whole = !self.line.is_empty();
+    }
+
+    /// How long the line is, once all of it is there.
+    pub(crate) fn whole(&self) -> Option<usize> {
+        self.is_whole.then_some(self.line.len())
+    }
+
+    /// What the line is that is there.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Option<Line<T>> {
         let line = self.line.trim_ascii();
         let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         let heard = if line.is_empty() { None } else { read(line) };
+        self.is_whole = false;
         self.line.clear();
         self.line.shrink_to(KEPT);
         heard

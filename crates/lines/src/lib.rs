@@ -11,6 +11,7 @@ use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RoleServer, RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::{AsyncRwTransport, DEFAULT_MAX_LINE_LENGTH};
+use sa_core::aside;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
@@ -60,10 +61,18 @@ impl<Role: ServiceRole, R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Sen
     /// The next line, as far as it has come. `None` when there will be no more.
     async fn line(&mut self) -> Option<Line<RxJsonRpcMessage<Role>>> {
         loop {
+            if let Some(bytes) = self.heard.whole() {
+                let line = aside::in_turn(bytes, || self.heard.read()).await;
+                if line.is_some() {
+                    return line;
+                }
+            }
             let available = self.reader.fill_buf().await.ok()?;
             if available.is_empty() {
                 // Some leave out the last line's end.
-                return self.heard.end();
+                self.heard.end();
+                self.heard.whole()?;
+                continue;
             }
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(available.len(), |at| at + 1);

@@ -7,12 +7,20 @@ use axum::http::request::Parts;
 use bytes::Bytes;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
+use sa_core::aside::Weight;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The body of a request, among its extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Body(pub(crate) Bytes);
+
+/// Says how large the answer to a request is going to be, before it is given to rmcp to write down.
+pub(crate) fn weigh(context: &RequestContext<RoleServer>, bytes: usize) {
+    if let Some(weight) = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Weight>()) {
+        weight.add(bytes);
+    }
+}
 
 /// The arguments of a call as its client wrote them, where that can be told.
 pub(crate) fn arguments(context: &RequestContext<RoleServer>) -> Option<String> {

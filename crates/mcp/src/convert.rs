@@ -18,6 +18,9 @@ const OF_THE_PROTOCOL: [&str; 5] = ["content", "structuredContent", "isError", "
 /// What in the `_meta` of a tool, a resource or a prompt says, by `false`, that whoever has it is away.
 pub(crate) const ONLINE: &str = "switchboard/online";
 
+/// How many bytes of tools are remembered in the words of MCP, in which they take several times as much.
+const REMEMBERED: usize = 8 << 20;
+
 /// Tools in the words of MCP, each made once: a list of thousands is asked for again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Tools(Mutex<Made>);
@@ -25,26 +28,65 @@ pub(crate) struct Tools(Mutex<Made>);
 #[derive(Debug, Default)]
 struct Made {
     revision: u64,
-    tools: HashMap<Arc<str>, (Arc<sa_core::Tool>, Tool)>,
+    bytes: usize,
+    tools: HashMap<Arc<str>, Entry>,
+    /// What was made before the directory changed last. Most of it stays what it was, and is needed once more.
+    before: HashMap<Arc<str>, Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    source: Arc<sa_core::Tool>,
+    online: bool,
+    tool: Tool,
 }
 
 impl Tools {
-    /// A page of tools; `revision` is the directory's, with which all that was made before is forgotten.
+    /// A page of tools; `revision` is the directory's. What was made two revisions ago and not asked for since is forgotten.
     pub(crate) fn page(&self, revision: u64, views: &[ToolView]) -> Vec<Tool> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.revision != revision {
-            *made = Made { revision, tools: HashMap::new() };
-        }
-        let page = views.iter().map(|view| match made.tools.get(&view.name) {
-            // Two scopes may each have a tool of this name.
-            Some((source, tool)) if Arc::ptr_eq(source, &view.tool) => tool.clone(),
-            _ => {
-                let tool = tool(view);
-                made.tools.insert(Arc::clone(&view.name), (Arc::clone(&view.tool), tool.clone()));
-                tool
+        let known: Vec<Option<Entry>> = {
+            let mut made = self.made();
+            if made.revision != revision {
+                let before = std::mem::take(&mut made.tools);
+                *made = Made { revision, before, ..Made::default() };
             }
+            views.iter().map(|view| made.find(view)).collect()
+        };
+        // Made outside the lock: others may ask meanwhile, for less.
+        let entries = views.iter().zip(known).map(|(view, known)| {
+            known.unwrap_or_else(|| Entry { source: Arc::clone(&view.tool), online: view.online, tool: tool(view) })
         });
-        page.collect()
+        let entries: Vec<Entry> = entries.collect();
+        let mut made = self.made();
+        if made.revision == revision {
+            for (view, entry) in views.iter().zip(&entries) {
+                made.remember(&view.name, entry);
+            }
+        }
+        entries.into_iter().map(|entry| entry.tool).collect()
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, Made> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Made {
+    fn find(&self, view: &ToolView) -> Option<Entry> {
+        // Two scopes may each have a tool of this name.
+        let same = |entry: &&Entry| Arc::ptr_eq(&entry.source, &view.tool) && entry.online == view.online;
+        let found = |made: &HashMap<Arc<str>, Entry>| made.get(&view.name).filter(same).cloned();
+        found(&self.tools).or_else(|| found(&self.before))
+    }
+
+    fn remember(&mut self, name: &Arc<str>, entry: &Entry) {
+        if self.bytes + entry.source.weight() > REMEMBERED {
+            return;
+        }
+        self.bytes += entry.source.weight();
+        if let Some(old) = self.tools.insert(Arc::clone(name), entry.clone()) {
+            self.bytes -= old.source.weight();
+        }
     }
 }
 

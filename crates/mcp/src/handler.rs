@@ -15,7 +15,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::{Route, ToolView};
-use sa_core::{Asking, LogLevel, RawJson};
+use sa_core::{Asking, LogLevel, RawJson, aside};
 use serde_json::Value;
 
 use crate::body;
@@ -32,6 +32,8 @@ use crate::shared::Shared;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
+/// A page ends with the tool that goes beyond this.
+const MAX_PAGE_BYTES: usize = 1 << 20;
 /// For how long a client may take a list for the current one, in milliseconds. Those who want to know sooner listen.
 const FRESH_MS: u64 = 1_000;
 /// The tools in whose calls the principal hears of its sessions.
@@ -99,7 +101,10 @@ impl McpHandler {
                 }
             };
             match turn {
-                Turn::Ended(finished) => return running.answer(&finished, is_new_era),
+                Turn::Ended(finished) => {
+                    body::weigh(context, finished.weight());
+                    return finished.told(move |finished| running.answer(finished, is_new_era)).await;
+                }
                 Turn::Asks(asked) => {
                     let mut asked = questions::name(asked, &mut count);
                     questions::answer(&mut asked, &mut answers);
@@ -242,8 +247,10 @@ impl ServerHandler for McpHandler {
         let cursor = request.and_then(|request| request.cursor);
         let directory = shared.router.directory();
         let revision = *directory.subscribe().borrow();
-        let page = directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed);
-        Ok(ListToolsResult { tools: shared.tools.page(revision, &page.tools), next_cursor: page.next, ..list })
+        let page = directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed).within(MAX_PAGE_BYTES);
+        body::weigh(&context, page.weight());
+        let tools = aside::in_turn(page.weight(), || shared.tools.page(revision, &page.tools)).await;
+        Ok(ListToolsResult { tools, next_cursor: page.next, ..list })
     }
 
     async fn list_resources(
@@ -304,7 +311,7 @@ impl ServerHandler for McpHandler {
         if self.shared.searches(caller) {
             match &*request.name {
                 search::FIND => {
-                    let found = self.shared.search.find(&self.shared.router, caller, request.arguments.as_ref());
+                    let found = self.shared.search.find(&self.shared.router, caller, request.arguments.as_ref()).await;
                     return Ok(found.unwrap_or_else(|error| convert::failure(&error)).into());
                 }
                 search::CALL => match search::unwrap(request.arguments.take()) {

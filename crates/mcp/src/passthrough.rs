@@ -16,13 +16,13 @@ use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
     Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun, Question, RawJson,
-    Router, Scope, Update, UpdateSink, View, Watch,
+    Router, Scope, Update, UpdateSink, View, Watch, aside,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::convert;
+use crate::{body, convert};
 
 /// Items on one page of a list.
 const PAGE: usize = 500;
@@ -75,8 +75,7 @@ impl<'a> Passthrough<'a> {
     pub(crate) async fn prompts(&self, page: Option<PaginatedRequestParams>) -> Result<ListPromptsResult, ErrorData> {
         let mut prompts = Vec::new();
         for source in &self.sources {
-            for prompt in source.documents.list(Listing::Prompts).await {
-                let Ok(mut prompt) = prompt.to_value() else { continue };
+            for mut prompt in read(source, Listing::Prompts).await {
                 let name = format!("{}__{}", source.provider.id, prompt["name"].as_str().unwrap_or_default());
                 if self.may(&name) {
                     prompt["name"] = json!(name);
@@ -190,15 +189,16 @@ impl<'a> Passthrough<'a> {
             answer = asked => answer.map_err(|refused| Unanswered { away: refused.undelivered, error: error(refused) })?,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None).into()),
         };
-        serde_json::from_str(answer.as_str()).map_err(|error| ErrorData::internal_error(error.to_string(), None).into())
+        body::weigh(context, answer.len());
+        let read = aside::in_turn(answer.len(), || serde_json::from_str(answer.as_str())).await;
+        read.map_err(|error| ErrorData::internal_error(error.to_string(), None).into())
     }
 
     /// Everything of a sort that has a URI, each of them once.
     async fn uris(&self, listing: Listing, key: &str) -> Vec<Value> {
         let (mut listed, mut seen) = (Vec::new(), std::collections::HashSet::new());
         for source in &self.sources {
-            for item in source.documents.list(listing).await {
-                let Ok(mut item) = item.to_value() else { continue };
+            for mut item in read(source, listing).await {
                 let uri = item[key].as_str().unwrap_or_default().to_owned();
                 if !self.may(&format!("{}__{uri}", source.provider.id)) {
                     continue;
@@ -217,22 +217,20 @@ impl<'a> Passthrough<'a> {
     async fn holders(&self, uri: &str, listing: Listing) -> Vec<Holder<'_>> {
         let mut found: Vec<Holder<'_>> = Vec::new();
         for source in &self.sources {
-            let DocumentsView { provider, documents, .. } = source;
+            let provider = &source.provider;
             if let Some(own) = uri.strip_prefix(&*provider.id).and_then(|rest| rest.strip_prefix('+')) {
                 found.push(Holder { likely: Likely::Named, source, uri: own.to_owned() });
                 continue;
             }
-            let has = |items: Vec<RawJson>, test: &dyn Fn(&Value) -> bool| {
-                items.iter().filter_map(|item| item.to_value().ok()).any(|item| test(&item))
-            };
+            let has = |items: Vec<Value>, test: &dyn Fn(&Value) -> bool| items.iter().any(test);
             let exact = |item: &Value| item["uri"] == uri || item["uriTemplate"] == uri;
             let template = |item: &Value| {
                 let literal = item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
                 literal.is_some_and(|literal| !literal.is_empty() && uri.starts_with(literal))
             };
-            let likely = if has(documents.list(listing).await, &exact) {
+            let likely = if has(read(source, listing).await, &exact) {
                 Likely::Listed
-            } else if has(documents.list(Listing::Templates).await, &template) {
+            } else if has(read(source, Listing::Templates).await, &template) {
                 Likely::FromTemplate
             } else {
                 Likely::Perhaps
@@ -259,8 +257,7 @@ impl<'a> Passthrough<'a> {
         }
         let mut having = Vec::new();
         for source in self.sources.iter().filter(|source| self.may(&format!("{}__{name}", source.provider.id))) {
-            let prompts = source.documents.list(Listing::Prompts).await;
-            if prompts.iter().filter_map(|prompt| prompt.to_value().ok()).any(|prompt| prompt["name"] == name) {
+            if read(source, Listing::Prompts).await.iter().any(|prompt| prompt["name"] == name) {
                 having.push(source);
             }
         }
@@ -274,6 +271,13 @@ impl<'a> Passthrough<'a> {
     fn may(&self, name: &str) -> bool {
         self.router.policy().authorise(&self.view.principal, &Scope::Everyone, &[name]).is_ok()
     }
+}
+
+/// What a provider lists, as trees.
+async fn read(source: &DocumentsView, listing: Listing) -> Vec<Value> {
+    let items = source.documents.list(listing).await;
+    let bytes = items.iter().map(RawJson::len).sum();
+    aside::in_turn(bytes, || items.iter().filter_map(|item| item.to_value().ok()).collect()).await
 }
 
 /// A client that can be asked while its request runs.

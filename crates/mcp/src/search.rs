@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
-use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView};
+use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView, aside};
 use serde_json::{Value, json};
 
 use self::index::Index;
@@ -95,7 +95,7 @@ pub(crate) fn unwrap(arguments: Option<JsonObject>) -> Result<(String, Option<Js
 
 impl Search {
     /// Finds tools among those that the caller may call.
-    pub(crate) fn find(
+    pub(crate) async fn find(
         &self,
         router: &Router,
         caller: &Caller,
@@ -116,19 +116,23 @@ impl Search {
                 .and_then(|limit| usize::try_from(limit).ok())
                 .ok_or_else(|| invalid(format!("\"limit\" must be a number from 1 to {MOST}").into()))?,
         };
-        let index = self.index(router, caller);
+        let index = self.index(router, caller).await;
         let policy = router.policy();
         let offered = |tool: &ToolView| tool.tool.for_models && policy.allows(&caller.principal, tool);
         let found = index.find(query, limit, offered);
-        let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
-        let result = json!({ "tools": tools });
-        let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
-        answer.structured_content = Some(result);
-        Ok(answer)
+        let bytes = found.iter().map(|view| view.tool.weight()).sum();
+        let told = || {
+            let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
+            let result = json!({ "tools": tools });
+            let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
+            answer.structured_content = Some(result);
+            answer
+        };
+        Ok(aside::in_turn(bytes, told).await)
     }
 
     /// The index over what these scopes show now.
-    fn index(&self, router: &Router, caller: &Caller) -> Arc<Index> {
+    async fn index(&self, router: &Router, caller: &Caller) -> Arc<Index> {
         let directory = router.directory();
         let revision = *directory.subscribe().borrow();
         let lookup = |kept: &mut Vec<Kept>| {
@@ -143,8 +147,8 @@ impl Search {
             return index;
         }
         // Built outside the lock: others may search meanwhile. All tools are in it; who may see which is asked at each search.
-        let all = directory.list(&caller.view(), None, usize::MAX - 1, |_| true).tools;
-        let index = Arc::new(Index::new(all));
+        let all = directory.list(&caller.view(), None, usize::MAX - 1, |_| true);
+        let index = Arc::new(aside::in_turn(all.weight(), || Index::new(all.tools)).await);
         let mut kept = self.kept();
         kept.retain(|kept| kept.revision == revision && kept.scopes != caller.scopes);
         if kept.len() >= KEPT {

@@ -1,15 +1,19 @@
 //! The service behind `/mcp`: which of the two eras a request belongs to, and whose session it may use.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use http_body_util::Full;
+use futures_util::{StreamExt as _, stream};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use sa_core::aside::{Aside, Turns, Weight};
 use sa_core::store::Records;
 use sa_core::{Notices, Router};
 use serde::Deserialize;
@@ -89,6 +93,9 @@ impl Mcp {
         }
         let body = body::Body(request.body().clone());
         request.extensions_mut().insert(body);
+        // Whoever makes the answer says here how large it is; rmcp then writes it down beside those who wait.
+        let weight = Weight::default();
+        request.extensions_mut().insert(weight.clone());
         request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
@@ -96,15 +103,15 @@ impl Mcp {
         };
         let request = request.map(Full::new);
         if !request_of_session {
-            return self.stateless.handle(request).await.map(Body::new);
+            return written(Aside::once(weight.clone(), self.stateless.handle(request)).await, weight);
         }
         let takes_leave = request.method() == Method::DELETE;
-        let mut response = self.with_sessions.handle(request).await;
+        let mut response = Aside::once(weight.clone(), self.with_sessions.handle(request)).await;
         // The session has ended by now, and some clients take a mere "accepted" for a failure.
         if takes_leave && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
-        response.map(Body::new)
+        written(response, weight)
     }
 
     /// How many sessions there are.
@@ -140,6 +147,18 @@ impl std::fmt::Debug for Mcp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mcp").field("sessions", &self.sessions()).finish_non_exhaustive()
     }
+}
+
+/// An answer as it is written. One that is a stream is made while it is read, and may be large, too.
+fn written(response: Response<BoxBody<Bytes, Infallible>>, weight: Weight) -> Response<Body> {
+    let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    response.map(|body| {
+        if !is_stream {
+            return Body::new(body);
+        }
+        let (mut turns, mut pieces) = (Turns::at(weight), body.into_data_stream());
+        Body::from_stream(stream::poll_fn(move |cx| turns.poll(cx, |cx| pieces.poll_next_unpin(cx))))
+    })
 }
 
 fn opens_session(body: &Bytes) -> bool {

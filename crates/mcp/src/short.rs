@@ -19,11 +19,12 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, 
 use bytes::Bytes;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::json::{is_readable, is_too_deep};
+use sa_core::router::Finished;
 use sa_core::{Asking, RawJson};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -98,10 +99,7 @@ impl PlainCall {
         let mut running = Running::start(&shared.router, request, client);
         let made = match running.alone().await {
             Turn::Ended(finished) => {
-                if let Some(result) = convert::plain(&finished.outcome) {
-                    return respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result });
-                }
-                running.answer(&finished, true)
+                return finished.told(move |finished| told(&running, finished, id)).await;
             }
             Turn::Asks(asked) => {
                 let mut count = 0;
@@ -113,12 +111,24 @@ impl PlainCall {
             }
             Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
         };
-        let message = match made {
-            Ok(response) => ServerJsonRpcMessage::response(ServerResult::from(response), id),
-            Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
-        };
-        respond(status(&message), &message)
+        whole(made, id)
     }
+}
+
+/// The answer to a call that has ended.
+fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
+    match convert::plain(&finished.outcome) {
+        Some(result) => respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result }),
+        None => whole(running.answer(finished, true), id),
+    }
+}
+
+fn whole(made: Result<CallToolResponse, ErrorData>, id: RequestId) -> Response<Answer> {
+    let message = match made {
+        Ok(response) => ServerJsonRpcMessage::response(ServerResult::from(response), id),
+        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+    };
+    respond(status(&message), &message)
 }
 
 /// The tool that is named by headers of which there is one of each, with the value that nearly all clients send, and no

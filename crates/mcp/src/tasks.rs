@@ -113,7 +113,7 @@ impl Tasks {
             tokio::select! {
                 turn = running.alone() => match turn {
                     Turn::Asks(asked) => live.asked().extend(questions::name(asked, &mut count)),
-                    Turn::Ended(finished) => break completed(&finished),
+                    Turn::Ended(finished) => break finished.told(completed).await,
                     Turn::Cancelled => break State::Cancelled,
                 },
                 // Dropping the call tells the provider.

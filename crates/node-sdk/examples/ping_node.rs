@@ -6,6 +6,7 @@
 
 use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 struct Ping;
 
@@ -27,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
         .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?
-        .run_until_stopped(registry)
+        .run(registry, CancellationToken::new())
         .await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates};
+use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates, aside};
 use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
 use sa_protocol::plugin::PluginErrorType;
@@ -80,7 +80,8 @@ impl Provider for PluginProvider {
             let mut secrets = Vec::new();
             let ran = run(&shared, &plugin, &call, sent_along, &mut secrets).await;
             let hidden = Hidden::new(&secrets);
-            let (ended, recorded) = match ran {
+            let bytes = ran.as_ref().map_or(0, |(answer, _)| answer.body.len());
+            let tell = || match ran {
                 Ok((answer, stored)) => {
                     let shown = without(&answer, &hidden);
                     let outcome = answer::outcome(plugin.identifier(), &shown);
@@ -96,6 +97,7 @@ impl Provider for PluginProvider {
                     (Err(fault), Err(error))
                 }
             };
+            let (ended, recorded) = aside::in_turn(bytes, tell).await;
             if let Some(errand) = errand {
                 errand.settle(ended);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sa_core::call::{CallRequest, TraceContext};
-use sa_core::{CallError, CallErrorKind, RawJson};
+use sa_core::{CallError, CallErrorKind, RawJson, aside};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -90,7 +90,8 @@ impl Connection {
                 }
                 Ok(Line::End) | Err(_) => return,
             };
-            let incoming = rpc::decode(&line, std::mem::take(&mut first));
+            let is_first = std::mem::take(&mut first);
+            let incoming = aside::in_turn(line.len(), || rpc::decode(&line, is_first)).await;
             match incoming {
                 Incoming::Nothing => {}
                 Incoming::One(Ok(request)) if request.method == "cancel" => self.cancel(&request),

@@ -30,6 +30,7 @@ mod records;
 mod retained;
 mod schema;
 mod stats;
+mod trouble;
 mod verify;
 mod wal;
 mod wal_keeper;
@@ -43,6 +44,7 @@ use std::thread::JoinHandle;
 pub use options::OpenOptions;
 pub use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 pub use stats::Stats;
+pub use trouble::Trouble;
 pub use verify::Verified;
 
 use crate::op::Op;
@@ -76,6 +78,7 @@ struct Shared {
     queue: Queue,
     directory: directory::Directory,
     counters: stats::Counters,
+    troubles: trouble::Troubles,
 }
 
 impl Store {
@@ -93,6 +96,7 @@ impl Store {
             queue: Queue::new(options.queue_bytes, MAX_BODY_BYTES),
             directory: directory::Directory::default(),
             counters: stats::Counters::default(),
+            troubles: trouble::Troubles::default(),
             options,
         });
         opened.heads.all().iter().for_each(|head| shared.directory.publish(head));
@@ -122,6 +126,11 @@ impl Store {
         self.inner.shared.counters.read()
     }
 
+    /// The last time that the file was not as it should be, since the store was opened.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.inner.shared.troubles.last()
+    }
+
     /// Checks everything that is stored, as of one state: for a command of the operator. Takes as long as it
     /// takes to read the file, and keeps the write-ahead log from being shortened meanwhile.
     pub async fn verify(&self) -> Result<Verified, StoreError> {
@@ -138,7 +147,8 @@ impl Store {
         let closed = || error::closed(&self.inner.shared.options.path);
         let (reply, answer) = tokio::sync::oneshot::channel();
         self.inner.shared.queue.push(make(reply)).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let answer = answer.await.map_err(|_| closed())?;
+        answer.inspect_err(|error| self.inner.shared.troubles.note(error))
     }
 }
 
@@ -174,8 +184,14 @@ impl Shared {
     /// An entry that nobody waits for is given up.
     fn lost(&self, stream: &str, key: Option<&str>, error: &StoreError) {
         self.counters.lost.fetch_add(1, Relaxed);
+        self.troubles.note(error);
         tracing::error!(stream, key, %error, "an entry is LOST");
     }
+}
+
+/// Whether there has been a store at this path, even if its file is gone.
+pub fn has_been(path: &std::path::Path) -> bool {
+    path.exists() || witness::path_of(path).exists()
 }
 
 /// Checks the length of a name or key.

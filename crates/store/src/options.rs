@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct OpenOptions {
     /// The database file. Its directory must exist; `-wal`, `.lock` and `.witness` files appear next to it.
     pub path: PathBuf,
-    /// Opens a store that is behind its witness, which is otherwise refused as damaged: the operator has read
+    /// Opens a store that is behind its witness, which is otherwise refused: the operator has read
     /// the message and accepts that the newest commits are gone. What remains is checked in full first.
     pub accept_loss: bool,
     /// How long an entry that nobody waits for may wait for company before it is committed.

@@ -53,7 +53,8 @@ impl Readers {
         });
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         jobs.ok_or_else(closed)?.send(job).map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let answer = answer.await.map_err(|_| closed())?;
+        answer.inspect_err(|error| shared.troubles.note(error))
     }
 
     /// Ends the threads after the reads that are queued.

@@ -102,10 +102,10 @@ pub(crate) fn refuse(store: &Path, what: &str) -> StoreError {
     let message = format!(
         "the store {at} has lost commits that were acknowledged: {what}; restore a backup of {at} together with \
          its -wal file (and delete {} if the backup is older on purpose), or accept the loss of the newest \
-         commits by opening the store with that option",
+         commits with: switchboard doctor --accept-loss",
         witness.display()
     );
-    StoreError { kind: sa_core::store::StoreErrorKind::Damaged, message }
+    StoreError { kind: sa_core::store::StoreErrorKind::Behind, message }
 }
 
 impl Witness {

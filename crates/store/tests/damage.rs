@@ -178,8 +178,9 @@ async fn a_lost_wal_is_refused_and_the_loss_can_be_accepted() {
     make(base.path()).await;
     std::fs::remove_file(base.path().join("store.db-wal")).expect("removed");
     let error = Store::open(OpenOptions::new(db(base.path()))).expect_err("refused");
-    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Behind, "{error}");
     assert!(error.message.contains("store.db-wal") && error.message.contains("backup"), "{error}");
+    assert!(error.message.contains("switchboard doctor --accept-loss"), "{error}");
     let accept = OpenOptions { accept_loss: true, ..OpenOptions::new(db(base.path())) };
     let store = Store::open(accept).expect("accepted");
     let entries = all(&store, "calls").await;
@@ -201,10 +202,31 @@ async fn an_older_copy_under_the_witness_is_refused() {
     store.shutdown().await.expect("a clean end");
     std::fs::write(db(dir.path()), old).expect("written");
     let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("refused");
-    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Behind, "{error}");
     std::fs::remove_file(dir.path().join("store.db.witness")).expect("removed");
     assert_eq!(all(&open(dir.path()), "a").await.len(), 1, "on purpose, without the witness");
     std::fs::remove_file(db(dir.path())).expect("removed");
     let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
-    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Behind, "{error}");
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_remembered_for_whoever_asks_how_the_store_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    store.append(entry("calls", None, "mark-of-one-entry")).await.expect("kept");
+    store.shutdown().await.expect("a clean end");
+    let mut bytes = std::fs::read(db(dir.path())).expect("read");
+    let at = bytes.windows(17).position(|seen| seen == b"mark-of-one-entry").expect("in the file");
+    bytes[at] ^= 1;
+    std::fs::write(db(dir.path()), bytes).expect("written");
+    let store = open(dir.path());
+    assert_eq!(store.trouble(), None);
+    // What was refused for what it is says nothing about the file.
+    store.append(entry("", None, "")).await.expect_err("no name");
+    assert_eq!(store.trouble(), None);
+    let error = store.read("calls", 0, 10).await.expect_err("damaged");
+    let trouble = store.trouble().expect("remembered");
+    assert_eq!(trouble.message, error.message);
+    assert!(trouble.at_ms > 0);
 }

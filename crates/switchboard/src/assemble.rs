@@ -32,7 +32,7 @@ use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{ChannelGrant, Identity, NewToken, Tokens};
+use crate::tokens::{ChannelGrant, Identity, NewToken, Refused, Tokens};
 use crate::unfinished;
 
 /// How often old records are deleted and old absences forgotten.
@@ -289,20 +289,42 @@ async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
         expires_ms: None,
         channels: ChannelGrant::default(),
     };
-    let written = fs::read_to_string(file).unwrap_or_default();
-    let written = written.trim();
-    if tokens.authenticate(written).is_ok_and(|identity| identity.principal.role == Role::Operator) {
-        return Ok(());
-    }
-    let unknown = matches!(tokens.authenticate(written), Err(crate::tokens::Refused::Unknown));
-    if unknown && written.starts_with("sb_") && written.len() >= 43 {
-        // The store is new and the file is not: what scripts have read from it goes on working.
-        tokens.adopt(written, operator()).await?;
-        return Ok(());
-    }
+    let written = fs::read_to_string(file).map(|text| text.trim().to_owned());
+    let first = tokens.list().is_empty();
+    let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {
+        Ok((_, Ok(identity))) if identity.principal.role == Role::Operator => return Ok(()),
+        Ok((token, Err(Refused::Unknown))) if first && token.starts_with("sb_") && token.len() >= 43 => {
+            // The store is new and the file is not: what scripts have read from it goes on working.
+            tokens.adopt(token, operator()).await?;
+            info!(file = %file.display(), "the store has no tokens; took the operator's from its file");
+            return Ok(());
+        }
+        Ok((_, Ok(_))) => "it held a token that is no operator's".to_owned(),
+        Ok((_, Err(Refused::Missing))) => "it was empty".to_owned(),
+        Ok((_, Err(Refused::Unknown))) => {
+            // Somebody has changed it, or the disk has. Neither makes a token that opens everything.
+            "it held what is no token of this gateway, because it was changed or damaged".to_owned()
+        }
+        Ok((_, Err(refused))) => format!("in it, {}", refused.message()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "it was not there".to_owned(),
+        Err(error) => format!("it could not be read: {error}"),
+    };
+    let before = tokens.for_operators();
     let (_, token) = tokens.create(operator()).await?;
     write_private(file, &token).with_context(|| format!("cannot write the operator's token to {}", file.display()))?;
-    info!(file = %file.display(), "wrote a new operator token");
+    let file = file.display();
+    if first {
+        info!(%file, "wrote a new operator token");
+    } else if before.is_empty() {
+        warn!(%file, why, "wrote a new operator token");
+    } else {
+        // Whoever wanted to be rid of a token that leaked has only hidden it so far.
+        let valid = before.join(", ");
+        warn!(
+            %file, why, valid,
+            "wrote a new operator token; the ones before it are valid still: to end one, run switchboard token revoke ID"
+        );
+    }
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
-use sa_core::outcome::{Attachment, Output};
+use sa_core::outcome::{Attachment, Output, weight};
 use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
-use sa_core::{CallError, CallErrorKind, CallId, Outcome, RawJson, clock};
+use sa_core::{CallError, CallErrorKind, CallId, Outcome, RawJson, aside, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -82,7 +82,8 @@ impl StoreLedger {
 
     async fn outcome(&self, call: &KeyedCall) -> Result<Option<Kept>, StoreError> {
         let found = self.records.get(OUTCOMES, &place(call)).await?;
-        Ok(found.and_then(|record| serde_json::from_slice(&record.value).ok()))
+        let Some(record) = found else { return Ok(None) };
+        Ok(aside::in_turn(record.value.len(), || serde_json::from_slice(&record.value).ok()).await)
     }
 }
 
@@ -129,7 +130,8 @@ impl Ledger for StoreLedger {
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
             // The outcome before the claim that says it is there: a crash in between leaves an open claim.
-            let kept = serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default().into();
+            let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
+            let kept = aside::in_turn(weight(outcome), write).await.into();
             let kept = self.records.put(OUTCOMES, &place(call), kept, Expect::Anything).await;
             kept.map_err(|error| unavailable(&error))?;
             let at_ms = clock::now_ms();

@@ -33,6 +33,7 @@ pub struct Metrics {
     lost_records: Gauge<i64, std::sync::atomic::AtomicI64>,
     connections: Gauge<u64, AtomicU64>,
     tasks: Gauge,
+    schemas: Gauge,
 }
 
 impl Metrics {
@@ -55,7 +56,10 @@ impl Metrics {
         registry.register("connections", "Open connections of all kinds", connections.clone());
         let tasks = Gauge::default();
         registry.register("tasks", "Tasks of the runtime, which come and go with what they are for", tasks.clone());
-        Self { registry, calls, duration, refused, running, providers, lost_records, connections, tasks }
+        let schemas = Gauge::default();
+        let about = "About how much memory compiled schemas of tools take";
+        registry.register_with_unit("compiled_schema", about, Unit::Bytes, schemas.clone());
+        Self { registry, calls, duration, refused, running, providers, lost_records, connections, tasks, schemas }
     }
 
     pub fn call_ended(&self, surface: &'static str, provider: &'static str, outcome: &'static str, seconds: f64) {
@@ -77,6 +81,7 @@ impl Metrics {
         self.providers.set(nodes as i64);
         self.lost_records.set(lost_records as i64);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
+        self.schemas.set(sa_core::schema::compiled_bytes() as i64);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

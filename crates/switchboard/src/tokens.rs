@@ -246,6 +246,13 @@ impl Tokens {
         Ok(known.identity.clone())
     }
 
+    /// The ids of the tokens that let an operator in.
+    pub fn for_operators(&self) -> Vec<String> {
+        let now = clock::now_ms();
+        let valid = self.list().into_iter().filter(|token| token.lets_operators_in(now));
+        valid.map(|token| token.id).collect()
+    }
+
     /// Makes a token. This is the only time that it is seen.
     pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), CreateError> {
         let _making = self.making.lock().await;

@@ -46,7 +46,7 @@ impl Cli {
     }
 
     #[must_use]
-    pub fn env(mut self, name: &str, value: &str) -> Self {
+    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
         self.command.env(name, value);
         self
     }

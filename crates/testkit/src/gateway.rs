@@ -59,8 +59,14 @@ impl Setup {
 
     /// The data directory of a former gateway.
     #[must_use]
-    pub fn on(mut self, former: &Gateway) -> Self {
-        self.dir = Some(Arc::clone(&former.dir));
+    pub fn on(self, former: &Gateway) -> Self {
+        self.in_dir(&former.dir)
+    }
+
+    /// The same for one that has ended.
+    #[must_use]
+    pub fn in_dir(mut self, dir: &Arc<TempDir>) -> Self {
+        self.dir = Some(Arc::clone(dir));
         self
     }
 
@@ -90,7 +96,9 @@ impl Setup {
             ("server.listen", toml::Value::String("127.0.0.1:0".into())),
             ("data.dir", toml::Value::String(dir.path().join("data").display().to_string())),
         ];
-        let layers = Layers::read(Some(&file), self.env.clone(), &flags).unwrap();
+        let layers =
+            Layers::read(Some(&file), self.env.iter().map(|(name, value)| (name.into(), value.into())), &flags)
+                .unwrap();
         let config = Config::resolve(&layers).unwrap();
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

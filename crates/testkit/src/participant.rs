@@ -148,6 +148,17 @@ impl Participant {
         }
     }
 
+    /// Waits for something else and reads meanwhile, so that pings are answered; what comes is of no interest.
+    pub async fn while_reading<T>(&mut self, other: impl Future<Output = T>) -> T {
+        tokio::pin!(other);
+        loop {
+            tokio::select! {
+                done = &mut other => return done,
+                frame = self.socket.next() => assert!(matches!(frame, Some(Ok(_))), "expected a frame, got {frame:?}"),
+            }
+        }
+    }
+
     /// The next message of this type.
     pub async fn message(&mut self, kind: &str) -> Value {
         self.until(|frame| frame["type"] == kind).await

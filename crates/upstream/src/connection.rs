@@ -253,6 +253,8 @@ impl Connection {
             () = self.closed.cancelled() => Err(ServiceError::TransportClosed),
         };
         guard.id = None;
+        // In place of a large one comes word that it was left.
+        let answer = answer.map(|answer| running.left().take().unwrap_or(answer));
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
             ServiceError::TransportSend(error) if self.is_locked_out(&*error.error) || is_unsent(&*error.error) => {

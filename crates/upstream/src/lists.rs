@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::model::ServerResult;
+use sa_core::aside::{self, LARGE};
 use sa_core::store::{Expect, Records};
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde_json::json;
 use tracing::warn;
 
 use crate::connection::{Connection, Era, Failure};
+use crate::outcome;
 use crate::spec::Spec;
 use crate::table::Asker;
 
@@ -67,12 +69,14 @@ impl Lists {
     /// What was kept of this very server.
     pub(crate) async fn kept(records: &dyn Records, name: &str, spec: &Spec) -> Option<Self> {
         let record = records.get(BUCKET, name).await.ok()??;
-        let lists: Self = serde_json::from_slice(&record.value).ok()?;
+        let read = || serde_json::from_slice(&record.value).ok();
+        let lists: Self = aside::in_turn(record.value.len(), read).await?;
         (lists.fingerprint == spec.fingerprint()).then_some(lists)
     }
 
     pub(crate) async fn keep(&self, records: &dyn Records, name: &str) {
-        let Ok(bytes) = serde_json::to_vec(self) else { return };
+        // It is kept rarely, and may be long.
+        let Ok(bytes) = aside::in_turn(LARGE, || serde_json::to_vec(self)).await else { return };
         if let Err(error) = records.put(BUCKET, name, Bytes::from(bytes), Expect::Anything).await {
             warn!(upstream = name, %error, "cannot keep the list of its tools; after a restart it is asked anew");
         }
@@ -87,12 +91,20 @@ impl Lists {
     }
 
     pub(crate) fn documents(&self, listing: Listing) -> Vec<RawJson> {
-        let list = match listing {
+        self.list(listing).iter().map(RawJson::of).collect()
+    }
+
+    /// About how many bytes these are as text.
+    pub(crate) fn weight(&self, listing: Listing) -> usize {
+        self.list(listing).iter().map(outcome::values).sum()
+    }
+
+    fn list(&self, listing: Listing) -> &[serde_json::Value] {
+        match listing {
             Listing::Resources => &self.resources,
             Listing::Templates => &self.templates,
             Listing::Prompts => &self.prompts,
-        };
-        list.iter().map(RawJson::of).collect()
+        }
     }
 
     /// Whether it lists this resource.
@@ -203,8 +215,11 @@ async fn all<T: Serialize>(
                     _ => format!("it ended the connection when it was asked for {method}; look at its own log"),
                 },
             )?;
-        let (more, next) = page(result).ok_or_else(|| format!("its answer to {method} is no list"))?;
-        bytes += length(&more);
+        // It is asked for rarely, and may be long.
+        let read = || page(result).map(|(more, next)| (length(&more), more, next));
+        let read = aside::in_turn(LARGE, read).await;
+        let (length, more, next) = read.ok_or_else(|| format!("its answer to {method} is no list"))?;
+        bytes += length;
         if bytes > MAX_BYTES {
             return Err(format!(
                 "{method}: the list is longer than {MAX_BYTES} bytes, the most that is taken of one server"

@@ -1,7 +1,9 @@
 //! A server's answers in the gateway's words, with the server's own kept beside them.
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData, ServerResult};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult};
 use sa_core::{Block, CallError, CallErrorKind, DocumentError, Outcome, Output, RawJson};
+
+use serde_json::{Map, Value};
 
 use crate::connection::Failure;
 
@@ -14,6 +16,53 @@ pub(crate) fn of_call(server: &str, answer: Result<ServerResult, Failure>) -> Ou
         )),
         Err(failure) => Err(error(server, failure)),
     }
+}
+
+/// About how many bytes an answer has as text. Whoever counts them by writing it down has done the work already.
+pub(crate) fn weight(answer: &ServerResult) -> usize {
+    let document = |contents: &ResourceContents| match contents {
+        ResourceContents::TextResourceContents { text, .. } => text.len(),
+        ResourceContents::BlobResourceContents { blob, .. } => blob.len(),
+        _ => 0,
+    };
+    let block = |block: &ContentBlock| match block {
+        ContentBlock::Text(text) => text.text.len(),
+        ContentBlock::Image(image) => image.data.len(),
+        ContentBlock::Audio(audio) => audio.data.len(),
+        ContentBlock::Resource(resource) => document(&resource.resource),
+        _ => 0,
+    };
+    let meta = |meta: Option<&MetaObject>| meta.map_or(0, |meta| fields(&meta.0));
+    match answer {
+        ServerResult::CallToolResult(result) => {
+            let blocks = result.content.iter().map(|part| BYTES_PER_VALUE + block(part)).sum::<usize>();
+            blocks + result.structured_content.as_ref().map_or(0, values) + meta(result.meta.as_ref())
+        }
+        ServerResult::ReadResourceResult(result) => {
+            result.contents.iter().map(|contents| BYTES_PER_VALUE + document(contents)).sum()
+        }
+        ServerResult::GetPromptResult(result) => {
+            result.messages.iter().map(|message| BYTES_PER_VALUE + block(&message.content)).sum()
+        }
+        ServerResult::CustomResult(result) => values(&result.0),
+        _ => 0,
+    }
+}
+
+/// What a value takes, however short it is.
+const BYTES_PER_VALUE: usize = 8;
+
+pub(crate) fn values(value: &Value) -> usize {
+    match value {
+        Value::String(text) => BYTES_PER_VALUE + text.len(),
+        Value::Array(items) => BYTES_PER_VALUE + items.iter().map(values).sum::<usize>(),
+        Value::Object(object) => BYTES_PER_VALUE + fields(object),
+        _ => BYTES_PER_VALUE,
+    }
+}
+
+fn fields(object: &Map<String, Value>) -> usize {
+    object.iter().map(|(name, value)| name.len() + values(value)).sum()
 }
 
 fn of_result(result: &CallToolResult) -> Outcome {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
 };
@@ -17,12 +19,15 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpError,
     StreamableHttpPostResponse as Answer,
 };
+use sa_core::aside;
 use sa_lines::{is_too_much, no_answer, too_long};
+use serde_json::json;
 use sse_stream::{Sse, SseStream};
 use tracing::debug;
 
 use crate::gauge::{Cut, Gauge};
 use crate::observed::{Events, Failed, Headers, Observed};
+use crate::table::Marker;
 
 /// What is said for a body that cannot be had.
 const NO_BODY: &str = "<the body cannot be read>";
@@ -56,19 +61,25 @@ impl Observed {
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
             StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
-            status if status.is_success() => self.taken(response, asked(message), most).await,
+            status if status.is_success() => self.taken(response, asked(message), waiting(message), most).await,
             _ => refused(response, message, in_session, most).await,
         }
     }
 
-    async fn taken(&self, response: Response, asked: Option<RequestId>, most: usize) -> Result<Answer, Failed> {
+    async fn taken(
+        &self,
+        response: Response,
+        asked: Option<RequestId>,
+        waiting: Option<Marker>,
+        most: usize,
+    ) -> Result<Answer, Failed> {
         // Some servers take what wants no answer with an empty 200.
         if asked.is_none() && response.content_length() == Some(0) {
             return Ok(Answer::Accepted);
         }
         let session = session_of(&response);
         if is(&response, EVENT_STREAM_MIME_TYPE) {
-            return Ok(Answer::Sse(self.events(response, asked, most), session));
+            return Ok(Answer::Sse(self.events(response, asked, waiting, most), session));
         }
         if !is(&response, JSON_MIME_TYPE) {
             let kind = response.headers().get(CONTENT_TYPE);
@@ -76,13 +87,17 @@ impl Observed {
             return Err(StreamableHttpError::UnexpectedContentType(kind));
         }
         let body = body(response, most).await?;
+        let read = async |body: Vec<u8>| aside::in_turn(body.len(), || serde_json::from_slice(&body)).await;
         let Some(asked) = asked else {
-            let said = body.and_then(|body| serde_json::from_slice(&body).ok());
+            let said = match body {
+                Some(body) => read(body).await.ok(),
+                None => None,
+            };
             return Ok(said.map_or(Answer::Accepted, |said| Answer::Json(said, session)));
         };
         let answer = match body {
             None => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
-            Some(body) => match serde_json::from_slice(&body) {
+            Some(body) => match read(body).await {
                 Ok(answer) => belonging(&self.who, asked, answer),
                 Err(error) => {
                     debug!(%error, "an answer of {} cannot be read", self.who);
@@ -93,27 +108,56 @@ impl Observed {
         Ok(Answer::Json(answer, session))
     }
 
-    fn events(&self, response: Response, asked: Option<RequestId>, most: usize) -> Events {
+    fn events(&self, response: Response, asked: Option<RequestId>, waiting: Option<Marker>, most: usize) -> Events {
         let bytes =
             response.bytes_stream().scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
         let who = Arc::clone(&self.who);
-        let events = SseStream::from_bytes_stream(bytes).map(move |event| {
-            let is_too_long = match &event {
-                Ok(event) => event.data.as_ref().is_some_and(|data| is_too_much(data.as_bytes())),
-                Err(SseError::Body(error)) => matches!(error.downcast_ref(), Some(Cut::TooLong)),
-                Err(_) => false,
-            };
-            match &asked {
-                // As an error it would look like a connection that broke, which rmcp tries to go on with.
-                Some(asked) if is_too_long => {
-                    let told = serde_json::to_string(&ServerJsonRpcMessage::Error(too_long(&who, asked.clone())));
-                    Ok(Sse::default().data(told.unwrap_or_default()))
-                }
-                _ => event,
-            }
+        let events = SseStream::from_bytes_stream(bytes).then(move |event| {
+            let (who, asked, waiting) = (Arc::clone(&who), asked.clone(), waiting.clone());
+            async move { shortened(&who, asked, waiting, event).await }
         });
         events.boxed()
     }
+}
+
+/// An event that rmcp may read where everybody else waits: one that is too long is an error, and a large answer is left with
+/// whoever waits for it.
+async fn shortened(
+    who: &str,
+    asked: Option<RequestId>,
+    waiting: Option<Marker>,
+    event: Result<Sse, SseError>,
+) -> Result<Sse, SseError> {
+    let Some(asked) = asked else { return event };
+    let is_too_long = match &event {
+        Ok(event) => event.data.as_ref().is_some_and(|data| is_too_much(data.as_bytes())),
+        Err(SseError::Body(error)) => matches!(error.downcast_ref(), Some(Cut::TooLong)),
+        Err(_) => false,
+    };
+    let told = if is_too_long {
+        // As an error it would look like a connection that broke, which rmcp tries to go on with.
+        serde_json::to_string(&ServerJsonRpcMessage::Error(too_long(who, asked))).ok()
+    } else {
+        match (&event, waiting) {
+            (Ok(Sse { data: Some(data), .. }), Some(waiting)) => left(data, &asked, &waiting).await,
+            _ => None,
+        }
+    };
+    match told {
+        Some(told) => Ok(Sse { data: Some(told), ..event.unwrap_or_default() }),
+        None => event,
+    }
+}
+
+/// Reads a large answer in its turn and leaves it with whoever waits; what rmcp is given in its place.
+async fn left(data: &str, asked: &RequestId, waiting: &Marker) -> Option<String> {
+    if data.len() < aside::LARGE {
+        return None;
+    }
+    let read = aside::in_turn(data.len(), || serde_json::from_str(data)).await;
+    let Ok(ServerJsonRpcMessage::Response(response)) = read else { return None };
+    let is_left = response.id == *asked && waiting.leave(response.result);
+    is_left.then(|| json!({ "jsonrpc": "2.0", "id": asked, "result": {} }).to_string())
 }
 
 /// What a response means that says no.
@@ -171,6 +215,16 @@ fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> Serve
 
 fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     if let ClientJsonRpcMessage::Request(request) = message { Some(request.id.clone()) } else { None }
+}
+
+/// Who waits for the answer to a request, of whose answer rmcp need not know anything. From lists it learns.
+fn waiting(message: &ClientJsonRpcMessage) -> Option<Marker> {
+    let ClientJsonRpcMessage::Request(request) = message else { return None };
+    let is_to_be_passed_on = matches!(
+        request.request,
+        ClientRequest::CallToolRequest(_) | ClientRequest::ReadResourceRequest(_) | ClientRequest::GetPromptRequest(_)
+    );
+    request.request.extensions().get::<Marker>().filter(|_| is_to_be_passed_on).cloned()
 }
 
 fn is_discover(message: &ClientJsonRpcMessage) -> bool {

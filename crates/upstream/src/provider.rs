@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ServerResult};
 use sa_core::{
     Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates, Watch,
+    aside,
 };
 
 use crate::connection::Failure;
@@ -30,7 +31,8 @@ impl Provider for Upstream {
             let tool = server_name(&server.name, &call.tool);
             let request = Request::Tool { tool, args: &call.args, traceparent: call.trace.traceparent() };
             let answer = run(&server, &call.principal.id, request, Asker::Call(updates)).await?;
-            outcome::of_call(&server.name, answer)
+            let bytes = answer.as_ref().map_or(0, outcome::weight);
+            aside::in_turn(bytes, || outcome::of_call(&server.name, answer)).await
         })
     }
 
@@ -41,7 +43,8 @@ impl Provider for Upstream {
 
 impl Documents for Upstream {
     fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>> {
-        Box::pin(std::future::ready(self.0.lists().documents(listing)))
+        let lists = self.0.lists();
+        Box::pin(async move { aside::in_turn(lists.weight(listing), || lists.documents(listing)).await })
     }
 
     fn ask(
@@ -56,7 +59,9 @@ impl Documents for Upstream {
             let asker = sink.map_or(Asker::Nobody, Asker::Reader);
             let ask = || async {
                 let answer = run(&server, &caller, Request::Other { method, params: &params }, asker.clone()).await;
-                outcome::of_document(&server.name, answer.unwrap_or_else(|error| Err(Failure::Unanswered(error))))
+                let answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
+                let bytes = answer.as_ref().map_or(0, outcome::weight);
+                aside::in_turn(bytes, || outcome::of_document(&server.name, answer)).await
             };
             let asked = async {
                 match ask().await {

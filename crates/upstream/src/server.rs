@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, Catalog, Directory, GrantId, Provider, ProviderId, RawJson, Registration, Scope, clock};
+use sa_core::{Attach, Catalog, Directory, GrantId, Provider, ProviderId, RawJson, Registration, Scope, aside, clock};
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -415,7 +415,8 @@ impl Server {
 
     fn catalog(&self) -> Catalog {
         if self.is_listed() {
-            return self.lists().catalog(&self.name, &self.spec);
+            // It is made rarely, and may be long.
+            return aside::if_free(aside::LARGE, || self.lists().catalog(&self.name, &self.spec));
         }
         Catalog { unlisted: true, ..Catalog::default() }
     }

@@ -1,6 +1,7 @@
 //! What is written about an upstream server: how to reach it, and within which bounds.
 
 use std::collections::BTreeMap;
+use std::env::VarError;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -267,7 +268,10 @@ fn is_reference(value: &str) -> bool {
 /// was replaced in its file counts from the next connection on.
 pub(crate) fn resolve(value: &str) -> Result<SecretString, String> {
     let text = if let Some(name) = value.strip_prefix("env:") {
-        std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?
+        std::env::var(name).map_err(|error| match error {
+            VarError::NotPresent => format!("the environment variable {name} is not set"),
+            VarError::NotUnicode(_) => format!("the environment variable {name} is not UTF-8, and no secret"),
+        })?
     } else if let Some(path) = value.strip_prefix("file:") {
         let path = PathBuf::from(path);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

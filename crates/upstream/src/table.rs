@@ -3,12 +3,12 @@
 #![expect(deprecated, reason = "logging has no future, but servers that use it")]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::model::{GetExtensions as _, GetMeta as _};
 use rmcp::model::{
     JsonRpcMessage, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, RequestId,
-    ServerNotification,
+    ServerNotification, ServerResult,
 };
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -56,15 +56,29 @@ impl Asker {
 #[derive(Clone)]
 pub(crate) struct Marker(Weak<Running>);
 
+impl Marker {
+    /// Leaves an answer with whoever waits for it; `false` when nobody does.
+    pub(crate) fn leave(&self, answer: ServerResult) -> bool {
+        let running = self.0.upgrade();
+        running.map(|running| running.left().replace(answer)).is_some()
+    }
+}
+
 pub(crate) struct Running {
     pub(crate) asker: Asker,
     /// Progress that does not grow is not passed on.
     progress: Mutex<f64>,
+    /// A large answer, which was read on its way.
+    left: Mutex<Option<ServerResult>>,
 }
 
 impl Running {
     pub(crate) fn new(asker: Asker) -> Arc<Self> {
-        Arc::new(Self { asker, progress: Mutex::new(f64::NEG_INFINITY) })
+        Arc::new(Self { asker, progress: Mutex::new(f64::NEG_INFINITY), left: Mutex::default() })
+    }
+
+    pub(crate) fn left(&self) -> MutexGuard<'_, Option<ServerResult>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn marker(self: &Arc<Self>) -> Marker {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use sa_core::aside;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -13,7 +14,12 @@ use crate::request::{raw, tool_name};
 
 impl Run<'_> {
     /// The request for the next round.
-    pub(super) fn body(&self) -> Result<Vec<u8>, ChatError> {
+    pub(super) async fn body(&self) -> Result<Vec<u8>, ChatError> {
+        let messages: usize = self.messages.iter().chain(&self.added).map(|message| message.get().len()).sum();
+        aside::in_turn(self.weight + messages, || self.written()).await
+    }
+
+    fn written(&self) -> Result<Vec<u8>, ChatError> {
         let spec = self.server.spec;
         let messages: Vec<&RawValue> = self.messages.iter().chain(&self.added).map(|message| &**message).collect();
         let old_messages = spec.legacy_functions.then(|| legacy::to_legacy(&messages));

@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Asked, Router, cancelled, now};
+use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
 use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Update, UpdateSink};
 use crate::json::RawJson;
 use crate::manner::LogLevel;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, weight};
 use crate::principal::Principal;
 use crate::provider::ProviderId;
 
@@ -25,6 +26,18 @@ pub struct Finished {
     pub id: CallId,
     pub outcome: Outcome,
     pub duration: Duration,
+}
+
+impl Finished {
+    /// What a surface makes of it, beside those who wait if it is large.
+    pub async fn told<T>(&self, words: impl FnOnce(&Self) -> T) -> T {
+        aside::in_turn(self.weight(), || words(self)).await
+    }
+
+    /// How many bytes a surface has to make text of.
+    pub fn weight(&self) -> usize {
+        weight(&self.outcome)
+    }
 }
 
 /// What others can see of a running call.

@@ -35,6 +35,9 @@ const MAX_STEPS: u64 = 10_000_000;
 /// Checks when every mistake is to be named, which costs far more than to see that there is one.
 const MAX_REPORT_STEPS: u64 = 100_000;
 
+/// So many schemas at one value are checked in about the time that it takes to read it.
+const SCHEMAS_PER_READING: u64 = 64;
+
 /// Counting must not cost more than what it prevents.
 const MAX_COUNTED: usize = 500_000;
 
@@ -73,6 +76,12 @@ pub(super) fn weigh(graph: &Graph<'_>) -> Result<Cost, String> {
 }
 
 impl Cost {
+    /// How much work it is to check a value of so many bytes, as so many bytes of text would be.
+    pub(super) fn burden(self, bytes: usize) -> usize {
+        let readings = 1 + (self.weight.max(self.spread / MAX_SPREAD) / SCHEMAS_PER_READING) as usize;
+        bytes.saturating_mul(readings)
+    }
+
     /// Whether a value can be checked at all; the error says why not.
     pub(super) fn allows(self, schema: &Value, value: &Value) -> Result<(), &'static str> {
         let (nodes, depth) = extent(value);

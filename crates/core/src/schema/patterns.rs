@@ -12,35 +12,48 @@ use serde_json::{Map, Value, json};
 /// Compiling a pattern can take milliseconds.
 const MAX_PATTERNS: usize = 200;
 
+/// How large a compiled pattern may be, in steps: the first one that it fits into is what it is taken to be. One that
+/// fits into none cannot be run: a few bytes may ask for a million copies of something.
+const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+
+/// A pattern is compiled to be run forwards and backwards, and writes down what it has found out while it runs.
+const ROOM_PER_SIZE: usize = 3;
+
+/// How much a pattern may write down while it runs.
+const NOTES: usize = 32 << 10;
+
 /// The engine, with bounds on the memory of each pattern.
 pub(super) fn engine() -> PatternOptions<jsonschema::Regex> {
-    PatternOptions::regex().size_limit(1 << 20).dfa_size_limit(1 << 20)
+    engine_of(SIZES[SIZES.len() - 1])
 }
 
-/// Takes out what cannot be run.
-pub(super) fn relax(schema: &mut Value) -> Result<(), String> {
+fn engine_of(size: usize) -> PatternOptions<jsonschema::Regex> {
+    PatternOptions::regex().size_limit(size).dfa_size_limit(NOTES)
+}
+
+/// Takes out what cannot be run, and says how much room the others take, in bytes.
+pub(super) fn relax(schema: &mut Value) -> Result<usize, String> {
     let mut tried = Tried::default();
     tried.relax(schema);
     if tried.0.len() > MAX_PATTERNS {
         return Err(format!("it has more than {MAX_PATTERNS} different patterns"));
     }
-    Ok(())
+    Ok(tried.0.values().flatten().sum())
 }
 
-/// Which patterns can be run.
+/// Which patterns can be run, and how much room each of them takes.
 #[derive(Default)]
-struct Tried(HashMap<String, bool>);
+struct Tried(HashMap<String, Option<usize>>);
 
 impl Tried {
     fn can_run(&mut self, pattern: &str) -> bool {
         if let Some(known) = self.0.get(pattern) {
-            return *known;
+            return known.is_some();
         }
         // One too many shows that there are too many; what they are need not be found out.
-        let can_run = self.0.len() < MAX_PATTERNS
-            && jsonschema::options().with_pattern_options(engine()).build(&json!({ "pattern": pattern })).is_ok();
-        self.0.insert(pattern.to_owned(), can_run);
-        can_run
+        let room = if self.0.len() < MAX_PATTERNS { room(pattern) } else { None };
+        self.0.insert(pattern.to_owned(), room);
+        room.is_some()
     }
 
     /// Looks only where a keyword holds schemas: `pattern` may also be the name of a property, or part of an example.
@@ -95,4 +108,11 @@ impl Tried {
             map.remove("unevaluatedProperties");
         }
     }
+}
+
+/// How much room a pattern takes; `None` if it cannot be run.
+fn room(pattern: &str) -> Option<usize> {
+    let schema = json!({ "pattern": pattern });
+    let fits = |size: usize| jsonschema::options().with_pattern_options(engine_of(size)).build(&schema).is_ok();
+    SIZES.into_iter().find(|size| fits(*size)).map(|size| ROOM_PER_SIZE * size)
 }

@@ -93,7 +93,7 @@ async fn a_client_that_dies_leaves_no_ghost() {
         // One that is dead is found by its connection, and one that only does not answer by the ping.
         for (name, what) in [("dead", Signal::KILL), ("mute", Signal::STOP)] {
             let name = format!("{name}{round}");
-            let mut process = client(&gateway, &name).await;
+            let mut process = watcher.while_reading(client(&gateway, &name)).await;
             assert!(roster(&gateway).await.contains(&name));
             signal(&process, what);
             let left = watcher.until(|frame| frame["payload"]["action"] == "leave").await;

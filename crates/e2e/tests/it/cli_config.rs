@@ -123,7 +123,40 @@ async fn a_listener_that_others_reach_needs_tls_or_a_word() {
 }
 
 #[tokio::test]
-async fn a_variable_that_is_no_text_is_none_of_ours() {
+async fn a_variable_of_ours_that_is_no_text_is_named_and_nothing_starts_without_it() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let broken = std::ffi::OsStr::from_bytes(b"canary\xff");
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let workspace = dir.path().to_str().unwrap();
+    let commands: [&[&str]; 6] = [
+        &["config", "check"],
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["up", "--listen", "127.0.0.1:0"],
+        &["tools"],
+        &["node", "--gateway", "ws://127.0.0.1:1", "--workspace", workspace],
+        &["doctor"],
+    ];
+    for name in ["SA_NODE_TOKEN", "SA_NODE_TOKENS", "SWITCHBOARD_LIMITS_PENDING_TOTAL", "SWITCHBOARD_KEY"] {
+        for command in commands {
+            let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(command);
+            let ended = cli.env(name, broken).run().await;
+            ended.assert_code(if command == ["doctor"] { 1 } else { 2 });
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(told.contains(&format!("the environment variable {name}: ")), "{command:?}: {told}");
+            assert!(!told.contains("canary"), "{command:?}: {told}");
+        }
+    }
+    assert!(!data.exists(), "a gateway that cannot start leaves nothing behind");
+    // The rest of the configuration can be asked about all the same.
+    let cli = Cli::new(SWITCHBOARD).args(&["config", "explain", "limits.pending_total"]);
+    let explained = cli.env("SWITCHBOARD_LIMITS_PENDING_TOTAL", broken).run().await;
+    let shown = &explained.assert_code(0).stdout;
+    assert!(shown.contains("= 1000") && shown.contains("not UTF-8") && !shown.contains("canary"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_variable_of_others_need_not_be_text() {
     use std::os::unix::ffi::OsStrExt as _;
     let broken = std::ffi::OsStr::from_bytes(b"\xff\xfe");
     let mut command = std::process::Command::new(SWITCHBOARD);

@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 
 use sa_testkit::{Cli, Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::Value;
@@ -170,7 +171,7 @@ async fn damage_in_the_store_is_found_and_placed() {
     let busy = deep().run().await;
     assert!(busy.assert_code(1).stdout.contains(&format!("in use by process {}", gateway.pid())), "{}", busy.stdout);
     assert!(busy.stdout.contains("-> stop the gateway"), "{}", busy.stdout);
-    let dir = std::sync::Arc::clone(&gateway.dir);
+    let dir = Arc::clone(&gateway.dir);
     let data = gateway.data_dir();
     gateway.stop().await;
     let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]);
@@ -189,5 +190,74 @@ async fn damage_in_the_store_is_found_and_placed() {
     ill.assert_code(1);
     let told = ill.stdout.lines().find(|line| line.contains("FIX")).unwrap_or_else(|| panic!("{}", ill.stdout));
     assert!(told.contains("switchboard.db") && told.contains("calls"), "{told}");
-    drop(dir);
+    // It is no loss of the newest, and so none that could be accepted.
+    let refused = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--accept-loss"]);
+    assert!(refused.run().await.assert_code(1).stdout.contains("is damaged"));
+
+    // A gateway that runs on it says so, wherever somebody looks, and goes on with the rest.
+    let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
+    let _node = Hello::new("one").tool("a.b").connect(&gateway).await.echo();
+    gateway.cli(&["doctor"]).run().await.assert_code(0);
+    for _ in 0..3 {
+        let answer = gateway.operator().get("/v1/calls").await;
+        assert_eq!((answer.status, answer.body["kind"].as_str()), (503, Some("store")), "{}", answer.text);
+        let hint = answer.body["hint"].as_str().unwrap();
+        assert!(hint.contains("switchboard doctor --deep"), "{hint}");
+    }
+    let trouble = gateway.operator().get("/v1/status").await.body["store_trouble"].clone();
+    assert!(trouble["message"].as_str().unwrap().contains("switchboard.db"), "{trouble}");
+    let fix = diagnose(gateway.cli(&[]), "switchboard.db is damaged").await;
+    assert!(fix.contains("doctor --deep") && fix.contains(data.to_str().unwrap()), "{fix}");
+    let status = gateway.cli(&["status"]).run().await;
+    assert!(status.assert_code(0).stdout.contains("WARNING: the store"), "{}", status.stdout);
+    let logged = gateway.stderr().lines().filter(|line| line.contains("is damaged")).count();
+    assert_eq!(logged, 1, "once, however often it is met: {}", gateway.stderr());
+    assert_eq!(gateway.operator().call("a.b", serde_json::json!({})).await.status, 200);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    gateway.token(serde_json::json!({ "name": "kept", "role": "agent" })).await;
+    let (dir, data, operator) = (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
+    gateway.stop().await;
+    let (file, older) = (data.join("switchboard.db"), dir.path().join("older.db"));
+    std::fs::copy(&file, &older).unwrap();
+    let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
+    gateway.token(serde_json::json!({ "name": "lost", "role": "agent" })).await;
+    let dir = Arc::clone(&gateway.dir);
+    gateway.stop().await;
+    std::fs::copy(&older, &file).unwrap();
+
+    let cli = |words: &[&str]| Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(words);
+    for _ in 0..2 {
+        // Nothing is accepted by trying again.
+        let refused = cli(&["serve", "--listen", "127.0.0.1:0"]).run().await;
+        let advice = format!("switchboard --data-dir {} doctor --accept-loss", data.display());
+        assert!(refused.assert_code(1).stderr.contains(&advice), "{}", refused.stderr);
+        let found = cli(&["doctor", "--deep"]).run().await;
+        assert!(found.assert_code(1).stdout.contains(&advice), "{}", found.stdout);
+    }
+    let accepted = cli(&["doctor", "--accept-loss"]).run().await;
+    let told = &accepted.assert_code(0).stdout;
+    assert!(told.contains("has lost commits") && told.contains("the loss is accepted"), "{told}");
+    assert!(told.contains("is intact"), "{told}");
+    let again = cli(&["doctor", "--accept-loss"]).run().await;
+    assert!(!again.assert_code(0).stdout.contains("the loss is accepted"), "{}", again.stdout);
+    let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
+    assert_eq!(gateway.operator, operator);
+    let tokens = gateway.operator().get("/v1/tokens").await.text;
+    assert!(tokens.contains("kept") && !tokens.contains("lost"), "{tokens}");
+    let (dir, data) = (Arc::clone(&gateway.dir), gateway.data_dir());
+    gateway.stop().await;
+
+    // The same for a file that is gone altogether.
+    std::fs::remove_file(data.join("switchboard.db")).unwrap();
+    let found = cli(&["doctor", "--deep"]).run().await;
+    assert!(found.assert_code(1).stdout.contains("is missing or empty"), "{}", found.stdout);
+    cli(&["doctor", "--accept-loss"]).run().await.assert_code(0);
+    let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
+    assert_eq!(gateway.operator().get("/v1/tokens").await.status, 200, "the operator's token still works");
+    gateway.stop().await;
 }

@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
+use futures_util::SinkExt as _;
+use reqwest::Method;
+use sa_testkit::{Agent, FakeNode, Gateway, Hello, Message, Reply, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -13,7 +15,7 @@ fn large() -> Value {
     items(40_000)
 }
 
-fn items(count: u32) -> Value {
+pub(crate) fn items(count: u32) -> Value {
     let item = |number: u32| json!({ "number": number, "words": ["some", "more", "text"] });
     json!({ "items": (0..count).map(item).collect::<Vec<_>>() })
 }
@@ -26,15 +28,20 @@ async fn refusing(gateway: &Gateway) -> FakeNode {
 }
 
 async fn gateway() -> Gateway {
-    Setup::new().config("[server]\nworkers = 1\n").spawn(SWITCHBOARD).await
+    with("").await
+}
+
+/// One with a thread for everything, and more of a configuration.
+pub(crate) async fn with(more: &str) -> Gateway {
+    Setup::new().config(&format!("[server]\nworkers = 1\n{more}\n")).spawn(SWITCHBOARD).await
 }
 
 /// Makes small requests while `busy` runs, and says how many were answered meanwhile for each that would have been if the
 /// gateway had nothing else to do.
-async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
+pub(crate) async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
     let began = Instant::now();
     for _ in 0..20 {
-        agent.get("/v1/tools").await;
+        agent.get_text("/healthz").await;
     }
     let each = began.elapsed().as_secs_f64() / 20.0;
     let (mut busy, mut answered, began) = (std::pin::pin!(busy), 0, Instant::now());
@@ -42,9 +49,36 @@ async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
         tokio::select! {
             biased;
             _ = &mut busy => return f64::from(answered) * each / began.elapsed().as_secs_f64(),
-            _ = agent.get("/v1/tools") => answered += 1,
+            _ = agent.get_text("/healthz") => answered += 1,
         }
     }
+}
+
+/// Several who are busy at once, so that the gateway is never idle: what others have beside a single one, they may have while
+/// that one waits for something else than the gateway.
+pub(crate) async fn crowd<F: Future<Output = ()> + Send + 'static>(work: impl Fn() -> F) {
+    let workers: Vec<_> = (0..4).map(|_| tokio::spawn(work())).collect();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_share(share: f64, beside: &str) {
+    assert!(share > 0.1, "beside {beside} others had {share:.2} of what they have alone");
+}
+
+/// A node that answers whatever it is asked with the same text.
+pub(crate) fn answer_all(mut node: FakeNode, result: String) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            let id = node.request().await.id;
+            let frame = format!(r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{result}}}"#);
+            if node.socket.send(Message::text(frame)).await.is_err() {
+                return;
+            }
+        }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,33 +86,28 @@ async fn large_arguments_hold_nobody_up() {
     let gateway = gateway().await;
     let _node = refusing(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    let body = json!({ "args": large() });
-    let work = tokio::spawn(async move {
-        for _ in 0..3 {
-            busy.call_with("a.b", body.clone()).await.assert_problem(422, "invalid_args");
-        }
+    // As text, for whoever writes it down once is not busy with that while the gateway should be.
+    let body = json!({ "args": large() }).to_string();
+    let work = crowd(|| {
+        let call = busy.request(Method::POST, "/v1/tools/a.b/call").header("content-type", "application/json");
+        let call = call.body(body.clone());
+        async move { _ = Reply::of(call).await.assert_problem(422, "invalid_args") }
     });
-    let share = share_beside(&other, async { work.await.unwrap() }).await;
-    assert!(share > 0.1, "beside large arguments others had {share:.2} of what they have alone");
+    assert_share(share_beside(&other, work).await, "large arguments");
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_results_hold_nobody_up() {
     let gateway = gateway().await;
-    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let node = answer_all(Hello::new("n").capability("a").connect(&gateway).await, large().to_string());
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    let large = large();
-    let work = tokio::spawn(async move {
-        for _ in 0..3 {
-            let call = busy.call_later("a.b", json!({ "args": {} }));
-            let request = node.request().await;
-            node.answer(&request.id, large.clone()).await;
-            assert_eq!(call.await.unwrap().status, 200);
-        }
+    let work = crowd(|| {
+        let call = busy.request(Method::POST, "/v1/tools/a.b/call").json(&json!({ "args": {} }));
+        async move { assert!(call.send().await.unwrap().text().await.unwrap().len() > 1_000_000) }
     });
-    let share = share_beside(&other, async { work.await.unwrap() }).await;
-    assert!(share > 0.1, "beside large results others had {share:.2} of what they have alone");
+    assert_share(share_beside(&other, work).await, "large results");
+    node.abort();
     gateway.stop().await;
 }
 

@@ -96,8 +96,34 @@ async fn of_two_with_one_token_the_second_has_a_longer_name_and_stands_in() {
     for name in &names {
         greets(&gateway, name).await;
     }
+    let doctor = gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
+    assert!(doctor.contains("\"py-01\",whichisaway"), "{doctor}");
     stop(&gateway, "py-02", second).await;
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn when_the_holder_is_forgotten_the_next_one_has_the_name_and_answers_to_both() {
+    let config = "[nodes]\noffline_memory_ms = 50";
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "shared").config(config).start().await;
+    let first = start(&gateway, "py-01", "shared").await;
+    let second = start(&gateway, "py-02", "shared").await;
+    let longer = gateway.operator().tool_names().await.remove(1);
+    first.signal(Signal::INT);
+    first.end().await.assert_code(0);
+    eventually("the first one forgotten", || async {
+        gateway.inner().router.directory().sweep();
+        (gateway.operator().tool_names().await == ["office_greet"]).then_some(())
+    })
+    .await;
+    let operator = gateway.operator();
+    for name in ["office_greet", &longer] {
+        assert_eq!(operator.call(name, json!({ "name": "Ann" })).await.result()["greeting"], "Hello, Ann!");
+    }
+    let tools = operator.get("/v1/tools?limit=1000").await.body;
+    let tool = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "office_greet").unwrap();
+    assert_eq!(tool["also"], *longer);
+    drop(second);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Global;
 use super::client::{Client, problem, segment};
 use super::lists::{Place, all_tools, named, text};
-use super::output::{self, Failure};
+use super::output::Failure;
 use super::shown::Shown;
 use super::sse::Events;
 use super::time::milliseconds;
@@ -88,9 +88,6 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
             "done" => return shown.done(&event.data, args.output.as_deref()),
             "error" => {
                 shown.failed();
-                if global.json {
-                    output::json(&event.data)?;
-                }
                 let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
                 return Err(match (failure.code, failure.hint.as_deref()) {
                     // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.

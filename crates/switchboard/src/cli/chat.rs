@@ -74,7 +74,7 @@ pub(super) async fn run(global: &Global, args: ChatArgs) -> Result<(), Failure> 
         }
         match chat.ask(&line).await {
             Err(failure) if !interactive => return Err(failure),
-            Err(failure) => drop(failure.report()),
+            Err(failure) => drop(failure.report(chat.json)),
             Ok(()) => {}
         }
     }

@@ -52,7 +52,8 @@ fn is_kept(url: &str, path: &str) -> bool {
 
 impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
-        let config = Config::resolve(&layers(global, &[])?)?;
+        let layers = layers(global, &[])?;
+        let config = Config::resolve(&layers)?;
         let reach = &global.reach;
         if let Some(url) = reach.url.as_deref().filter(|url| !url.contains("://")) {
             return Err(Failure::usage(format!(
@@ -76,16 +77,13 @@ impl Client {
                 Err(_) => (format!("http://{}", config.listen), "the default address".to_owned()),
             },
         };
-        let token = match (&reach.token_file, std::env::var("SWITCHBOARD_TOKEN")) {
+        let set = layers.variable("SWITCHBOARD_TOKEN").filter(|token| !token.is_empty());
+        let token_from = chosen_token(reach, set.is_some(), &config.operator_token_file());
+        let token = match (&reach.token_file, set) {
             (Some(file), _) => read_token(file)?,
-            (None, Ok(token)) if !token.is_empty() => token,
-            // Not the operator's instead: whoever sets a token means to be no more than that.
-            (None, Err(std::env::VarError::NotUnicode(_))) => {
-                return Err(Failure::usage("SWITCHBOARD_TOKEN is no text, and so no token"));
-            }
-            _ => operator_token(&config, reach.url.as_deref())?,
+            (None, Some(token)) => token,
+            (None, None) => operator_token(&config, reach.url.as_deref())?,
         };
-        let token_from = chosen_token(reach, &config.operator_token_file());
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage("the token holds a line break or another character that no token has")
                 .hint("see SWITCHBOARD_TOKEN, or the file of --token-file: one token, and nothing else"));
@@ -200,7 +198,7 @@ impl Client {
 }
 
 /// What to say to somebody whose own choice of a token is refused.
-fn chosen_token(reach: &Reach, operators: &Path) -> Option<String> {
+fn chosen_token(reach: &Reach, set: bool, operators: &Path) -> Option<String> {
     let operators = operators.display();
     if let Some(file) = &reach.token_file {
         return Some(format!(
@@ -208,7 +206,6 @@ fn chosen_token(reach: &Reach, operators: &Path) -> Option<String> {
             file.display()
         ));
     }
-    let set = std::env::var("SWITCHBOARD_TOKEN").is_ok_and(|token| !token.is_empty());
     set.then(|| {
         format!("the token came from SWITCHBOARD_TOKEN, which is set and goes before the operator's in {operators}: unset SWITCHBOARD_TOKEN, or put a valid token there")
     })
@@ -242,8 +239,8 @@ pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
                 ),
                 _ => problem.hint.map(|hint| as_typed(&hint)),
             };
-            let mut failure =
-                Failure { hint, ..Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)) };
+            let mut failure = Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
+            failure.hint = hint;
             // Whoever ran it went away with it.
             if problem.kind == "offline" && problem.retryable == Some(false) {
                 failure.code = MAY_HAVE_HAPPENED;

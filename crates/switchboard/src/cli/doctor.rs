@@ -44,6 +44,10 @@ pub(crate) struct DoctorArgs {
     /// Read the whole store as well, and check every record in it. The gateway must be stopped for it.
     #[arg(long)]
     deep: bool,
+    /// Go on with a store that has lost its newest commits, if the rest of it is intact; for want of a backup. The gateway
+    /// must be stopped for it.
+    #[arg(long)]
+    accept_loss: bool,
 }
 
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
@@ -57,9 +61,9 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);
             files(&config, &mut findings);
-            if args.deep {
+            if args.deep || args.accept_loss {
                 // No gateway is expected to answer: it would be in the way.
-                store(&config, &mut findings).await;
+                store(&config, args.accept_loss, &mut findings).await;
             } else {
                 gateway(global, &config, &mut findings).await;
             }
@@ -83,8 +87,8 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
     }
     match wrong {
         0 => Ok(()),
-        1 => Err(Failure::other("one thing needs attention")),
-        wrong => Err(Failure::other(format!("{wrong} things need attention"))),
+        1 => Err(Failure::other("one thing needs attention").told()),
+        wrong => Err(Failure::other(format!("{wrong} things need attention")).told()),
     }
 }
 
@@ -134,31 +138,64 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
 }
 
 /// Reads everything that is stored. What is damaged is named with its file and place.
-async fn store(config: &Config, findings: &mut Vec<Finding>) {
+async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) {
     let file = config.store_file();
-    if !file.exists() {
+    // One that is gone and has left its witness behind was lost, and is no new one.
+    if !sa_store::has_been(&file) {
         return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
     }
-    let read = async {
-        let store = sa_store::Store::open(sa_store::OpenOptions::new(&file))?;
-        let read = store.verify().await;
-        store.shutdown().await?;
-        read
-    };
-    findings.push(match read.await {
+    let options = sa_store::OpenOptions::new(&file);
+    let mut read = read_all(options.clone()).await;
+    if let Err(loss) = &read
+        && loss.kind == StoreErrorKind::Behind
+        && accept_loss
+    {
+        let lost = loss.message.clone();
+        read = read_all(sa_store::OpenOptions { accept_loss, ..options }).await;
+        if read.is_ok() {
+            let (what, _) = lost.split_once("; ").unwrap_or((&lost, ""));
+            findings.push(Finding::note(format!("{what}; the loss is accepted, and the gateway can start")));
+        }
+    }
+    findings.push(match read {
         Ok(sa_store::Verified { streams, entries, buckets, records }) => Finding::good(format!(
             "{} is intact: {entries} entries in {streams} streams, {records} documents in {buckets} buckets",
             file.display()
         )),
         Err(error) if error.kind == StoreErrorKind::InUse => {
-            Finding::bad(error.message, "stop the gateway, then run: switchboard doctor --deep")
+            let action = if accept_loss { "doctor --accept-loss" } else { "doctor --deep" };
+            Finding::bad(error.message, format!("stop the gateway, then run: {}", typed(config, action)))
         }
+        Err(error) if error.kind == StoreErrorKind::Behind => Finding::bad(
+            error.message,
+            format!(
+                "put a backup in the place of {}; or, for want of one: {}",
+                config.data_dir.display(),
+                typed(config, "doctor --accept-loss")
+            ),
+        ),
         Err(error) if error.kind == StoreErrorKind::Damaged => Finding::bad(
             error.message,
             format!("put a backup in the place of {}, or move it away to begin anew", config.data_dir.display()),
         ),
         Err(error) => Finding::bad(error.message, "mend what the system says, then look again"),
     });
+}
+
+/// A command on the same data, as somebody would type it.
+pub(super) fn typed(config: &Config, command: &str) -> String {
+    if config.settings.data.dir.is_empty() {
+        format!("switchboard {command}")
+    } else {
+        format!("switchboard --data-dir {} {command}", config.data_dir.display())
+    }
+}
+
+async fn read_all(options: sa_store::OpenOptions) -> Result<sa_store::Verified, sa_store::StoreError> {
+    let store = sa_store::Store::open(options)?;
+    let read = store.verify().await;
+    store.shutdown().await?;
+    read
 }
 
 fn private(path: &Path, wanted: u32, findings: &mut Vec<Finding>) {
@@ -208,6 +245,14 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     format!("{} records could not be written", status["lost_records"]),
                     "look at the gateway's log; free disk space",
                 ));
+            }
+            if let Some(message) = status["store_trouble"]["message"].as_str() {
+                let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
+                let fix = format!(
+                    "to find all that is damaged, stop the gateway, then run: {}",
+                    typed(config, "doctor --deep")
+                );
+                findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
             }
             let mut others = 0;
             if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {

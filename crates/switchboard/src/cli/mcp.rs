@@ -75,7 +75,7 @@ async fn missing(http: &reqwest::Client, url: &str, token: &str) -> Option<Failu
 
 /// Ends the program with a failure, though stdin may still be waited for.
 fn leave(failure: &Failure) -> ! {
-    let _ = failure.report();
+    let _ = failure.report(false);
     std::process::exit(failure.code.into())
 }
 

@@ -70,7 +70,7 @@ struct Cli {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
-    /// Print what the gateway's API returns, as JSON.
+    /// Print what the gateway's API returns, as JSON; for a failure, its problem.
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
     /// Configuration file (TOML).
@@ -163,11 +163,35 @@ pub fn main() -> ExitCode {
         sa_upstream::reaper::run();
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse_from(typed(std::env::args_os()));
+    let words = typed(std::env::args_os());
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return misunderstood(&error, &words),
+    };
+    // What speaks a protocol on stdout has no room there for anything else.
+    let json = cli.global.json && !matches!(cli.command, Command::Mcp(_) | Command::Relay(_));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
+}
+
+/// The words make no command, or ask for help.
+fn misunderstood(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if error.use_stderr() && json {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let what = text.split("\n\n").next().unwrap_or_default().trim();
+        Failure::usage(what).hint("add --help to see what it takes").print_problem();
+    }
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Every command with what it takes.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// `call TOOL --json '{"a":1}'` gives the arguments as JSON, and `--json` alone asks for JSON: two things that people type

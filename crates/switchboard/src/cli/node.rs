@@ -72,14 +72,15 @@ impl From<HostRole> for Role {
 }
 
 pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
-    let config = Config::resolve(&layers(global, &[])?)?;
+    let layers = layers(global, &[])?;
+    let config = Config::resolve(&layers)?;
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
     sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
     let id = args.id.clone().unwrap_or_else(host_name);
     let token_file = global.reach.token_file.clone();
     let token = match &token_file {
         Some(file) => read_token(file)?,
-        None => std::env::var("SA_NODE_TOKEN").unwrap_or_default(),
+        None => layers.variable("SA_NODE_TOKEN").unwrap_or_default(),
     };
     let given = args.gateway.clone().or_else(|| global.reach.url.clone());
     let running = || std::fs::read_to_string(config.endpoint_file()).ok();

@@ -122,11 +122,15 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// What the gateway said about it, as it came.
+    problem: Option<String>,
+    /// The answer that was printed as JSON says it already.
+    told: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, problem: None, told: false }
     }
 
     pub(crate) fn other(message: impl Into<String>) -> Self {
@@ -139,6 +143,18 @@ impl Failure {
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// With what the gateway said, for programs.
+    pub(crate) fn because(mut self, problem: &str) -> Self {
+        self.problem = Some(problem.to_owned());
+        self
+    }
+
+    /// Whoever asked for JSON has it already, in the answer that was printed.
+    pub(crate) fn told(mut self) -> Self {
+        self.told = true;
         self
     }
 
@@ -157,8 +173,45 @@ impl Failure {
         Self::new(code, message)
     }
 
-    pub(crate) fn report(&self) -> ExitCode {
+    /// The failure for programs, in the form in which the gateway's API reports one.
+    fn as_problem(&self) -> String {
+        if let Some(problem) = &self.problem {
+            return problem.clone();
+        }
+        let (kind, retryable) = match self.code {
+            2 => ("usage", false),
+            3 => ("unreachable", true),
+            4 => ("not_allowed", false),
+            5 => ("not_found", false),
+            6 => ("invalid_args", false),
+            7 => ("timeout", true),
+            8 => ("offline", true),
+            9 => ("conflict", false),
+            10 => ("connection_lost", false),
+            130 => ("cancelled", false),
+            _ => ("failed", false),
+        };
+        let uri = format!("urn:switchboard:problem:{kind}");
+        let mut problem =
+            serde_json::json!({ "type": uri, "detail": self.message, "kind": kind, "retryable": retryable });
+        if let Some(hint) = &self.hint {
+            problem["hint"] = hint.as_str().into();
+        }
+        problem.to_string()
+    }
+
+    /// The failure as the answer of a command that was asked for JSON.
+    pub(super) fn print_problem(&self) {
+        // One that cannot be written changes nothing: the words and the exit code are left.
+        let _ = json(&self.as_problem());
+    }
+
+    /// Says it in words on stderr, and for whoever asked for JSON as that on stdout, where they look for the answer.
+    pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         const INDENT: &str = "\n       ";
+        if as_json && !self.told {
+            self.print_problem();
+        }
         let mut err = std::io::stderr().lock();
         // What points at a place in a text has several lines, and is read only as it was laid out.
         let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));

@@ -127,7 +127,12 @@ async fn perform(global: &Global, client: &Client, command: PluginCommand) -> Re
         PluginCommand::Refuse { id } => (post(&id, "/refuse"), format!("refused what has changed of {id}")),
     };
     let raw = client.send(request).await?.text().await.unwrap_or_default();
-    if global.json && !raw.is_empty() { output::json(&raw) } else { line(&done) }
+    match (global.json, raw.is_empty()) {
+        (false, _) => line(&done),
+        (true, false) => output::json(&raw),
+        // Where the API answers with nothing, there is nothing to print.
+        (true, true) => Ok(()),
+    }
 }
 
 /// What to send for a URL or a file.
@@ -297,13 +302,14 @@ async fn check(global: &Global, client: &Client, source: &str, allow_private: &[
         problems(source, &checked["problems"])?;
     }
     let wrong = checked["problems"].as_array().into_iter().flatten().filter(|problem| problem["severity"] == "error");
-    match (checked["usable"] == json!(true), wrong.count()) {
-        (true, 0) if global.json => Ok(()),
-        (true, 0) => line("it can be added"),
-        (true, 1) => Err(Failure::new(6, "it can be added, without the part that is wrong")),
-        (true, wrong) => Err(Failure::new(6, format!("it can be added, without the {wrong} parts that are wrong"))),
-        (false, _) => Err(Failure::new(6, "the manifest cannot be used")),
-    }
+    let wrong = match (checked["usable"] == json!(true), wrong.count()) {
+        (true, 0) if global.json => return Ok(()),
+        (true, 0) => return line("it can be added"),
+        (true, 1) => "it can be added, without the part that is wrong".to_owned(),
+        (true, wrong) => format!("it can be added, without the {wrong} parts that are wrong"),
+        (false, _) => "the manifest cannot be used".to_owned(),
+    };
+    Err(Failure::new(6, wrong).told())
 }
 
 /// What is wrong with a manifest, a line each. What an error names is left out.

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sa_store::StoreErrorKind;
 use tokio::net::TcpListener;
 use toml::Value;
 use tracing::{info, warn};
 
 use super::Global;
 use super::output::{Failure, line};
-use super::port;
 use super::stop::{self, Stop};
+use super::{doctor, port};
 use crate::assemble::{Gateway, assemble, write_private};
-use crate::config::environment::{environment, unknown_variable, unknown_variables};
+use crate::config::environment::{unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
 use crate::config::{Config, Mistake};
 use crate::examples::Examples;
@@ -63,13 +64,13 @@ pub(super) fn up(global: &Global, args: UpArgs) -> Result<(), Failure> {
 pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
     let mut flags = more.to_vec();
     flags.extend(data_dir(global));
-    Ok(Layers::read(global.config.as_deref(), environment(), &flags)?)
+    Ok(Layers::read(global.config.as_deref(), std::env::vars_os(), &flags)?)
 }
 
 /// The same for somebody who asks about the configuration: what can be read of it, and everything that is wrong with it.
 pub(super) fn layers_despite_mistakes(global: &Global) -> (Layers, Vec<Mistake>) {
     let flags: Vec<_> = data_dir(global).into_iter().collect();
-    let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), environment(), &flags);
+    let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), std::env::vars_os(), &flags);
     let mistakes = layers.all_mistakes(unreadable);
     (layers, mistakes)
 }
@@ -107,7 +108,7 @@ pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Res
     let workers = workers(config.settings.server.workers);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    runtime.block_on(run(config, demo, held))
+    runtime.block_on(run(config, demo, held, global.json))
 }
 
 /// One for each processor unless it is said. Fewer take less of them for each call, and share what takes long.
@@ -123,7 +124,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>) -> Result<(), Failure> {
+async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>, json: bool) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     if let Some(files) = &config.tls {
         serve::check_tls(files).map_err(|error| {
@@ -144,7 +145,15 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         Some(folder) => Some(Examples::start(folder).await),
         None => None,
     };
-    let gateway = assemble(config).await.map_err(|error| Failure::other(format!("{error:#}")))?;
+    let (deep, accept) = (doctor::typed(&config, "doctor --deep"), doctor::typed(&config, "doctor --accept-loss"));
+    let gateway = assemble(config).await.map_err(|error| {
+        let failure = Failure::other(format!("{error:#}"));
+        match error.downcast_ref::<sa_store::StoreError>().map(|error| error.kind) {
+            Some(StoreErrorKind::Behind) => failure.hint(format!("restore a backup; or, for want of one: {accept}")),
+            Some(StoreErrorKind::Damaged) => failure.hint(format!("to find all that is damaged: {deep}")),
+            _ => failure,
+        }
+    })?;
     let plugins = match &mut examples {
         Some(Ok(examples)) => examples.add_to(&gateway.plugins).await.join(", "),
         Some(Err(why)) => format!("left out: {}", printable(why)),
@@ -175,15 +184,21 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
             .map_err(|error| Failure::other(error.to_string()))?;
     }
     // Scripts wait for this line. Everything else that is said goes to stderr.
-    line(&format!("listening on {url}"))?;
-    if demo.is_some() {
+    if json {
+        drop(held);
+        line(&started(config, &url, demo.is_some().then(|| gateway.sign_in.issue())).to_string())?;
+    } else if demo.is_some() {
+        line(&format!("listening on {url}"))?;
         gateway.upstreams.reached(UPSTREAM_PATIENCE).await;
         let more = [("plugins", plugins), ("upstream", upstream_servers(&gateway, &program(config)))];
         let text = next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &more);
         // What went wrong so far stands above it.
         drop(held);
         super::output::print(&text)?;
-    } else if std::io::stderr().is_terminal() {
+    } else {
+        line(&format!("listening on {url}"))?;
+    }
+    if demo.is_none() && std::io::stderr().is_terminal() {
         // For a person alone: a log that is kept is no place for what signs somebody in.
         eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
     }
@@ -200,6 +215,20 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         std::process::exit(stop::INTERRUPTED);
     }
     Ok(())
+}
+
+/// What `--json` says of a gateway that has started: where it is, and with `up` what signs somebody in to its console.
+fn started(config: &Config, url: &str, sign_in: Option<String>) -> serde_json::Value {
+    let mut started = serde_json::json!({
+        "version": crate::VERSION,
+        "url": url,
+        "data_dir": config.data_dir,
+        "token_file": config.operator_token_file(),
+    });
+    if let Some(code) = sign_in {
+        started["console"] = format!("{url}{}", sign_in::path(&code)).into();
+    }
+    started
 }
 
 /// The demo node's own token, for a gateway that asks nodes for one.

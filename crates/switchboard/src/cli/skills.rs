@@ -35,7 +35,7 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
     let (answer, raw) = post(global, "/v1/eligibility", &body).await?;
     if global.json {
         output::json(&raw)?;
-        return found(&answer);
+        return found(&answer).map_err(Failure::told);
     }
     let hosts = list(&answer["hosts"]);
     if hosts.is_empty() {

@@ -7,6 +7,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, span};
 use super::table::{facts, shortened};
+use crate::redact::printable;
 
 /// Servers that are named with what is wrong with them; of the others there is a number.
 const NAMED: usize = 3;
@@ -36,6 +37,9 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     }
     if status["lost_records"] != 0 {
         line(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
+    }
+    if let Some(message) = status["store_trouble"]["message"].as_str() {
+        line(&format!("  WARNING: {}", printable(message)))?;
     }
     Ok(())
 }

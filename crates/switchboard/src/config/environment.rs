@@ -1,8 +1,12 @@
 //! Variables of the environment: which of them set a key, and which only look as if they did.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
 use sa_core::nearest;
 use toml::Value;
 
+use super::Mistake;
 use super::settings::{FILE_ONLY, KEYS};
 
 /// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
@@ -14,18 +18,45 @@ pub fn variable_name(key: &str) -> Option<String> {
     plain.then(|| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
 }
 
-/// The variables of this process. Those that are no UTF-8 cannot be ours.
-pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+/// Ours that hold the name of a file, which need not be text.
+const FILES: [&str; 3] = ["SWITCHBOARD_CONFIG", "SWITCHBOARD_CA", "SWITCHBOARD_RELAY_SOCKET"];
+/// Ours that set no key.
+const OTHERS: [&str; 3] = ["SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_KEY"];
+/// Ours without the prefix.
+const NODE_TOKENS: [&str; 2] = ["SA_NODE_TOKEN", "SA_NODE_TOKENS"];
+
+/// The variables that are text, and the mistakes of those that should be and are not: a gateway that went on without such a
+/// one would do less than it was told to, which for a node's token means to let anybody in. What else is no text is nothing
+/// to us.
+pub(super) fn readable(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> (BTreeMap<String, String>, Vec<Mistake>) {
+    let (mut readable, mut mistakes) = (BTreeMap::new(), Vec::new());
+    for (name, value) in variables {
+        let Ok(name) = name.into_string() else { continue };
+        let ours = NODE_TOKENS.contains(&&*name) || (name.starts_with(PREFIX) && !FILES.contains(&&*name));
+        match value.into_string() {
+            Ok(value) => drop(readable.insert(name, value)),
+            Err(_) if ours => {
+                let place = format!("the environment variable {}", crate::redact::printable(&name));
+                let key = KEYS.iter().find(|(key, _)| variable_name(key).as_deref() == Some(&name));
+                let key = key.map_or(name, |(key, _)| (*key).to_owned());
+                let message = "its value is not UTF-8, and cannot be used; set it to text, or unset it".to_owned();
+                mistakes.push(Mistake { place, message, key, line: None });
+            }
+            Err(_) => {}
+        }
+    }
+    (readable, mistakes)
 }
 
 /// Variables of this process that look like ours and are not.
 pub fn unknown_variables() -> Vec<String> {
-    const OTHERS: [&str; 5] =
-        ["SWITCHBOARD_CONFIG", "SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_CA", "SWITCHBOARD_KEY"];
-    let known =
-        |name: &str| OTHERS.contains(&name) || KEYS.iter().any(|(key, _)| variable_name(key).as_deref() == Some(name));
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let known = |name: &str| {
+        let others = FILES.iter().chain(&OTHERS).any(|other| *other == name);
+        others || KEYS.iter().any(|(key, _)| variable_name(key).as_deref() == Some(name))
+    };
+    let names = std::env::vars_os().map(|(name, _)| OsStr::to_string_lossy(&name).into_owned());
     names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
 }
 
@@ -73,5 +104,29 @@ mod tests {
         assert!(told.ends_with("did you mean SWITCHBOARD_LIMITS_PENDING_TOTAL?"), "{told}");
         let told = unknown_variable("SWITCHBOARD_COLOUR");
         assert!(told.contains("config explain"), "{told}");
+    }
+
+    #[test]
+    fn what_is_ours_must_be_text_unless_it_is_the_name_of_a_file() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let broken = || OsString::from_vec(b"canary\xff".to_vec());
+        let check = |name: &str, expected: Option<&str>| {
+            let (readable, mistakes) = readable([(name.into(), broken())]);
+            assert!(readable.is_empty(), "{name}");
+            assert_eq!(mistakes.first().map(|mistake| mistake.key.as_str()), expected, "{name}");
+            let told = mistakes.iter().map(ToString::to_string).collect::<String>();
+            assert!(expected.is_none() || told.contains(name), "{told}");
+            assert!(!told.contains("canary"), "{told}");
+        };
+        check("SA_NODE_TOKEN", Some("SA_NODE_TOKEN"));
+        check("SA_NODE_TOKENS", Some("SA_NODE_TOKENS"));
+        check("SWITCHBOARD_KEY", Some("SWITCHBOARD_KEY"));
+        check("SWITCHBOARD_TOKEN", Some("SWITCHBOARD_TOKEN"));
+        check("SWITCHBOARD_DATA_DIR", Some("data.dir"));
+        check("SWITCHBOARD_LIMITS_PENDING_TOTAL", Some("limits.pending_total"));
+        check("SWITCHBOARD_COLOUR", Some("SWITCHBOARD_COLOUR"));
+        check("SWITCHBOARD_CONFIG", None);
+        check("SWITCHBOARD_CA", None);
+        check("LS_COLORS", None);
     }
 }

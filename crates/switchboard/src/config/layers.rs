@@ -1,11 +1,12 @@
 //! Where each value of the configuration came from.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::environment::{parse_like, variable_name};
+use super::environment::{parse_like, readable, variable_name};
 use super::file::{self, File};
 use super::settings::{KEYS, Settings};
 use super::{Config, ConfigError, Mistake, bounds};
@@ -34,7 +35,7 @@ impl Layers {
     /// of a configuration in which anything is wrong.
     pub fn read(
         file: Option<&Path>,
-        environment: impl IntoIterator<Item = (String, String)>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: &[(&str, Value)],
     ) -> Result<Self, ConfigError> {
         match Self::read_despite_mistakes(file, environment, flags) {
@@ -46,7 +47,7 @@ impl Layers {
     /// The same for somebody who wants to know about the rest: with what cannot be read left out, and told.
     pub fn read_despite_mistakes(
         file: Option<&Path>,
-        environment: impl IntoIterator<Item = (String, String)>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: &[(&str, Value)],
     ) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
@@ -60,7 +61,8 @@ impl Layers {
                 None
             }
         });
-        let variables: BTreeMap<String, String> = environment.into_iter().collect();
+        let (variables, no_text) = readable(environment);
+        mistakes.extend(no_text);
         let defaults = defaults();
         let mut from_environment = Table::new();
         for (key, _) in KEYS {
@@ -258,7 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("switchboard.toml");
         std::fs::write(&path, file).unwrap();
-        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
         Layers::read(Some(&path), variables, flags)
     }
 

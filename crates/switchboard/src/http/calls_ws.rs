@@ -160,7 +160,7 @@ impl Session {
         tokio::spawn(async move {
             let finished = running.outcome().await;
             session.running().remove(&*id);
-            session.finish(&id, &finished);
+            finished.told(|finished| session.finish(&id, finished)).await;
         });
     }
 

@@ -38,13 +38,13 @@ pub(crate) async fn list(
     headers: HeaderMap,
     query: Asked,
 ) -> Response {
-    let listed = || {
+    let listed = async {
         let query = read(query)?;
         let caller = caller(&app, &identity, (query.session.as_deref(), query.channel.as_deref()), &headers)?;
         let format = format(query.format.as_deref())?.unwrap_or(Format::OpenAi);
-        Ok(Functions::new(Arc::clone(&app.router)).list(format, &caller.view, query.tools.as_deref()))
+        Ok(Functions::new(Arc::clone(&app.router)).list(format, &caller.view, query.tools.as_deref()).await)
     };
-    listed().map_or_else(|error: ChatError| failed(&error), json)
+    listed.await.map_or_else(|error: ChatError| failed(&error), json)
 }
 
 /// Makes the calls of a model's reply, and gives back the messages to append: `{"format", "messages", "calls"}`. The body

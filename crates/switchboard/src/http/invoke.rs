@@ -6,6 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use sa_core::Finished;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -71,17 +72,21 @@ pub(crate) async fn invoke(
     let call = CallBody::new(body.args, body.session_key, body.timeout_ms, body.idempotency_key);
     let request = call_request(&app, "invoke", identity, tool.clone(), call, &headers)?;
     let finished = app.router.start(request, None).outcome().await;
+    Ok(finished.told(|finished| finished_response(&tool, finished)).await)
+}
+
+fn finished_response(tool: &str, finished: &Finished) -> Response {
     let (request_id, duration_ms) = (finished.id.to_string(), finished.duration.as_millis() as u64);
     let response = match &finished.outcome {
         Ok(output) => {
             let result = raw(&output.content).unwrap_or(Cow::Borrowed(RawValue::NULL));
-            let done = Invoked { request_id, tool: &tool, ok: true, result, duration_ms };
+            let done = Invoked { request_id, tool, ok: true, result, duration_ms };
             ([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&done)).into_response()
         }
         Err(error) => {
             let problem = Problem::call(error, finished.id);
             let error = InvokeError { kind: error.kind.as_str(), message: &error.message };
-            let failed = InvokeFailed { problem: &problem, request_id, tool: &tool, ok: false, error, duration_ms };
+            let failed = InvokeFailed { problem: &problem, request_id, tool, ok: false, error, duration_ms };
             let body = crate::json::to_json(&failed);
             let (parts, _) = problem.into_response().into_parts();
             let mut parts = parts;
@@ -89,5 +94,5 @@ pub(crate) async fn invoke(
             Response::from_parts(parts, body.into())
         }
     };
-    Ok((call_id_header(finished.id), response).into_response())
+    (call_id_header(finished.id), response).into_response()
 }

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::front::{operator_only, token_refused, unauthorized};
-use super::tools::{JSON, raw};
+use super::tools::{JSON, ProviderDoc, raw};
 use super::{App, Problem};
 use crate::hosts::Machine;
 use crate::journal::node_event;
@@ -90,14 +90,8 @@ pub(crate) struct RenamedTool<'a> {
     name: &'a str,
     /// What it would go by.
     wanted: &'a str,
-    held_by: Holder<'a>,
-}
-
-/// Whose tool has the name.
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct Holder<'a> {
-    kind: &'a str,
-    id: &'a str,
+    /// Whose tool has that name.
+    held_by: ProviderDoc<'a>,
 }
 
 /// Every node that is connected, or was a while ago.
@@ -144,7 +138,7 @@ impl<'a> NodeDoc<'a> {
 impl<'a> RenamedTool<'a> {
     fn of(renamed: &'a Renamed) -> Self {
         let Renamed { name, wanted, held_by } = renamed;
-        Self { name, wanted, held_by: Holder { kind: held_by.kind, id: &held_by.id } }
+        Self { name, wanted, held_by: ProviderDoc { kind: held_by.kind, id: &held_by.id } }
     }
 }
 

@@ -92,9 +92,15 @@ impl From<&CallError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let retryable = !matches!(error.kind, sa_core::store::StoreErrorKind::Damaged);
-        let problem = Self { retryable, ..Self::new(503, "store", error.message) };
-        problem.hint("see the gateway's log, or run: switchboard doctor")
+        use sa_core::store::StoreErrorKind as Kind;
+        let hint = match error.kind {
+            Kind::Damaged => "to find all that is damaged, stop the gateway, then run: switchboard doctor --deep",
+            Kind::Full => "free some room; switchboard doctor shows how much is left",
+            Kind::Closed => "the gateway ends; ask again once it is back",
+            _ => "see the gateway's log; switchboard doctor shows the last of it",
+        };
+        let retryable = error.kind != Kind::Damaged;
+        Self { retryable, ..Self::new(503, "store", error.message) }.hint(hint)
     }
 }
 

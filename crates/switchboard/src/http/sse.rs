@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use sa_core::Update;
 use sa_core::call::CallRequest;
+use sa_core::{Finished, Update};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -46,10 +46,11 @@ pub(super) fn stream(app: &App, request: CallRequest) -> Response {
                 return;
             }
         }
-        let last = match &finished.outcome {
-            Ok(output) => event("done", &done_json(&finished, output)),
+        let last = |finished: &Finished| match &finished.outcome {
+            Ok(output) => event("done", &done_json(finished, output)),
             Err(error) => event("error", &crate::json::to_json(&Problem::call(error, finished.id))),
         };
+        let last = finished.told(last).await;
         let _ = events.send(last).await;
     });
     (header, sse_response(body)).into_response()

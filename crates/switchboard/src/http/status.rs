@@ -43,6 +43,17 @@ pub(crate) struct Status {
     recorded_calls: u64,
     /// Records that could not be written; 0 when all is well.
     lost_records: u64,
+    /// The last time that the store's file could not be read or written as it should be; absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_trouble: Option<StoreTrouble>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct StoreTrouble {
+    /// In milliseconds since 1970.
+    at_ms: i64,
+    /// What happened, to which file, and what to do.
+    message: String,
 }
 
 /// How the upstream MCP servers are.
@@ -121,5 +132,6 @@ pub(crate) async fn status(
         shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
+        store_trouble: app.store.trouble().map(|sa_store::Trouble { at_ms, message }| StoreTrouble { at_ms, message }),
     }))
 }

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{CallId, Finished, Output, RawJson, Scope};
+use sa_core::{CallId, Finished, Output, RawJson, Scope, aside};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
@@ -30,6 +30,8 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
+/// A page ends with the tool that goes beyond this.
+const MAX_PAGE_BYTES: usize = 4 << 20;
 const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
 
@@ -39,7 +41,7 @@ const MAX_TOOL: usize = 1_024;
 pub(crate) struct ListQuery {
     /// Where the page begins: a former answer's `next_cursor`.
     cursor: Option<String>,
-    /// Tools on a page, 1,000 at most.
+    /// Tools on a page, 1,000 at most; fewer where they are long.
     limit: Option<usize>,
     /// A session of yours, whose caller's tools are listed as well.
     session: Option<String>,
@@ -58,6 +60,9 @@ pub(crate) struct ToolList<'a> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolDoc<'a> {
     name: &'a str,
+    /// The longer name that it went by before it got this one, and that still leads to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    also: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,8 +93,8 @@ struct Extras<'a> {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderDoc<'a> {
-    kind: &'a str,
-    id: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) id: &'a str,
 }
 
 /// The tools that the token may use, in the order of their names.
@@ -111,9 +116,13 @@ pub(crate) async fn list(
     }
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
-    let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed);
-    let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next };
-    Ok(([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&list)).into_response())
+    let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed).within(MAX_PAGE_BYTES);
+    let written = || {
+        let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next.clone() };
+        crate::json::to_json(&list)
+    };
+    let list = aside::in_turn(page.weight(), written).await;
+    Ok(([(header::CONTENT_TYPE, JSON)], list).into_response())
 }
 
 impl<'a> ToolDoc<'a> {
@@ -121,6 +130,7 @@ impl<'a> ToolDoc<'a> {
         let tool = &view.tool;
         Self {
             name: &view.name,
+            also: view.also.as_deref(),
             title: tool.title.as_deref(),
             description: tool.description.as_deref(),
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
@@ -218,7 +228,8 @@ where
         return Ok(sse::stream(app, request));
     }
     let running = app.router.start(request, None);
-    Ok(finished_response(&running.outcome().await))
+    let finished = running.outcome().await;
+    Ok(finished.told(finished_response).await)
 }
 
 /// The history keeps these words whole, so they have an end. No tool has a name that comes near it.
