@@ -98,6 +98,7 @@ mod node_restart;
 mod node_tokens;
 mod node_wishes;
 mod one_outcome;
+mod oversized_requests;
 mod participant_tools;
 mod plugin_calls;
 mod plugin_echo;
