@@ -40,6 +40,8 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 const DEFAULT_URL: &str = "ws://localhost:3210/v1/nodes/ws";
 const USAGE: &str = "usage: sa-hello-node [gateway's WebSocket URL, by default ws://localhost:3210/v1/nodes/ws]";
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// The WebSocket library hangs up on a larger frame. A gateway that knows refuses such a call and leaves the others alone.
+const MAX_REQUEST_BYTES: u64 = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -151,6 +153,7 @@ async fn shake_hands(socket: &mut Socket, node: NodeInfo) -> Result<()> {
             tools: tools::descriptions(),
             features: Features::default(),
             host: None,
+            max_request_bytes: Some(MAX_REQUEST_BYTES),
         },
     );
     socket.send(Message::text(hello)).await?;

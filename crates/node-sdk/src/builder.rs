@@ -152,7 +152,8 @@ impl NodeClientBuilder {
         self
     }
 
-    /// The largest request. 256 KB unless told. A larger one is answered `invalid_args` without running its tool.
+    /// The largest request. 256 KB unless told. A larger one is answered `invalid_args` without running its tool: by the
+    /// gateway, which is told the limit, or else by the node.
     #[must_use]
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.config.max_request_bytes = bytes;

@@ -30,6 +30,12 @@ pub(crate) struct Welcomed<S> {
 /// Opening the connection and the welcome may take this long each.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A request above the node's own limit is still read up to here, so that it can be answered: to hang up on it would end
+/// every other call as well. Four times as much as a gateway takes from anybody unless it is told otherwise; what is larger
+/// than that is not from a caller, and ends the connection before memory is spent on it. (It cannot wait for what the welcome
+/// says: the WebSocket library takes its limits when the connection is made.)
+const MAX_READ_BYTES: usize = 64 << 20;
+
 pub(crate) async fn open<N: Network>(
     network: &N,
     config: &Config,
@@ -58,9 +64,7 @@ async fn upgrade<N: Network>(network: &N, config: &Config) -> Result<Socket<N::S
     if url.scheme() == "wss" {
         use_some_crypto();
     }
-    // Requests above the node's limit are still read, so that they can be answered. Those above this cap are not: the
-    // connection ends with them.
-    let cap = config.max_request_bytes.saturating_add(MAX_TOOL_RESPONSE_BYTES);
+    let cap = config.max_request_bytes.max(MAX_READ_BYTES);
     let limits = WebSocketConfig::default()
         .read_buffer_size(16 * 1024)
         .write_buffer_size(64 * 1024)
@@ -141,6 +145,7 @@ fn hello(config: &Config, registry: &ToolRegistry) -> String {
             tools: registry.specs(),
             features,
             host: config.host.as_deref(),
+            max_request_bytes: Some(config.max_request_bytes as u64),
         },
     );
     text

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
-use sa_protocol::node::{Hello, ToolSpec};
+use sa_protocol::node::{Features, Hello, ToolSpec};
 use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
@@ -19,7 +19,10 @@ pub(crate) struct Introduction {
     pub(crate) id: String,
     pub(crate) catalog: Catalog,
     pub(crate) about: RawJson,
+    pub(crate) features: Features,
     pub(crate) modern: bool,
+    /// The largest request that it takes; `usize::MAX` when it does not say.
+    pub(crate) max_request_bytes: usize,
     /// Names that were not taken, each with its reason.
     pub(crate) ignored: Vec<String>,
 }
@@ -66,6 +69,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         "version": hello.node.version,
         "tags": hello.node.tags,
         "features": hello.features.names(),
+        "max_request_bytes": hello.max_request_bytes,
         "host": host,
         "remote": remote,
         "ignored": ignored,
@@ -80,7 +84,9 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             ..Catalog::default()
         },
         about: RawJson::of(&about),
+        features: hello.features,
         modern,
+        max_request_bytes: hello.max_request_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX),
         ignored,
     })
 }

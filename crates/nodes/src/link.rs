@@ -20,10 +20,19 @@ pub(crate) struct NodeLink {
     pub(crate) features: Features,
     /// Whether the node knows of extensions at all. One that does not gets exactly the frames it was written for.
     pub(crate) modern: bool,
+    /// The largest request that it takes; `usize::MAX` when it does not say.
+    pub(crate) max_request_bytes: usize,
     pub(crate) id: String,
     /// How often it has tried to answer for others.
     pub(crate) forgeries: AtomicU32,
     pub(crate) host: Arc<Host>,
+}
+
+fn too_large(node: &str, bytes: usize, limit: usize) -> CallError {
+    let message =
+        format!("the request has {bytes} bytes with its arguments, and the node \"{node}\" takes at most {limit}");
+    CallError::new(CallErrorKind::InvalidArgs, message)
+        .hint("send less; or raise what the node takes, with the SDK: NodeClientBuilder::max_request_bytes")
 }
 
 impl Link for NodeLink {
@@ -41,6 +50,10 @@ impl Link for NodeLink {
                 deadline_ms: self.modern.then(|| call.time_left().as_millis() as u64),
             },
         );
+        // A node that is sent more than it takes may hang up, and end everybody's calls for the sake of one.
+        if frame.len() > self.max_request_bytes {
+            return Err(too_large(&self.id, frame.len(), self.max_request_bytes));
+        }
         self.outbox.send(frame).map_err(|rejected| match rejected {
             Rejected::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
             Rejected::Overrun => CallError::new(

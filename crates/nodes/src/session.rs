@@ -19,7 +19,7 @@ use crate::link::NodeLink;
 use crate::{Admission, GOODBYE, Host, KIND, MAX_FORGERIES, Nodes};
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
-    let introduction = match greet(nodes, &mut socket, admission).await {
+    let said = match greet(nodes, &mut socket, admission).await {
         Ok(introduction) => introduction,
         Err(refusal) => {
             nodes.router.journal().count("node", "refused");
@@ -27,7 +27,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             return dismiss(socket, &refusal).await;
         }
     };
-    let (Introduction { id, catalog, about, modern, ignored }, features) = introduction;
+    let (id, features) = (said.id, said.features);
     let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
     let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
@@ -36,7 +36,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let provider = Arc::new(LinkProvider::new(NodeLink {
         outbox: outbox.clone(),
         features,
-        modern,
+        modern: said.modern,
+        max_request_bytes: said.max_request_bytes,
         id: id.clone(),
         forgeries: 0.into(),
         host: Host::new(&id, outbox.clone(), features.bin_probe),
@@ -46,9 +47,9 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         scope: Scope::Everyone,
         grant: admission.grant.clone(),
         provider: Arc::clone(&provider) as Arc<dyn sa_core::Provider>,
-        catalog,
+        catalog: said.catalog,
         max_running: nodes.options.max_pending,
-        about,
+        about: said.about,
         // A token that is for this id alone is the operator's word on whose it is.
         may_take_over: admission.bound_id.is_some(),
     };
@@ -64,7 +65,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             return dismiss(socket, &Close::new(close::ID_HELD, why)).await;
         }
     };
-    for name in ignored {
+    for name in said.ignored {
         warn!(node = id, name, "a name in the node's hello cannot be used");
     }
     nodes.hosts().insert(id.clone(), Arc::clone(&provider.link().host));
@@ -141,11 +142,7 @@ fn leave(nodes: &Nodes, id: &str, host: &Arc<Host>) {
 }
 
 /// Waits for the hello, and checks it.
-async fn greet(
-    nodes: &Nodes,
-    socket: &mut WebSocket,
-    admission: &Admission,
-) -> Result<(Introduction, Features), Close> {
+async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> Result<Box<Introduction>, Close> {
     let first = tokio::select! {
         biased;
         first = tokio::time::timeout(nodes.options.hello_patience, first_text(socket)) => first,
@@ -174,7 +171,8 @@ async fn greet(
             ),
         ));
     }
-    Ok((introduction, hello.features))
+    // A future has room for each of its variables as long as it lives, however often they are moved: a pointer is less.
+    Ok(Box::new(introduction))
 }
 
 async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {

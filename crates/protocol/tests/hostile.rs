@@ -38,7 +38,7 @@ const KINDS: [&str; 17] = [
     "ready",
     "other",
 ];
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 23] = [
     "request_id",
     "tool",
     "args",
@@ -54,6 +54,8 @@ const FIELDS: [&str; 21] = [
     "tools",
     "features",
     "host",
+    "max_request_bytes",
+    "max_frame_bytes",
     "bins",
     "id",
     "deadline_ms",

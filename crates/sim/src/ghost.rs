@@ -86,6 +86,7 @@ fn hello(node: &str) -> String {
             tools: vec![],
             features: Features::ALL,
             host: None,
+            max_request_bytes: None,
         },
     );
     text

@@ -101,6 +101,7 @@ mod node_tokens;
 mod node_wishes;
 mod one_outcome;
 mod operator_token;
+mod oversized_requests;
 mod participant_tools;
 mod plugin_calls;
 mod plugin_echo;

@@ -63,6 +63,7 @@ async fn url_and_hello() {
             ],
             "features": ["tool_cancel","tool_progress","tool_chunk","attachments"],
             "host": {"os":"linux"},
+            "max_request_bytes": 262_144,
         })
     );
     peer.send(json!({"type":"gateway_welcome","gateway_version":"0.1.0"})).await;

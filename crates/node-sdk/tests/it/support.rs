@@ -92,11 +92,6 @@ impl Peer {
         self.send_text(&frame.to_string()).await;
     }
 
-    /// Sends a frame to a node that may hang up.
-    pub(crate) async fn try_send(&mut self, frame: Value) -> bool {
-        self.socket.send(Message::text(frame.to_string())).await.is_ok()
-    }
-
     pub(crate) async fn send_text(&mut self, text: &str) {
         self.socket.send(Message::text(text)).await.unwrap();
     }

@@ -78,6 +78,7 @@ pub fn encode_hello(out: &mut String, frame: &Hello<'_>) {
         .list("tools", &frame.tools)
         .list("features", &frame.features.names())
         .opt_raw("host", frame.host)
+        .opt_plain("max_request_bytes", frame.max_request_bytes)
         .end();
 }
 

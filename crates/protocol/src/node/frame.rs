@@ -90,6 +90,9 @@ pub struct NodeFrame<'a> {
     /// Of `node_hello`.
     #[serde(borrow, default)]
     pub host: Option<&'a RawValue>,
+    /// Of `node_hello`.
+    #[serde(borrow, default)]
+    pub max_request_bytes: Option<&'a RawValue>,
     /// Of `bin_probe` and `bin_probe_result`.
     #[serde(borrow, default)]
     pub probe_id: Option<&'a RawValue>,

@@ -11,10 +11,10 @@
 //! # Extensions
 //!
 //! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old peer ignores or never
-//! gets: `node_hello` may list `tools`, `features` and `host`; `gateway_welcome` may list `features`; `tool_request` may
-//! carry `traceparent` and `deadline_ms`; `tool_response` may carry `attachments`; and the frames `tool_cancel`,
-//! `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and `node_event` go only to a peer that listed the
-//! feature (see [`Features`]).
+//! gets: `node_hello` may list `tools`, `features` and `host`, and say its `max_request_bytes`; `gateway_welcome` may list
+//! `features`, and say its `max_frame_bytes`; `tool_request` may carry `traceparent` and `deadline_ms`; `tool_response` may
+//! carry `attachments`; and the frames `tool_cancel`, `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and
+//! `node_event` go only to a peer that listed the feature (see [`Features`]).
 
 mod encode;
 mod features;
@@ -83,6 +83,8 @@ pub struct Hello<'a> {
     pub features: Features,
     /// What it says about its machine: a JSON object.
     pub host: Option<&'a str>,
+    /// The largest `tool_request` it takes, as a whole frame. One that does not say takes any.
+    pub max_request_bytes: Option<u64>,
 }
 
 /// `gateway_welcome`: the node is registered.

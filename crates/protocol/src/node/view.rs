@@ -51,6 +51,7 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
             tools: field(frame.tools, "tools")?.unwrap_or_default(),
             features: features(frame.features)?,
             host: object(frame.host, "host")?,
+            max_request_bytes: field(frame.max_request_bytes, "max_request_bytes")?,
         })),
         "gateway_welcome" => Incoming::Welcome(Welcome {
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
