@@ -110,8 +110,8 @@ impl NodeClientBuilder {
 
     /// Free words to group and filter nodes by. None unless told.
     #[must_use]
-    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
-        self.config.node.tags = tags.into_iter().map(Into::into).collect();
+    pub fn tags(mut self, tags: impl Into<Vec<String>>) -> Self {
+        self.config.node.tags = tags.into();
         self
     }
 

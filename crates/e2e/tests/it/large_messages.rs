@@ -63,9 +63,11 @@ pub(crate) async fn crowd<F: Future<Output = ()> + Send + 'static>(work: impl Fn
     }
 }
 
+/// Where they are held up they have nothing, or next to it; how much more than that they have depends on who else is busy on the
+/// machine, those who send and read all this text among them.
 #[track_caller]
 pub(crate) fn assert_share(share: f64, beside: &str) {
-    assert!(share > 0.1, "beside {beside} others had {share:.2} of what they have alone");
+    assert!(share > 0.03, "beside {beside} others had {share:.2} of what they have alone");
 }
 
 /// A node that answers whatever it is asked with the same text.

@@ -11,7 +11,7 @@ use crate::SWITCHBOARD;
 /// Starts the README's node, and waits until it is here.
 async fn start(gateway: &Gateway, id: &str, token: &str) -> Started {
     let node = Cli::new(env!("CARGO_BIN_EXE_e2e-readme-node"));
-    let node = node.env("SA_GATEWAY_WS_URL", &gateway.nodes_url()).env("SA_NODE_ID", id).env("SA_NODE_TOKEN", token);
+    let node = node.env("SA_GATEWAY_WS_URL", gateway.nodes_url()).env("SA_NODE_ID", id).env("SA_NODE_TOKEN", token);
     let node = node.start();
     until(gateway, id, true).await;
     node

@@ -43,7 +43,8 @@ async fn url_and_hello() {
         .name("Desk")
         .node_type("linux")
         .version("1.2.3")
-        .tags(["office"])
+        .tags(vec![])
+        .tags(vec!["office".into()])
         .host(json!({"os":"linux"}));
     let node = Node::start(builder, registry);
 

@@ -54,13 +54,11 @@ impl Index {
         }
     }
 
-    /// A tool that was not here before wants a name.
+    /// A tool that was not here before wants a name. What it claims gives a name to nobody else, so that nobody else is asked:
+    /// ten thousand nodes may come with the same tool.
     pub(super) fn arrive(&mut self, plain: &Arc<str>, wish: &Wish) {
-        let is_held = self.scopes.get(&wish.scope).is_some_and(|index| index.exposed.contains_key(plain));
-        if is_held && self.may_have(plain, wish, true) {
+        if self.may_have(plain, wish, true) {
             self.hand_over(plain, wish);
-        } else {
-            self.settle(plain);
         }
     }
 
@@ -78,20 +76,17 @@ impl Index {
             let member = self.members.get(&self.listed(wish)?.member)?;
             Some((!member.is_online(), member.grant.is_none(), member.age))
         };
-        let mut wishes: Vec<&Wish> = self.wanted.get(plain)?.iter().collect();
-        wishes.sort_by_cached_key(order);
-        wishes.into_iter().find(|wish| self.may_have(plain, wish, false)).cloned()
+        let wishes = self.wanted.get(plain)?.iter();
+        wishes.filter(|wish| self.may_have(plain, wish, false)).min_by_key(order).cloned()
     }
 
     /// Whether a name is to be had: nobody has it, or who has it yields.
     fn may_have(&self, plain: &Arc<str>, wish: &Wish, newcomer: bool) -> bool {
         let Some((index, listed)) = self.scopes.get(&wish.scope).zip(self.listed(wish)) else { return false };
-        if self.is_reserved(&wish.scope, plain, &listed.member) || index.former.contains_key(plain) {
-            return false;
-        }
         let yields = index.exposed.get(plain).is_none_or(|holder| self.yields(holder, listed, newcomer));
+        let is_used = || self.is_reserved(&wish.scope, plain, &listed.member) || index.former.contains_key(plain);
         // Asked last: it looks at everybody who claims the same.
-        yields && resolve::blocker_of(self, index, listed).is_none()
+        yields && !is_used() && resolve::blocker_of(self, index, listed).is_none()
     }
 
     fn yields(&self, holder: &Listed, other: &Listed, newcomer: bool) -> bool {
