@@ -177,7 +177,7 @@ pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
 async fn a_name_that_leads_elsewhere_in_an_address_is_not_sent() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     for name in ["", ".", ".."] {
-        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel delete"] {
+        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel rm"] {
             let words: Vec<&str> = command.split(' ').chain([name]).collect();
             let ended = gateway.cli(&words).run().await;
             assert!(!ended.assert_code(5).stderr.contains("there is nothing at"), "{words:?}: {}", ended.stderr);

@@ -151,12 +151,6 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
     let name = args.name.clone();
     tell_of_options(&args);
     args.command.append(&mut args.program);
-    if args.command.is_empty() && args.server.is_none() {
-        let name = printable(&name);
-        return Err(Failure::usage(format!("the server \"{name}\" needs a program, or a URL")).hint(format!(
-            "switchboard upstream add {name} -- PROGRAM ARGUMENTS   or: switchboard upstream add {name} https://HOST/mcp"
-        )));
-    }
     args.place_files(client);
     let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
@@ -274,9 +268,9 @@ impl AddArgs {
     /// The request that says the same.
     fn body(self) -> Result<Value, Failure> {
         if self.server.is_none() && self.command.is_empty() {
-            let missing = "it needs the URL of a server, or --command with a program and its arguments";
+            let missing = "it needs the URL of a server, or a program and its arguments behind -- (or --command)";
             return Err(Failure::usage(missing).hint(format!(
-                "switchboard upstream add {name} SERVER_URL   or: switchboard upstream add {name} --command PROGRAM",
+                "switchboard upstream add {name} -- PROGRAM ARGUMENTS   or: switchboard upstream add {name} SERVER_URL",
                 name = printable(&self.name)
             )));
         }
