@@ -1,7 +1,7 @@
 //! Host and Origin are checked on every route and every upgrade before anything else runs, and every route but the two
 //! health checks needs a token. The routes come from the gateway's own description, so that a new one is covered.
 
-use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic};
+use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic, eventually};
 use serde_json::{Value, json};
 
 /// Browsers come here without a token; see `upstream_login`.
@@ -153,7 +153,9 @@ async fn every_route_needs_a_token() {
     let gateway = Setup::new().env("SA_NODE_TOKEN", "for-nodes").start().await;
     let host = gateway.address().to_owned();
     let operator = gateway.operator();
-    let (_, expired) = gateway.token(json!({ "name": "old", "role": "operator", "expires_in_s": 0 })).await;
+    let (_, expired) = gateway.token(json!({ "name": "old", "role": "operator", "expires_in_s": 1 })).await;
+    let past = gateway.agent(&expired);
+    eventually("its end", || async { (past.get("/v1/tools").await.status == 401).then_some(()) }).await;
     let (id, revoked) = gateway.token(json!({ "name": "gone", "role": "operator" })).await;
     assert_eq!(operator.delete(&format!("/v1/tokens/{id}")).await.status, 200);
     let wrong = [
