@@ -173,7 +173,8 @@ async fn an_answer_without_end_ends_its_call_and_takes_bounded_memory() {
     let said = at_once(&agent, "web__endless_page").await;
     assert!(said.assert_problem(502, "failed").detail().contains("502"), "{}", said.text);
     let grown = peak_resident(gateway.pid()).saturating_sub(before);
-    assert!(grown < 128 * MIB as u64, "{grown} bytes more");
+    // A few times what one answer may have: it is read and parsed on several threads, whose memory does not go back at once.
+    assert!(grown < 256 * MIB as u64, "{grown} bytes more");
     eventually("the end of all bodies", || async { (server.open.load(Ordering::SeqCst) == 0).then_some(()) }).await;
     assert_eq!(agent.call("web__echo", json!({})).await.result()["content"][0]["text"], "hello");
 }
