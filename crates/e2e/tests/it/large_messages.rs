@@ -136,6 +136,7 @@ async fn many_large_calls_take_turns() {
     for call in calls.drain(..) {
         call.await.unwrap().assert_problem(422, "invalid_args");
     }
-    assert!(most < before + AT_ONCE / 4, "{most} threads, of which {before} were there before");
+    // One that steps aside leaves its thread to the others, and threads stay for a while: there are more of them than turns.
+    assert!(most < before + AT_ONCE / 2, "{most} threads, of which {before} were there before");
     gateway.stop().await;
 }
