@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
@@ -22,6 +22,9 @@ static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(Semaphore::new(processors.max(2)))
 });
+
+/// How much text has been worked on beside others.
+static DONE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Whether this thread is at such work, and has made room already.
@@ -53,6 +56,7 @@ pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     }
     AT_IT.set(true);
     let _back = Back;
+    DONE.fetch_add(bytes as u64, Ordering::Relaxed);
     // A runtime of one thread has nowhere else to go on.
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     if flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread) {
@@ -71,6 +75,12 @@ pub fn if_free<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
         Ok(_turn) => aside(bytes, work),
         Err(_) => work(),
     }
+}
+
+/// How many bytes of text have been worked on in this way, since the process began: once for each time that it was read,
+/// checked or written.
+pub fn bytes_done() -> u64 {
+    DONE.load(Ordering::Relaxed)
 }
 
 /// Work that panics is over as well.

@@ -34,6 +34,7 @@ pub struct Metrics {
     connections: Gauge<u64, AtomicU64>,
     tasks: Gauge,
     schemas: Gauge,
+    large_work: Counter,
 }
 
 impl Metrics {
@@ -59,7 +60,22 @@ impl Metrics {
         let schemas = Gauge::default();
         let about = "About how much memory compiled schemas of tools take";
         registry.register_with_unit("compiled_schema", about, Unit::Bytes, schemas.clone());
-        Self { registry, calls, duration, refused, running, providers, lost_records, connections, tasks, schemas }
+        let large_work = Counter::default();
+        let about = "Text of large messages that was read, checked or written beside other calls";
+        registry.register_with_unit("large_work", about, Unit::Bytes, large_work.clone());
+        Self {
+            registry,
+            calls,
+            duration,
+            refused,
+            running,
+            providers,
+            lost_records,
+            connections,
+            tasks,
+            schemas,
+            large_work,
+        }
     }
 
     pub fn call_ended(&self, surface: &'static str, provider: &'static str, outcome: &'static str, seconds: f64) {
@@ -82,6 +98,7 @@ impl Metrics {
         self.lost_records.set(lost_records as i64);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         self.schemas.set(sa_core::schema::compiled_bytes() as i64);
+        self.large_work.inner().store(sa_core::aside::bytes_done(), std::sync::atomic::Ordering::Relaxed);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

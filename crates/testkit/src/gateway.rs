@@ -225,9 +225,14 @@ impl Gateway {
 
     /// How often something was refused, as `/metrics` has it.
     pub async fn refused(&self, at: &str, reason: &str) -> u64 {
-        let line = format!("switchboard_refused_total{{at=\"{at}\",reason=\"{reason}\"}} ");
+        self.metric(&format!("switchboard_refused_total{{at=\"{at}\",reason=\"{reason}\"}}")).await
+    }
+
+    /// A number of `/metrics`; what has not happened yet has none there.
+    pub async fn metric(&self, name: &str) -> u64 {
         let text = self.operator().get_text("/metrics").await;
-        text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        text.lines().find_map(value).unwrap_or(0)
     }
 
     pub async fn running_calls(&self) -> usize {
