@@ -66,7 +66,7 @@ async fn take_turns(
         turn.cpu = turn.cpu.map(|_| Duration::ZERO);
         turn.target.load(in_flight, length / 4).await?;
     }
-    for _ in 0..rounds.min(5) {
+    for _ in 0..rounds.min(14) {
         for turn in &mut *turns {
             let before = gateway.cpu_time()?;
             let sample = turn.target.load(in_flight, length).await?;
@@ -182,7 +182,7 @@ async fn fan_out(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         let theirs = server.as_ref().map(|server| Place::Nats(server.address));
         let mut latencies = [Latencies::new(), Latencies::new()];
         let mut rates = [Vec::new(), Vec::new()];
-        for _ in 0..rounds.min(5) {
+        for _ in 0..rounds.min(14) {
             for (at, place) in [Some(&ours), theirs.as_ref()].into_iter().enumerate() {
                 let Some(place) = place else { continue };
                 let sample = Crowd::connect(place, size).await?.load(length).await?;

@@ -27,7 +27,7 @@ static BODY_BYTES: [u8; BODY] = [7; BODY];
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let (rounds, length) = bench.rounds();
-    let rounds = rounds.min(5);
+    let rounds = rounds.min(14);
     let jetstream = match bench.nats {
         Some(program) => Some(
             JetStream::start(program, bench.dir, Keep::Synced, SUBJECT, Bytes::from_static(&BODY_BYTES))

@@ -32,7 +32,7 @@ impl Bench<'_> {
     /// How often things that are compared take turns, and for how long. The machine may be shared: what disturbs one
     /// round disturbs its neighbours, too, and the median leaves it out.
     fn rounds(&self) -> (usize, Duration) {
-        if self.args.quick { (3, Duration::from_millis(150)) } else { (7, Duration::from_secs(1)) }
+        if self.args.quick { (3, Duration::from_millis(150)) } else { (20, Duration::from_millis(350)) }
     }
 }
 
