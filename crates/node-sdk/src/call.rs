@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::live::Place;
 use crate::{NodeTool, ToolContext, ToolError, ToolResult};
 
 /// What the calls of one connection share.
@@ -136,11 +137,19 @@ impl CallState {
 }
 
 /// Runs a call to its end and sends the response. Whatever the tool does, there is exactly one.
-pub(crate) async fn run(call: Arc<CallState>, tool: Arc<dyn NodeTool>, ctx: ToolContext, args: Option<String>) {
+pub(crate) async fn run(
+    call: Arc<CallState>,
+    place: Place,
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Option<String>,
+) {
     let outcome = AssertUnwindSafe(execute(&call, tool, ctx, args)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let text = catch_unwind(AssertUnwindSafe(|| respond(&call, outcome)))
         .unwrap_or_else(|panic| respond(&call, Err(panicked(panic.as_ref()))));
+    // Nothing can be said beside the response any more.
+    drop(place);
     // Nobody to send it to any more is nobody waiting for it any more.
     let _ = call.shared.outgoing.send(Outgoing { call: call.number, text, last: true }).await;
 }

@@ -28,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::builder::Config;
 use crate::call::{self, CallState, Outgoing, Shared};
 use crate::connect::{Socket, Welcomed};
+use crate::live::Place;
 use crate::network::Stream;
 use crate::{NodeSdkError, ToolContext, ToolRegistry, close};
 
@@ -312,9 +313,9 @@ impl<'a, S: Stream> Session<'a, S> {
             tool_name: request.tool.into_owned(),
             session_key: request.session_key.map(Into::into),
             cancel,
-            call: Some(Arc::clone(&call)),
         };
-        tokio::spawn(call::run(call, tool, ctx, request.args.map(str::to_owned)));
+        let place = Place::take(&ctx.cancel, &call);
+        tokio::spawn(call::run(call, place, tool, ctx, request.args.map(str::to_owned)));
     }
 
     /// Answers which programs this machine has, from a thread that may wait for the disk.

@@ -4,6 +4,7 @@ mod backoff;
 mod bin_probe;
 mod cancel;
 mod concurrency;
+mod context;
 mod disconnect;
 mod events;
 mod final_errors;
