@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sa_protocol::Attachment;
-use sa_protocol::node::{ToolChunk, ToolProgress, encode_chunk, encode_progress};
+use sa_protocol::node::{ToolProgress, encode_progress};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -67,11 +67,7 @@ impl ToolContext {
             return Ok(());
         };
         let attachments = if call.features().attachments { attachments } else { Vec::new() };
-        let content = content.to_string();
-        let mut text = String::new();
-        let request_id = Cow::Borrowed(call.request_id());
-        encode_chunk(&mut text, &ToolChunk { request_id, content: &content, attachments });
-        call.send_part(text).await
+        call.send_part(&content.to_string(), attachments).await
     }
 
     /// Puts a file beside the result. It travels with the response.
@@ -84,10 +80,10 @@ impl ToolContext {
         }
     }
 
-    /// How large the response may be, with everything around the result. A larger result is cut, and then has lost its
-    /// form; a tool that can give a part of its own choice had better do that.
+    /// How many bytes the result may have, as JSON, beside what was attached to it. A larger result is cut, and then has lost
+    /// its form; a tool that can give a part of its own choice had better do that.
     pub fn max_response_bytes(&self) -> usize {
-        self.call().map_or(sa_protocol::MAX_TOOL_RESPONSE_BYTES, |call| call.max_frame())
+        self.call().map_or(sa_protocol::MAX_TOOL_RESPONSE_BYTES, |call| call.room())
     }
 
     /// The trace the call belongs to, as W3C Trace Context writes it.

@@ -97,7 +97,7 @@ impl<'a, S: Stream> Session<'a, S> {
                 permits,
                 outgoing: sender,
                 features: welcomed.features,
-                max_frame: config.max_response_bytes.min(welcomed.max_frame),
+                limits: welcomed.limits,
                 grace: config.cancel_grace,
             }),
             outgoing,
@@ -284,7 +284,7 @@ impl<'a, S: Stream> Session<'a, S> {
     }
 
     fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
-        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.max_frame)));
+        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.limits)));
     }
 
     fn start(&mut self, request: ToolRequest<'_>) {
