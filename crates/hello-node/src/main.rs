@@ -200,8 +200,11 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
                     // Unknown frames are ignored, so that a newer gateway can talk to this node.
                     Ok(_) => continue,
                     Err(error) => {
-                        eprintln!("sa-hello-node: ignored: {error}");
-                        continue;
+                        eprintln!("sa-hello-node: a frame that cannot be read: {error}");
+                        match tools::unreadable(&error) {
+                            Some(answer) => answer,
+                            None => continue,
+                        }
                     }
                 }
             }

@@ -1,7 +1,9 @@
 //! The three tools, and how a result becomes a response.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use sa_protocol::node::{Failure, ToolRequest, ToolResponse, ToolSpec, encode_response};
-use sa_protocol::{ErrorKind, MAX_TOOL_RESPONSE_BYTES, ToolResponseError, truncated_result};
+use sa_protocol::{ErrorKind, FrameError, MAX_TOOL_RESPONSE_BYTES, ToolResponseError, truncated_result};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -45,20 +47,25 @@ pub(crate) fn prepare(request: &ToolRequest<'_>) -> Job {
     }
 }
 
+/// The answer to a request that cannot be read, if it can be told whose it is: somebody waits for one.
+pub(crate) fn unreadable(error: &FrameError) -> Option<String> {
+    let request_id = error.id().filter(|_| error.frame_type() == Some("tool_request"))?;
+    Some(failure(request_id, &fail(ErrorKind::InvalidArgs, error.to_string())))
+}
+
 impl Job {
     /// Runs the tool and writes the response, whatever comes of it.
     pub(crate) fn run(&self, allowed: &AllowedDir) -> String {
-        match self.call(allowed) {
+        self.answer(|| self.call(allowed))
+    }
+
+    /// A tool that panics has failed, and is answered like any other: nobody else would tell the one who waits.
+    fn answer(&self, tool: impl FnOnce() -> Result<Value, ToolResponseError>) -> String {
+        let written = catch_unwind(AssertUnwindSafe(|| match tool() {
             Ok(result) => success(&self.request_id, &result.to_string()),
-            Err(error) => {
-                let frame = ToolResponse {
-                    request_id: self.request_id.as_str().into(),
-                    outcome: Err(Failure::from(&error)),
-                    attachments: Vec::new(),
-                };
-                encoded(&frame)
-            }
-        }
+            Err(error) => failure(&self.request_id, &error),
+        }));
+        written.unwrap_or_else(|_| failure(&self.request_id, &fail(ErrorKind::Failed, "the tool panicked")))
     }
 
     fn call(&self, allowed: &AllowedDir) -> Result<Value, ToolResponseError> {
@@ -83,20 +90,17 @@ impl Job {
 
 /// A response with this result; one that is too large is cut, and says so.
 fn success(request_id: &str, result: &str) -> String {
-    let mut frame = ToolResponse { request_id: request_id.into(), outcome: Ok(Some(result)), attachments: Vec::new() };
-    let text = encoded(&frame);
-    if text.len() <= MAX_TOOL_RESPONSE_BYTES {
-        return text;
-    }
-    let envelope = text.len() - result.len();
-    let cut = truncated_result(result, MAX_TOOL_RESPONSE_BYTES.saturating_sub(envelope));
-    frame.outcome = Ok(Some(&cut));
-    encoded(&frame)
+    let cut = (result.len() > MAX_TOOL_RESPONSE_BYTES).then(|| truncated_result(result, MAX_TOOL_RESPONSE_BYTES));
+    response(request_id, Ok(Some(cut.as_deref().unwrap_or(result))))
 }
 
-fn encoded(frame: &ToolResponse<'_>) -> String {
+fn failure(request_id: &str, error: &ToolResponseError) -> String {
+    response(request_id, Err(Failure::from(error)))
+}
+
+fn response(request_id: &str, outcome: Result<Option<&str>, Failure<'_>>) -> String {
     let mut text = String::new();
-    encode_response(&mut text, frame);
+    encode_response(&mut text, &ToolResponse { request_id: request_id.into(), outcome, attachments: Vec::new() });
     text
 }
 
@@ -138,14 +142,41 @@ mod tests {
         );
     }
 
+    /// The limit is for the result; what is around it does not count.
     #[test]
     fn a_large_echo_is_cut() {
-        let args = json!("\"é".repeat(MAX_TOOL_RESPONSE_BYTES / 3));
         let dir = tempfile::tempdir().unwrap();
-        let job = Job { request_id: "r".into(), tool: "node.echo".into(), args: Some(args.to_string()) };
-        let text = job.run(&AllowedDir::open(dir.path()).unwrap());
-        assert!(text.len() <= MAX_TOOL_RESPONSE_BYTES);
-        let answer: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(answer["result"]["_truncated"], true);
+        let allowed = AllowedDir::open(dir.path()).unwrap();
+        let echo = |result: &str| {
+            let job = Job { request_id: "r".into(), tool: "node.echo".into(), args: Some(result.to_owned()) };
+            job.run(&allowed)
+        };
+        for character in ["x", "é", "\"", "\u{1}"] {
+            let each = json!(character).to_string().len() - 2;
+            let padding = "x".repeat((MAX_TOOL_RESPONSE_BYTES - 2) % each);
+            let fits = json!(character.repeat((MAX_TOOL_RESPONSE_BYTES - 2) / each) + &padding).to_string();
+            assert_eq!(fits.len(), MAX_TOOL_RESPONSE_BYTES);
+            let text = echo(&fits);
+            let whole = format!(r#"{{"type":"tool_response","request_id":"r","ok":true,"result":{fits}}}"#);
+            assert!(text == whole, "{character:?}: it was cut, or changed");
+
+            let one_more = fits.replacen('"', "\"x", 1);
+            let answer: Value = serde_json::from_str(&echo(&one_more)).unwrap();
+            assert_eq!(answer["result"]["_truncated"], true);
+            assert_eq!(answer["result"]["_original_bytes"], MAX_TOOL_RESPONSE_BYTES + 1);
+            assert!(answer["result"].to_string().len() <= MAX_TOOL_RESPONSE_BYTES);
+            assert!(one_more.starts_with(answer["result"]["partial"].as_str().unwrap()), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_of_its_call() {
+        let job = Job { request_id: "r".into(), tool: "node.echo".into(), args: None };
+        let answer: Value = serde_json::from_str(&job.answer(|| panic!("on purpose"))).unwrap();
+        assert_eq!(
+            answer,
+            json!({"type":"tool_response","request_id":"r","ok":false,
+                   "error":{"kind":"failed","message":"the tool panicked"}})
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The program itself, against a gateway in the test: handshake, calls, and its end by signal and by a lost gateway.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,14 +17,29 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
 
-async fn start(dir: &std::path::Path) -> (Child, WebSocketStream<TcpStream>, String) {
+async fn start(dir: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
+    let dir = dir.to_str().unwrap();
+    let all = [
+        ("SA_NODE_TOKEN", "s&cret"),
+        ("SA_NODE_ID", "hello:1"),
+        ("SA_NODE_NAME", "Hello"),
+        ("SA_NODE_TAGS", "a,b"),
+        ("SA_ALLOWED_DIR", dir),
+    ];
+    start_with(&all, Path::new("/")).await
+}
+
+/// Starts the program in this folder, with these variables and no others of its own.
+async fn start_with(variables: &[(&str, &str)], folder: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"));
+    for name in ["SA_NODE_TOKEN", "SA_NODE_ID", "SA_NODE_NAME", "SA_NODE_TAGS", "SA_ALLOWED_DIR"] {
+        command.env_remove(name);
+    }
+    let child = command
         .arg(format!("ws://{}/v1/nodes/ws", listener.local_addr().unwrap()))
-        .env("SA_NODE_TOKEN", "s&cret")
-        .env("SA_NODE_ID", "hello:1")
-        .env("SA_NODE_TAGS", "a,b")
-        .env("SA_ALLOWED_DIR", dir)
+        .envs(variables.iter().copied())
+        .current_dir(folder)
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -67,7 +83,8 @@ async fn serves_until_it_is_told_to_stop() {
 
     let hello = next(&mut socket).await;
     assert_eq!((&hello["type"], &hello["protocol_version"]), (&json!("node_hello"), &json!(1)));
-    assert_eq!(hello["node"]["tags"], json!(["a", "b"]));
+    let (id, name, tags) = (&hello["node"]["id"], &hello["node"]["name"], &hello["node"]["tags"]);
+    assert_eq!((id, name, tags), (&json!("hello:1"), &json!("Hello"), &json!(["a", "b"])));
     assert_eq!(hello["capabilities"], json!(["node"]));
     assert_eq!(hello["tools"].as_array().unwrap().len(), 3);
     send(&mut socket, json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"})).await;
@@ -81,10 +98,42 @@ async fn serves_until_it_is_told_to_stop() {
     send(&mut socket, json!({"type":"ping","timestamp":5})).await;
     assert_eq!(next(&mut socket).await, json!({"type":"pong","timestamp":5}));
 
+    // What cannot be read is answered where it can be told who waits, and ignored where it cannot.
+    let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    for frame in [
+        "nonsense".to_owned(),
+        r#"{"type":"tool_request"}"#.to_owned(),
+        r#"{"type":"tool_response","request_id":"3","ok":"maybe"}"#.to_owned(),
+        r#"{"type":"tool_request","request_id":"odd","tool":7}"#.to_owned(),
+        format!(r#"{{"type":"tool_request","request_id":"deep","tool":"node.echo","args":{deep}}}"#),
+    ] {
+        socket.send(Message::text(frame)).await.unwrap();
+    }
+    for id in ["odd", "deep"] {
+        let answer = next(&mut socket).await;
+        assert_eq!((&answer["type"], &answer["request_id"]), (&json!("tool_response"), &json!(id)), "{answer}");
+        assert_eq!((&answer["ok"], &answer["error"]["kind"]), (&json!(false), &json!("invalid_args")), "{answer}");
+    }
+
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(matches!(soon(socket.next()).await, Some(Ok(Message::Close(_)))));
     assert_eq!(soon(child.wait()).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn without_its_variables_it_goes_by_its_type_and_the_machines_name() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "text").unwrap();
+    let (_child, mut socket, uri) = start_with(&[("HOSTNAME", "desk")], dir.path()).await;
+    assert_eq!(uri, "/v1/nodes/ws?node_id=reference%3Adesk", "and no token");
+    let hello = next(&mut socket).await;
+    let (id, name, tags) = (&hello["node"]["id"], &hello["node"]["name"], hello["node"].get("tags"));
+    assert_eq!((id, name, tags), (&json!("reference:desk"), &json!("sa-node-reference"), None));
+    send(&mut socket, json!({"type":"gateway_welcome"})).await;
+    let args = json!({"path":"a.txt"});
+    send(&mut socket, json!({"type":"tool_request","request_id":"1","tool":"node.fs.read_text","args":args})).await;
+    assert_eq!(next(&mut socket).await["result"]["content"], "text", "from the folder it was started in");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The smallest node: one tool, one gateway.
 //!
 //! ```text
-//! SA_NODE_TOKEN=… cargo run -p sa-node-sdk --example ping_node
+//! SA_NODE_TOKEN=… cargo run -p sa-node-sdk --example ping_node [ws://…/v1/nodes/ws]
 //! ```
 
 use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
@@ -23,9 +23,10 @@ async fn main() -> anyhow::Result<()> {
     registry.register("example.ping", Ping);
     registry.derive_capabilities_from_tools();
 
+    let gateway = std::env::args().nth(1).unwrap_or_else(|| "ws://localhost:3210/v1/nodes/ws".into());
     NodeClientBuilder::new()
         .node_info(NodeInfo::from_env("example", env!("CARGO_PKG_VERSION")))
-        .gateway_ws_url("ws://localhost:3210/v1/nodes/ws")
+        .gateway_ws_url(gateway)
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?
         .run(registry, CancellationToken::new())

@@ -160,9 +160,9 @@ impl NodeClientBuilder {
         self
     }
 
-    /// The largest response. 1 MB unless told, and never more than the gateway says it takes, which is
-    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES) for one that does not say. A larger result is cut, and
-    /// says so.
+    /// The largest result, as JSON, with its attachments. 1 MB unless told, and never more than the gateway says it takes;
+    /// of one that does not say, [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES). A larger result is cut, and
+    /// says so. What a response needs besides does not count.
     #[must_use]
     pub fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use sa_protocol::node::{Failure, Features, ToolResponse, encode_response};
+use sa_protocol::node::{Failure, Features, ToolChunk, ToolResponse, encode_chunk, encode_response};
 use sa_protocol::{Attachment, ErrorKind, escaped_prefix, truncated_result};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::live::Place;
 use crate::{NodeTool, ToolContext, ToolError, ToolResult};
 
 /// What the calls of one connection share.
@@ -27,10 +28,27 @@ pub(crate) struct Shared {
     pub(crate) outgoing: mpsc::Sender<Outgoing>,
     /// What the gateway understands.
     pub(crate) features: Features,
-    /// No response is larger than this.
-    pub(crate) max_frame: usize,
+    pub(crate) limits: Limits,
     /// How long a tool has to end after it was cancelled.
     pub(crate) grace: Duration,
+}
+
+/// How large a response may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// What it says: the result with its attachments, or the error. What is around that does not count.
+    pub(crate) payload: usize,
+    /// All of it, as the gateway takes it.
+    pub(crate) frame: usize,
+}
+
+impl Limits {
+    /// How much a response to this request can say.
+    fn room(self, request_id: &str) -> usize {
+        // A byte of the id may take six, and the rest is a little more than `{"type":"tool_response",…,"attachments":[]}`.
+        let envelope = request_id.len() * 6 + 96;
+        self.payload.min(self.frame.saturating_sub(envelope))
+    }
 }
 
 /// A frame of a call.
@@ -75,8 +93,13 @@ impl CallState {
         &self.request_id
     }
 
-    pub(crate) fn max_frame(&self) -> usize {
-        self.shared.max_frame
+    /// How many bytes of JSON the result may have, beside what is attached.
+    pub(crate) fn room(&self) -> usize {
+        self.room_beside(&self.attachments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn room_beside(&self, attachments: &[Attachment<'_>]) -> usize {
+        self.shared.limits.room(&self.request_id).saturating_sub(encoded_len(attachments))
     }
 
     pub(crate) fn traceparent(&self) -> Option<&str> {
@@ -102,14 +125,15 @@ impl CallState {
     }
 
     /// Sends a part of the result, when there is room for it.
-    pub(crate) async fn send_part(&self, text: String) -> Result<(), ToolError> {
-        if text.len() > self.shared.max_frame {
-            let limit = self.shared.max_frame;
+    pub(crate) async fn send_part(&self, content: &str, attachments: Vec<Attachment<'_>>) -> Result<(), ToolError> {
+        let (size, limit) = (content.len() + encoded_len(&attachments), self.shared.limits.room(&self.request_id));
+        if size > limit {
             return Err(ToolError::Failed(format!(
-                "a chunk of {} bytes is larger than the {limit} bytes that a frame may have; send smaller ones",
-                text.len()
+                "a chunk of {size} bytes is larger than the {limit} bytes that one may have; send smaller ones"
             )));
         }
+        let mut text = String::new();
+        encode_chunk(&mut text, &ToolChunk { request_id: Cow::Borrowed(&self.request_id), content, attachments });
         let frame = Outgoing { call: self.number, text, last: false };
         let sent = self.shared.outgoing.send(frame).await;
         sent.map_err(|_| ToolError::Cancelled("the connection to the gateway was lost".to_owned()))
@@ -117,13 +141,13 @@ impl CallState {
 
     pub(crate) fn attach(&self, mime_type: String, name: Option<&str>, bytes: &[u8]) -> Result<(), ToolError> {
         let new = Attachment::from_bytes(mime_type, name, bytes);
+        let limit = self.shared.limits.room(&self.request_id);
         let mut all = self.attachments.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = all.iter().chain([&new]).map(Attachment::encoded_len).sum::<usize>();
+        let size = encoded_len(&all) + new.encoded_len();
         // The rest is for the result, or for the note that it was cut.
-        if size + self.request_id.len() + 1024 > self.shared.max_frame {
+        if size + 1024 > limit {
             return Err(ToolError::Failed(format!(
-                "attachments of {size} bytes (as base64) do not fit into a response of {} bytes",
-                self.shared.max_frame
+                "attachments of {size} bytes (as base64) do not fit into a response of {limit} bytes"
             )));
         }
         all.push(new);
@@ -136,11 +160,19 @@ impl CallState {
 }
 
 /// Runs a call to its end and sends the response. Whatever the tool does, there is exactly one.
-pub(crate) async fn run(call: Arc<CallState>, tool: Arc<dyn NodeTool>, ctx: ToolContext, args: Option<String>) {
+pub(crate) async fn run(
+    call: Arc<CallState>,
+    place: Place,
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Option<String>,
+) {
     let outcome = AssertUnwindSafe(execute(&call, tool, ctx, args)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let text = catch_unwind(AssertUnwindSafe(|| respond(&call, outcome)))
         .unwrap_or_else(|panic| respond(&call, Err(panicked(panic.as_ref()))));
+    // Nothing can be said beside the response any more.
+    drop(place);
     // Nobody to send it to any more is nobody waiting for it any more.
     let _ = call.shared.outgoing.send(Outgoing { call: call.number, text, last: true }).await;
 }
@@ -204,34 +236,34 @@ fn panicked(panic: &(dyn Any + Send)) -> ToolError {
 }
 
 fn respond(call: &CallState, outcome: ToolResult) -> String {
-    let attachments = call.take_attachments();
     match outcome {
-        Ok(value) => success(&call.request_id, &value, attachments, call.shared.max_frame),
-        Err(error) => failure(&call.request_id, error.kind(), error.message(), call.shared.max_frame),
+        Ok(value) => {
+            let attachments = call.take_attachments();
+            let room = call.room_beside(&attachments);
+            success(&call.request_id, &value, attachments, room)
+        }
+        Err(error) => failure(&call.request_id, error.kind(), error.message(), call.shared.limits),
     }
 }
 
-/// A response with a result. One that would be too large is cut, and says so.
-fn success(request_id: &str, value: &Value, attachments: Vec<Attachment<'_>>, max_frame: usize) -> String {
-    let result = value.to_string();
-    let mut frame = ToolResponse { request_id: Cow::Borrowed(request_id), outcome: Ok(Some(&result)), attachments };
-    let mut text = String::new();
-    encode_response(&mut text, &frame);
-    if text.len() <= max_frame {
-        return text;
+/// A response with a result. One for which there is no room is cut, and says so.
+fn success(request_id: &str, value: &Value, attachments: Vec<Attachment<'_>>, room: usize) -> String {
+    trap("serialise");
+    let mut result = value.to_string();
+    if result.len() > room {
+        trap("cut");
+        result = truncated_result(&result, room);
     }
-    let envelope = text.len() - result.len();
-    let cut = truncated_result(&result, max_frame.saturating_sub(envelope));
-    frame.outcome = Ok(Some(&cut));
-    text.clear();
-    encode_response(&mut text, &frame);
+    let mut text = String::new();
+    let request_id = Cow::Borrowed(request_id);
+    encode_response(&mut text, &ToolResponse { request_id, outcome: Ok(Some(&result)), attachments });
     text
 }
 
-/// A response with an error. A message that would make it too large is cut.
-pub(crate) fn failure(request_id: &str, kind: ErrorKind, message: &str, max_frame: usize) -> String {
-    let envelope = request_id.len() * 2 + 128;
-    let message = escaped_prefix(message, max_frame.saturating_sub(envelope).max(64));
+/// A response with an error. A message for which there is no room is cut.
+pub(crate) fn failure(request_id: &str, kind: ErrorKind, message: &str, limits: Limits) -> String {
+    let around = r#"{"kind":"","message":""}"#.len() + kind.as_str().len();
+    let message = escaped_prefix(message, limits.room(request_id).saturating_sub(around).max(64));
     let frame = ToolResponse {
         request_id: Cow::Borrowed(request_id),
         outcome: Err(Failure { kind, message: Cow::Borrowed(message) }),
@@ -240,4 +272,81 @@ pub(crate) fn failure(request_id: &str, kind: ErrorKind, message: &str, max_fram
     let mut text = String::new();
     encode_response(&mut text, &frame);
     text
+}
+
+fn encoded_len(attachments: &[Attachment<'_>]) -> usize {
+    attachments.iter().map(Attachment::encoded_len).sum()
+}
+
+/// Does nothing. It marks where tests let a panic happen that nothing else can cause.
+#[cfg(not(test))]
+fn trap(_place: &str) {}
+
+#[cfg(test)]
+use tests::trap;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::ToolRegistry;
+
+    thread_local!(static TRAP: Cell<&'static str> = const { Cell::new("") });
+
+    pub(super) fn trap(place: &str) {
+        assert!(TRAP.get() != place, "trapped");
+    }
+
+    struct Large;
+
+    #[async_trait::async_trait]
+    impl NodeTool for Large {
+        async fn call(&self, ctx: ToolContext, _: Value) -> ToolResult {
+            ctx.attach("text/plain", None, b"goes with the result, and not without it")?;
+            Ok(json!("x".repeat(5000)))
+        }
+    }
+
+    /// The frames of one call, while the code panics at this place.
+    async fn frames(place: &'static str) -> Vec<(bool, Value)> {
+        TRAP.set(place);
+        let (outgoing, mut frames) = mpsc::channel(16);
+        let permits = Arc::new(Semaphore::new(1));
+        let shared = Arc::new(Shared {
+            permits: Arc::clone(&permits),
+            outgoing,
+            features: Features::ALL,
+            limits: Limits { payload: 2000, frame: usize::MAX },
+            grace: Duration::ZERO,
+        });
+        let call = Arc::new(CallState::new(shared, 7, "r", None, None));
+        let ctx = ToolContext::for_test("t.large");
+        let place = Place::take(&ctx.cancel, &call);
+        let mut registry = ToolRegistry::new();
+        registry.register("t.large", Large);
+        run(call, place, registry.get("t.large").unwrap(), ctx.clone(), None).await;
+        assert_eq!(permits.available_permits(), 1, "its turn is over");
+        assert!(crate::live::find(&ctx.cancel).is_none());
+        let mut all = Vec::new();
+        while let Some(frame) = frames.recv().await {
+            assert_eq!(frame.call, 7);
+            all.push((frame.last, serde_json::from_str(&frame.text).unwrap()));
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_the_response_is_written_is_a_failed_call() {
+        for place in ["serialise", "cut"] {
+            let failed = json!({"type":"tool_response","request_id":"r","ok":false,
+                                "error":{"kind":"failed","message":"the tool panicked: trapped"}});
+            assert_eq!(frames(place).await, [(true, failed)], "{place}");
+        }
+        let [(true, answer)] = &frames("").await[..] else { panic!("one response") };
+        assert_eq!((&answer["ok"], &answer["result"]["_truncated"]), (&json!(true), &json!(true)), "{answer}");
+        assert_eq!(answer["attachments"].as_array().map(Vec::len), Some(1));
+    }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::Config;
+use crate::call::Limits;
 use crate::connect::Welcomed;
 use crate::network::{Network, Tcp};
 use crate::session::{End, Session};
@@ -82,7 +83,8 @@ impl NodeClient {
     #[doc(hidden)]
     pub async fn echo(&self) -> Result<(), NodeSdkError> {
         let socket = connect::reach(&Tcp, &self.config).await?;
-        let welcomed = Welcomed { socket, features: Features::default(), max_frame: MAX_TOOL_RESPONSE_BYTES };
+        let limits = Limits { payload: MAX_TOOL_RESPONSE_BYTES, frame: usize::MAX };
+        let welcomed = Welcomed { socket, features: Features::default(), limits };
         let (registry, permits) = (ToolRegistry::new(), Arc::new(Semaphore::new(0)));
         Session::new(&self.config, &registry, permits, welcomed).echo(&CancellationToken::new()).await;
         Ok(())

@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
 use crate::builder::Config;
+use crate::call::Limits;
 use crate::network::{Network, Stream};
 use crate::url::{shown, with_credentials};
 use crate::{NodeSdkError, ToolRegistry, close};
@@ -23,8 +24,8 @@ pub(crate) type Socket<S> = WebSocketStream<MaybeTlsStream<S>>;
 pub(crate) struct Welcomed<S> {
     pub(crate) socket: Socket<S>,
     pub(crate) features: Features,
-    /// The largest frame that the gateway takes.
-    pub(crate) max_frame: usize,
+    /// How much it takes.
+    pub(crate) limits: Limits,
 }
 
 /// Opening the connection and the welcome may take this long each.
@@ -42,11 +43,18 @@ pub(crate) async fn open<N: Network>(
     registry: &ToolRegistry,
 ) -> Result<Welcomed<N::Stream>, NodeSdkError> {
     let mut socket = reach(network, config).await?;
-    let (features, max_frame) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
+    let (features, stated) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
         .await
         .unwrap_or_else(|_| Err(NodeSdkError::Handshake("no gateway_welcome within 10 seconds".to_owned())))?;
     tracing::info!(url = shown(&config.url), node = config.node.id, "connected to the gateway");
-    Ok(Welcomed { socket, features, max_frame })
+    Ok(Welcomed { socket, features, limits: limits(config, stated) })
+}
+
+/// A gateway that says how large a frame may be takes results up to that; of another one it is only known how much every
+/// gateway takes.
+fn limits(config: &Config, max_frame: Option<usize>) -> Limits {
+    let most = if max_frame.is_some() { usize::MAX } else { MAX_TOOL_RESPONSE_BYTES };
+    Limits { payload: config.max_response_bytes.min(most), frame: max_frame.unwrap_or(usize::MAX) }
 }
 
 /// Opens a WebSocket, on which nothing was said yet.
@@ -89,7 +97,7 @@ async fn handshake<S: Stream>(
     socket: &mut Socket<S>,
     config: &Config,
     registry: &ToolRegistry,
-) -> Result<(Features, usize), NodeSdkError> {
+) -> Result<(Features, Option<usize>), NodeSdkError> {
     let lost = |error: Error| NodeSdkError::Handshake(config.token.redact(&error.to_string()));
     socket.send(Message::text(hello(config, registry))).await.map_err(lost)?;
     while let Some(message) = socket.next().await {
@@ -112,7 +120,7 @@ async fn handshake<S: Stream>(
                     tracing::warn!(node = config.node.id, notice = config.token.redact(notice), "the gateway's notice");
                 }
                 let stated = welcome.max_frame_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-                return Ok((welcome.features, stated.unwrap_or(MAX_TOOL_RESPONSE_BYTES)));
+                return Ok((welcome.features, stated));
             }
             Ok(Incoming::Welcome(welcome)) => {
                 let reason = format!("it answered with version {}", welcome.protocol_version);

@@ -2,14 +2,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sa_protocol::Attachment;
-use sa_protocol::node::{ToolChunk, ToolProgress, encode_chunk, encode_progress};
+use sa_protocol::node::{ToolProgress, encode_progress};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::ToolError;
 use crate::call::CallState;
+use crate::{ToolError, live};
 
 /// What a tool knows about the call it runs for.
+///
+/// It is plain data. One that a test puts together by hand is as good as any, and leads to no gateway: progress, chunks and
+/// attachments go nowhere. So do those of a context whose call has ended, or whose [`cancel`](Self::cancel) was replaced:
+/// the token is what the way back is found by. A clone, on whichever task, is the same call.
 #[derive(Debug, Clone)]
 pub struct ToolContext {
     /// Ties the response to the request. The SDK puts it there by itself.
@@ -21,8 +25,6 @@ pub struct ToolContext {
     /// Fires when the gateway cancels the call, when its time is up, when the connection is lost, and when the node
     /// shuts down. A tool that does not end soon after is dropped.
     pub cancel: CancellationToken,
-    /// The way back to the gateway. Tests have none.
-    pub(crate) call: Option<Arc<CallState>>,
 }
 
 impl ToolContext {
@@ -33,7 +35,6 @@ impl ToolContext {
             tool_name: tool_name.into(),
             session_key: None,
             cancel: CancellationToken::new(),
-            call: None,
         }
     }
 
@@ -42,7 +43,7 @@ impl ToolContext {
     /// Nothing happens when the gateway does not take progress, or when the connection is too busy: progress that
     /// comes late is worth nothing.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
-        let Some(call) = self.call.as_ref().filter(|call| call.features().progress) else {
+        let Some(call) = self.call().filter(|call| call.features().progress) else {
             return;
         };
         let mut text = String::new();
@@ -62,40 +63,40 @@ impl ToolContext {
 
     /// As [`chunk`](Self::chunk), with files beside it. A gateway that takes chunks but no attachments gets the content.
     pub async fn chunk_with(&self, content: Value, attachments: Vec<Attachment<'_>>) -> Result<(), ToolError> {
-        let Some(call) = self.call.as_ref().filter(|call| call.features().chunk) else {
+        let Some(call) = self.call().filter(|call| call.features().chunk) else {
             return Ok(());
         };
         let attachments = if call.features().attachments { attachments } else { Vec::new() };
-        let content = content.to_string();
-        let mut text = String::new();
-        let request_id = Cow::Borrowed(call.request_id());
-        encode_chunk(&mut text, &ToolChunk { request_id, content: &content, attachments });
-        call.send_part(text).await
+        call.send_part(&content.to_string(), attachments).await
     }
 
     /// Puts a file beside the result. It travels with the response.
     ///
     /// Nothing happens when the gateway does not take attachments. Fails when it would make the response too large.
     pub fn attach(&self, mime_type: impl Into<String>, name: Option<&str>, bytes: &[u8]) -> Result<(), ToolError> {
-        match self.call.as_ref().filter(|call| call.features().attachments) {
+        match self.call().filter(|call| call.features().attachments) {
             Some(call) => call.attach(mime_type.into(), name, bytes),
             None => Ok(()),
         }
     }
 
-    /// How large the response may be, with everything around the result. A larger result is cut, and then has lost its
-    /// form; a tool that can give a part of its own choice had better do that.
+    /// How many bytes the result may have, as JSON, beside what was attached to it. A larger result is cut, and then has lost
+    /// its form; a tool that can give a part of its own choice had better do that.
     pub fn max_response_bytes(&self) -> usize {
-        self.call.as_ref().map_or(sa_protocol::MAX_TOOL_RESPONSE_BYTES, |call| call.max_frame())
+        self.call().map_or(sa_protocol::MAX_TOOL_RESPONSE_BYTES, |call| call.room())
     }
 
     /// The trace the call belongs to, as W3C Trace Context writes it.
-    pub fn traceparent(&self) -> Option<&str> {
-        self.call.as_ref()?.traceparent()
+    pub fn traceparent(&self) -> Option<String> {
+        self.call()?.traceparent().map(str::to_owned)
     }
 
     /// When the gateway stops waiting for the answer.
     pub fn deadline(&self) -> Option<tokio::time::Instant> {
-        self.call.as_ref()?.deadline()
+        self.call()?.deadline()
+    }
+
+    fn call(&self) -> Option<Arc<CallState>> {
+        live::find(&self.cancel)
     }
 }

@@ -59,6 +59,7 @@ mod connect;
 mod context;
 mod error;
 mod events;
+mod live;
 mod network;
 mod registry;
 mod session;

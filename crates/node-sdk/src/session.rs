@@ -28,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::builder::Config;
 use crate::call::{self, CallState, Outgoing, Shared};
 use crate::connect::{Socket, Welcomed};
+use crate::live::Place;
 use crate::network::Stream;
 use crate::{NodeSdkError, ToolContext, ToolRegistry, close};
 
@@ -96,7 +97,7 @@ impl<'a, S: Stream> Session<'a, S> {
                 permits,
                 outgoing: sender,
                 features: welcomed.features,
-                max_frame: config.max_response_bytes.min(welcomed.max_frame),
+                limits: welcomed.limits,
                 grace: config.cancel_grace,
             }),
             outgoing,
@@ -283,7 +284,7 @@ impl<'a, S: Stream> Session<'a, S> {
     }
 
     fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
-        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.max_frame)));
+        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.limits)));
     }
 
     fn start(&mut self, request: ToolRequest<'_>) {
@@ -312,9 +313,9 @@ impl<'a, S: Stream> Session<'a, S> {
             tool_name: request.tool.into_owned(),
             session_key: request.session_key.map(Into::into),
             cancel,
-            call: Some(Arc::clone(&call)),
         };
-        tokio::spawn(call::run(call, tool, ctx, request.args.map(str::to_owned)));
+        let place = Place::take(&ctx.cancel, &call);
+        tokio::spawn(call::run(call, place, tool, ctx, request.args.map(str::to_owned)));
     }
 
     /// Answers which programs this machine has, from a thread that may wait for the disk.

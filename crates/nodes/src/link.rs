@@ -7,7 +7,7 @@ use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
 use sa_core::{CallError, CallErrorKind};
 use sa_protocol::node::{self, Features, ToolCancel, ToolRequest};
-use sa_socket::{Outbox, Rejected};
+use sa_socket::{Declined, Outbox};
 
 use crate::Host;
 
@@ -35,6 +35,15 @@ fn too_large(node: &str, bytes: usize, limit: usize) -> CallError {
         .hint("send less; or raise what the node takes, with the SDK: NodeClientBuilder::max_request_bytes")
 }
 
+fn busy(node: &str, bytes: usize, waiting: usize) -> CallError {
+    let message = format!(
+        "the request has {bytes} bytes, and the node \"{node}\" still has to read {waiting} bytes of other calls; there is no room for both"
+    );
+    CallError::new(CallErrorKind::Overloaded, message).hint(
+        "try again when the node has read them, or send less; an operator can make room with limits.max_outbox_bytes",
+    )
+}
+
 impl Link for NodeLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
         let mut id = [0; CallId::LEN];
@@ -54,12 +63,11 @@ impl Link for NodeLink {
         if frame.len() > self.max_request_bytes {
             return Err(too_large(&self.id, frame.len(), self.max_request_bytes));
         }
-        self.outbox.send(frame).map_err(|rejected| match rejected {
-            Rejected::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
-            Rejected::Overrun => CallError::new(
-                CallErrorKind::Overloaded,
-                format!("the node \"{}\" reads too slowly and was disconnected", self.id),
-            ),
+        // Many callers share the connection: what is too much for it is refused by itself, and the others go on.
+        let bytes = frame.len();
+        self.outbox.offer(frame).map_err(|declined| match declined {
+            Declined::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
+            Declined::Full(waiting) => busy(&self.id, bytes, waiting),
         })
     }
 

@@ -60,5 +60,6 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// The data of a node's event has at most this many bytes.
 pub const MAX_EVENT_BYTES: usize = 32 * 1024;
 
-/// No tool response is larger than this many bytes (4 MB), whatever a node is configured to.
+/// No result is larger than this many bytes (4 MB), whatever a node is configured to, unless the gateway says that it takes
+/// more. What a response needs besides does not count.
 pub const MAX_TOOL_RESPONSE_BYTES: usize = 4 * 1024 * 1024;

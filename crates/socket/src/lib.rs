@@ -8,5 +8,5 @@
 mod outbox;
 mod serve;
 
-pub use outbox::{Outbox, Rejected};
+pub use outbox::{Declined, Outbox, Rejected};
 pub use serve::{Close, Liveness, Next, Received, SocketLimits, Work, serve, serve_messages};

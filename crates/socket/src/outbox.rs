@@ -29,7 +29,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     frames: Vec<Message>,
-    bytes: usize,
+    /// Counted apart, so that what was merely offered never closes the connection, by leaving no room for what must be sent.
+    sent: usize,
+    offered: usize,
     close: Option<Close>,
 }
 
@@ -40,6 +42,15 @@ pub enum Rejected {
     Closed,
     /// The reader is too slow; the connection is being closed for it.
     Overrun,
+}
+
+/// Why a frame that was offered was not taken. It certainly was not and will not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declined {
+    /// The connection is closed, or about to be.
+    Closed,
+    /// The reader has so many bytes before it that were offered and not written yet; the connection goes on.
+    Full(usize),
 }
 
 impl Outbox {
@@ -66,6 +77,31 @@ impl Outbox {
     /// Queues a frame of either kind; if there is no room for it, the connection is closed with what `overrun` says.
     pub fn send_else(&self, frame: Message, overrun: impl FnOnce() -> Close) -> Result<(), Rejected> {
         self.queue(frame, overrun)
+    }
+
+    /// Queues a text frame if there is room for it, and otherwise leaves both the frame and the connection alone. For frames of
+    /// many senders who share a connection: one that sends too much does not end it for the others.
+    pub fn offer(&self, frame: impl Into<Utf8Bytes>) -> Result<(), Declined> {
+        let frame = frame.into();
+        let mut queue = self.lock();
+        if queue.close.is_some() {
+            return Err(Declined::Closed);
+        }
+        if self.overruns(queue.offered, frame.len()) {
+            return Err(Declined::Full(queue.offered));
+        }
+        queue.offered += frame.len();
+        let wake = queue.push(Message::Text(frame));
+        drop(queue);
+        if wake {
+            self.0.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Whether there is no room for so many bytes more. One frame always fits: it is what the peer asked for.
+    fn overruns(&self, queued: usize, more: usize) -> bool {
+        queued > 0 && queued + more > self.0.max_bytes
     }
 
     /// Waits until the writer has taken everything that was queued, or there is nobody to write for any more. For whoever
@@ -96,15 +132,12 @@ impl Outbox {
             let mut queue = self.lock();
             if queue.close.is_some() {
                 (Err(Rejected::Closed), false)
-            } else if queue.bytes > 0 && queue.bytes + len > self.0.max_bytes {
+            } else if self.overruns(queue.sent, len) {
                 queue.close = Some(overrun());
                 (Err(Rejected::Overrun), true)
             } else {
-                queue.bytes += len;
-                queue.frames.push(frame);
-                // One wake-up is enough for all that is queued until the writer comes, and one for a writer that waits
-                // for more.
-                (Ok(()), matches!(queue.frames.len(), 1 | LOAD))
+                queue.sent += len;
+                (Ok(()), queue.push(frame))
             }
         };
         if wake {
@@ -165,7 +198,7 @@ impl Outbox {
     pub(crate) fn take(&self) -> (Vec<Message>, Option<Close>) {
         let taken = {
             let mut queue = self.lock();
-            queue.bytes = 0;
+            (queue.sent, queue.offered) = (0, 0);
             (std::mem::take(&mut queue.frames), queue.close.clone())
         };
         self.0.emptied.notify_waiters();
@@ -183,6 +216,15 @@ impl Outbox {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Adds a frame, and says whether the writer is to be woken: one wake-up is enough for all that is queued until it comes,
+    /// and one when it waits for more.
+    fn push(&mut self, frame: Message) -> bool {
+        self.frames.push(frame);
+        matches!(self.frames.len(), 1 | LOAD)
     }
 }
 
@@ -204,6 +246,24 @@ mod tests {
         let (frames, close) = outbox.take();
         assert_eq!(frames.len(), 1);
         assert_eq!(close.map(|close| close.code), Some(4429));
+    }
+
+    #[tokio::test]
+    async fn an_offer_that_does_not_fit_is_declined_and_harms_nothing() {
+        let outbox = outbox();
+        assert_eq!(outbox.offer("123456789012345"), Ok(()), "one frame always fits");
+        assert_eq!(outbox.offer("x"), Err(Declined::Full(15)));
+        assert_eq!(outbox.send("x"), Ok(()), "what must be sent has room of its own");
+        outbox.ready().await;
+        let (frames, close) = outbox.take();
+        assert_eq!((frames.len(), close), (2, None), "in the order in which they came, and nothing closed");
+        assert_eq!(frames[0].to_text().unwrap(), "123456789012345");
+        for frame in ["12345", "67890"] {
+            assert_eq!(outbox.offer(frame), Ok(()), "there is room again, up to the limit");
+        }
+        assert_eq!(outbox.offer("x"), Err(Declined::Full(10)));
+        outbox.close(Close::new(1001, "going away"));
+        assert_eq!(outbox.offer("x"), Err(Declined::Closed));
     }
 
     #[tokio::test]

@@ -132,6 +132,7 @@ mod skills;
 mod slow_readers;
 mod tls;
 mod traces;
+mod transcripts;
 mod unreadable_schema;
 mod upstream;
 mod upstream_away;

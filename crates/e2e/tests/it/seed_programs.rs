@@ -24,34 +24,74 @@ async fn run(gateway: &Gateway, program: &str, id: &str) -> Child {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
+    online(gateway, id).await;
+    child
+}
+
+async fn online(gateway: &Gateway, id: &str) {
     let operator = gateway.operator();
     eventually("the node online", || async {
         let nodes = operator.get("/v1/nodes").await.body;
         nodes["nodes"].as_array()?.iter().any(|node| node["id"] == id && node["online"] == true).then_some(())
     })
     .await;
-    child
 }
 
-#[tokio::test]
-async fn hello_node_pings_echoes_and_reads_what_it_may() {
-    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
-    let mut child = run(&gateway, env!("CARGO_BIN_EXE_e2e-hello-node"), "hello:1").await;
+/// What both nodes with the three tools do, the one without the SDK and the one with it.
+async fn pings_echoes_and_reads_what_it_may(gateway: &Gateway) {
     let operator = gateway.operator();
     assert_eq!(operator.tool_names().await, ["node_echo", "node_fs_read_text", "node_ping"]);
-    assert_eq!(operator.call("node.ping", json!({})).await.result()["pong"], true);
+    let ping = operator.call("node.ping", json!({})).await.result();
+    assert!(ping["pong"] == true && ping["timestamp"].as_i64().unwrap() > 1_700_000_000_000, "{ping}");
     let args = json!({ "any": ["thing", null, 1.5] });
     assert_eq!(operator.call("node_echo", args.clone()).await.result(), args);
     let read = operator.call("node.fs.read_text", json!({ "path": "a.txt" })).await.result();
     assert_eq!(read["content"], "one two\nthree");
+    assert!(read["path"].as_str().unwrap().ends_with("/allowed/a.txt"), "{read}");
     for path in ["../outside.txt", "/etc/passwd", "link.txt", "x/../../outside.txt"] {
         let reply = operator.call("node.fs.read_text", json!({ "path": path })).await;
         assert!(matches!(reply.body["kind"].as_str(), Some("not_allowed" | "not_found")), "{path}: {}", reply.text);
         assert!(!reply.text.contains("not for you"));
     }
     operator.call("node.fs.read_text", json!({})).await.assert_problem(422, "invalid_args");
+}
+
+#[tokio::test]
+async fn hello_node_pings_echoes_and_reads_what_it_may() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
+    let mut child = run(&gateway, env!("CARGO_BIN_EXE_e2e-hello-node"), "hello:1").await;
+    pings_echoes_and_reads_what_it_may(&gateway).await;
     gateway.stop().await;
     assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(1), "it says that the gateway left");
+}
+
+#[tokio::test]
+async fn the_same_node_with_the_sdk_does_the_same_and_comes_back() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
+    let mut child = run(&gateway, env!("CARGO_BIN_EXE_e2e-hello-sdk-node"), "hello:1").await;
+    pings_echoes_and_reads_what_it_may(&gateway).await;
+
+    let (dir, address) = (gateway.dir.clone(), gateway.address().to_owned());
+    gateway.stop().await;
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").in_dir(&dir).at(&address).spawn(SWITCHBOARD).await;
+    online(&gateway, "hello:1").await;
+    pings_echoes_and_reads_what_it_may(&gateway).await;
+
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(1), "a shutdown is an error of `run`");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_smallest_node_answers() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
+    let _child = run(&gateway, env!("CARGO_BIN_EXE_e2e-ping-node"), "ping-1").await;
+    let operator = gateway.operator();
+    assert_eq!(operator.tool_names().await, ["example_ping"]);
+    assert_eq!(operator.call("example.ping", json!({})).await.result(), json!({ "pong": true }));
+    assert_eq!(operator.call("example_ping", json!(null)).await.result(), json!({ "pong": true }));
+    gateway.stop().await;
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
-//! Whoever reads too slowly loses its own connection, with a reason, and costs no more memory than its queue.
+//! Whoever reads too slowly costs no more memory than its queue, and nobody else anything. What is its own is lost with its
+//! connection, which is closed with a reason; the connection of a node has calls of many, and only those are refused that
+//! do not fit.
 
-use sa_testkit::{Hello, Setup, Traffic, eventually, resident};
-use serde_json::json;
+use futures_util::StreamExt as _;
+use sa_testkit::{Hello, Message, Setup, Traffic, eventually, resident};
+use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
@@ -39,21 +42,112 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_read_is_closed_with_4429() {
-    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").start().await;
+async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("slow").capability("a").connect(&gateway).await;
+    let (bystander, other) = (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
+    let (mut bystander, mut other) = (bystander.socket().await, other.socket().await);
+    bystander.call("1", "a.wait", json!({})).await;
+    let waiting = node.request().await;
+
+    // One fills the connection, another one the queue before it; a third has no room.
+    let large = json!({ "text": "x".repeat(10_000_000) });
+    other.call("0", "a.b", large.clone()).await;
+    sa_testkit::soon(node.socket.get_ref().peek(&mut [0])).await.unwrap();
+    other.call("1", "a.b", large.clone()).await;
+    other.call("2", "a.b", large.clone()).await;
+    let refusal = other.recv().await;
+    assert_eq!((&refusal["type"], &refusal["kind"]), (&json!("error"), &json!("overloaded")), "{refusal}");
+    assert_eq!(refusal["retryable"], true);
+    let words = refusal["message"].as_str().unwrap();
+    assert!(words.contains("\"slow\"") && words.contains("has to read 100"), "{words}");
+    assert!(refusal["hint"].as_str().unwrap().contains("limits.max_outbox_bytes"), "{refusal}");
+    // What must get through still does: a cancel finds its way into a queue that has no room for calls.
+    bystander.call("2", "a.b", json!({})).await;
+    bystander.send(json!({ "type": "cancel", "id": "1" })).await;
+    assert_eq!(bystander.wait_for("error", "1").await["kind"], "cancelled");
+
+    // The node reads on, and all of this was one connection: two large ones, the bystander's second, and its cancel.
+    let (mut answered, mut cancelled) = (0, 0);
+    while (answered, cancelled) != (3, 1) {
+        let frame = node.recv().await;
+        match frame["type"].as_str().unwrap() {
+            "tool_request" => {
+                let size = frame["args"]["text"].as_str().map_or(0, str::len);
+                node.answer(frame["request_id"].as_str().unwrap(), json!(size)).await;
+                answered += 1;
+            }
+            "tool_cancel" => {
+                assert_eq!(frame["request_id"], waiting.id);
+                cancelled += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(bystander.wait_for("done", "2").await["result"], 0);
+    for _ in 0..2 {
+        let done = other.recv().await;
+        assert_eq!((&done["type"], &done["result"]), (&json!("done"), &json!(10_000_000)), "{done}");
+    }
+    node.settle().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_read_costs_no_more_than_its_queue() {
+    let gateway = Setup::new().config(LIMITS).spawn(SWITCHBOARD).await;
     let traffic = Traffic::start(&gateway).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    let operator = gateway.operator();
-    let body = json!({ "args": "x".repeat(1_000_000), "timeout_ms": 60_000 });
-    let calls: Vec<_> = (0..40).map(|_| operator.call_later("a.b", body.clone())).collect();
-    let mut kinds = Vec::new();
-    for call in calls {
-        let reply = call.await.unwrap();
-        kinds.push(reply.body["kind"].as_str().unwrap().to_owned());
+    let before = resident(gateway.pid());
+    let mut socket = gateway.operator().socket().await;
+    for number in 0..40 {
+        socket.call(&number.to_string(), "a.b", json!("x".repeat(1_000_000))).await;
     }
-    assert!(kinds.iter().all(|kind| kind == "overloaded" || kind == "offline"), "{kinds:?}");
-    assert!(kinds.iter().any(|kind| kind == "overloaded"), "{kinds:?}");
-    assert_eq!(node.closed().await.0, 4429);
+    // All but those that fit are refused at once, while the others still run.
+    let mut refused = 0;
+    while refused < 28 {
+        let frame = socket.recv().await;
+        assert_eq!(frame["kind"], "overloaded", "{frame}");
+        refused += 1;
+    }
+    let grown = resident(gateway.pid()).saturating_sub(before);
+    assert!(grown < 40_000_000, "{grown} bytes more");
+    // Those that it was given it answers, once it reads: the connection is the same.
+    let answers = tokio::spawn(async move {
+        while let Some(Ok(message)) = node.socket.next().await {
+            let Message::Text(text) = message else { continue };
+            let frame: Value = serde_json::from_str(&text).unwrap();
+            node.answer(frame["request_id"].as_str().unwrap(), json!(1)).await;
+        }
+    });
+    let mut done = 0;
+    for _ in refused..40 {
+        let frame = socket.recv().await;
+        match frame["type"].as_str().unwrap() {
+            "done" => done += 1,
+            _ => assert_eq!(frame["kind"], "overloaded", "{frame}"),
+        }
+    }
+    assert!(done > 0, "nothing fitted");
+    answers.abort();
+    traffic.end().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_asks_and_does_not_read_is_closed_with_4429() {
+    let gateway = Setup::new().config(LIMITS).start().await;
+    let traffic = Traffic::start(&gateway).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    // A pong is as long as its ping, and must be sent: nothing else can be left out for it.
+    let ping = format!("{{\"type\":\"ping\",\"timestamp\":1{}}}", "0".repeat(1_000_000));
+    for _ in 0..40 {
+        // The gateway has hung up when it took none of what it was told after its close.
+        if !node.try_send(Message::text(ping.clone())).await {
+            break;
+        }
+    }
+    // Counted for the code 4429, and for no other.
     eventually("it counted", || async { (gateway.refused("node", "too_slow").await == 1).then_some(()) }).await;
     traffic.end().await;
 }
@@ -76,30 +170,28 @@ async fn a_reader_of_events_that_is_too_far_behind_loses_its_call() {
 
 #[tokio::test]
 async fn a_node_that_reads_nothing_at_all_does_not_keep_its_calls() {
-    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").start().await;
+    let patience = "[nodes]\nping_interval_ms = 1000\ndead_after_ms = 5000";
+    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").config(patience).start().await;
     let traffic = Traffic::start(&gateway).await;
     let deaf = Hello::new("n").capability("a").connect(&gateway).await;
     let operator = gateway.operator();
     let body = json!({ "args": "x".repeat(1_000_000), "timeout_ms": 60_000 });
-    // One by one, so that each finds the connection as full as those before it left it.
-    let mut calls = Vec::new();
-    let mut refused = false;
-    while !refused {
-        assert!(calls.len() < 49, "a connection takes no end of data");
-        calls.push(operator.call_later("a.b", body.clone()));
-        let over = || calls.iter().any(tokio::task::JoinHandle::is_finished);
-        eventually("it dispatched", || async {
-            (over() || gateway.running_calls().await >= calls.len()).then_some(())
-        })
-        .await;
-        refused = over();
-    }
-    // The silence of a peer is borne for 35 s; this end comes sooner.
+    // More than the connection takes, so that it is stuck in the middle of one.
+    let calls: Vec<_> = (0..40).map(|_| operator.call_later("a.b", body.clone())).collect();
+    let mut kinds = Vec::new();
     for call in calls {
         let reply = call.await.unwrap();
-        assert!(matches!(reply.status, 429 | 503), "{}", reply.text);
+        kinds.push(reply.body["kind"].as_str().unwrap().to_owned());
     }
-    eventually("it counted", || async { (gateway.refused("node", "too_slow").await == 1).then_some(()) }).await;
+    // Those that did not fit are refused at once; those that did end with the node.
+    assert!(kinds.iter().all(|kind| kind == "overloaded" || kind == "offline"), "{kinds:?}");
+    assert!(kinds.iter().any(|kind| kind == "overloaded") && kinds.iter().any(|kind| kind == "offline"), "{kinds:?}");
+    // One that takes nothing while something is written to it reads nothing; one that says nothing meanwhile is silent.
+    eventually("it counted", || async {
+        let ends = gateway.refused("node", "reads_nothing").await + gateway.refused("node", "silent").await;
+        (ends == 1).then_some(())
+    })
+    .await;
     traffic.end().await;
     drop(deaf);
 }

@@ -60,16 +60,17 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// How many bytes of JSON a result may have, with room for what the SDK puts around it.
+/// How many bytes of text a result has room for, as JSON.
 ///
 /// A gateway may take more, which images need; but nobody reads that much text.
 fn room(ctx: &ToolContext) -> usize {
     room_for_images(ctx).min(MAX_TOOL_RESPONSE_BYTES)
 }
 
+/// The same for images: all that a result may have but for the names of its fields, numbers and notes.
 fn room_for_images(ctx: &ToolContext) -> usize {
-    const ENVELOPE: usize = 2048;
-    ctx.max_response_bytes().saturating_sub(ENVELOPE + 2 * ctx.request_id.len())
+    const AROUND: usize = 2048;
+    ctx.max_response_bytes().saturating_sub(AROUND)
 }
 
 /// How many bytes a text takes inside of a JSON string.

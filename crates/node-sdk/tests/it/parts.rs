@@ -61,13 +61,15 @@ async fn a_gateway_without_attachments_gets_chunks_without_them() {
 async fn parts_that_do_not_fit_are_an_error_for_the_tool() {
     let gateway = Gateway::start().await;
     let registry = registry("t.big", |ctx: ToolContext, _| async move {
-        let chunk = ctx.chunk(json!("x".repeat(5000))).await.is_err();
+        ctx.chunk(json!("é".repeat(1999))).await?;
+        let chunk = ctx.chunk(json!("x".repeat(3999))).await.is_err();
         let attachment = ctx.attach("text/plain", None, &[0; 5000]).is_err();
         Ok(json!([chunk, attachment]))
     });
     let node = Node::start(gateway.builder().max_response_bytes(4000), registry);
-    let mut peer = gateway.welcome(&["chunk", "attachments"]).await;
+    let mut peer = gateway.welcome(&["tool_chunk", "attachments"]).await;
     peer.request("r", "t.big", Value::Null).await;
+    assert_eq!(peer.recv().await["content"].to_string().len(), 4000);
     assert_eq!(peer.recv().await["result"], json!([true, true]));
     node.shut_down().await;
 }

@@ -1,16 +1,18 @@
 //! A gateway that does what it is told, and tools that report what happens to them.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_node_sdk::*;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -58,36 +60,97 @@ impl Gateway {
     }
 
     /// A WebSocket on which the gateway has said nothing.
-    #[allow(clippy::result_large_err)] // The library's callback has this type.
     pub(crate) async fn upgrade(&self) -> Peer {
-        let mut uri = String::new();
-        let keep_uri = |request: &Request, response: Response| {
-            uri = request.uri().to_string();
-            Ok(response)
-        };
-        let socket = soon(accept_hdr_async(self.tcp().await, keep_uri)).await.unwrap();
-        Peer { socket, uri }
+        Peer::accept(self.tcp().await).await
     }
 
     /// A node that has been welcomed by a gateway with these features.
     pub(crate) async fn welcome(&self, features: &[&str]) -> Peer {
         let mut peer = self.upgrade().await;
-        assert_eq!(peer.recv().await["type"], "node_hello");
-        let mut welcome = json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
-        if !features.is_empty() {
-            welcome["features"] = json!(features);
-        }
-        peer.send(welcome).await;
+        peer.welcome(features).await;
         peer
     }
 }
 
-pub(crate) struct Peer {
-    socket: WebSocketStream<TcpStream>,
+/// A gateway in memory, for what takes its time: where nothing comes from outside, a clock that is paused goes on by itself
+/// to whatever is waited for next, and tells exactly how long that was.
+pub(crate) struct Memory {
+    attempts: mpsc::UnboundedSender<Attempt>,
+    answers: bool,
+    jitter: f64,
+}
+
+/// A node's attempt to connect.
+pub(crate) struct Attempt {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) at: Instant,
+    /// The gateway's end, if there is one.
+    pub(crate) stream: Option<DuplexStream>,
+}
+
+impl Memory {
+    /// A gateway that can be connected to.
+    pub(crate) fn there() -> (Self, mpsc::UnboundedReceiver<Attempt>) {
+        Self::new(true, 0.0)
+    }
+
+    /// None at all, for a node that dices this number each time.
+    pub(crate) fn away(jitter: f64) -> (Self, mpsc::UnboundedReceiver<Attempt>) {
+        Self::new(false, jitter)
+    }
+
+    fn new(answers: bool, jitter: f64) -> (Self, mpsc::UnboundedReceiver<Attempt>) {
+        let (attempts, seen) = mpsc::unbounded_channel();
+        (Self { attempts, answers, jitter }, seen)
+    }
+}
+
+impl Network for Memory {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, host: &str, port: u16) -> io::Result<DuplexStream> {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let stream = self.answers.then_some(theirs);
+        let _ = self.attempts.send(Attempt { host: host.to_owned(), port, at: Instant::now(), stream });
+        self.answers.then_some(ours).ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+    }
+
+    fn jitter(&self) -> f64 {
+        self.jitter
+    }
+}
+
+pub(crate) struct Peer<S = TcpStream> {
+    socket: WebSocketStream<S>,
     pub(crate) uri: String,
 }
 
-impl Peer {
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
+    /// Answers the upgrade, and says nothing.
+    #[allow(clippy::result_large_err)] // The library's callback has this type.
+    pub(crate) async fn accept(stream: S) -> Self {
+        let mut uri = String::new();
+        let keep_uri = |request: &Request, response: Response| {
+            uri = request.uri().to_string();
+            Ok(response)
+        };
+        let socket = soon(accept_hdr_async(stream, keep_uri)).await.unwrap();
+        Self { socket, uri }
+    }
+
+    /// Takes the node's hello, welcomes it with these features, and gives the hello back.
+    pub(crate) async fn welcome(&mut self, features: &[&str]) -> Value {
+        let hello = self.recv().await;
+        assert_eq!(hello["type"], "node_hello");
+        let mut welcome = json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
+        if !features.is_empty() {
+            welcome["features"] = json!(features);
+        }
+        self.send(welcome).await;
+        hello
+    }
+
     pub(crate) async fn send(&mut self, frame: Value) {
         self.send_text(&frame.to_string()).await;
     }
@@ -111,7 +174,12 @@ impl Peer {
     }
 
     pub(crate) async fn recv_text(&mut self) -> String {
-        match soon(self.socket.next()).await {
+        soon(self.recv_some_time()).await
+    }
+
+    /// The next frame, however long it takes.
+    pub(crate) async fn recv_some_time(&mut self) -> String {
+        match self.socket.next().await {
             Some(Ok(Message::Text(text))) => text.to_string(),
             other => panic!("expected a text frame, got {other:?}"),
         }

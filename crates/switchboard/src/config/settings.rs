@@ -322,7 +322,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.reconnect_wait_ms", "How long after a node left a call still waits for it to come back."),
     ("limits.max_frame_bytes", "Largest WebSocket message that is accepted."),
     ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
-    ("limits.max_outbox_bytes", "What may wait for one connection that reads slowly before it is closed."),
+    (
+        "limits.max_outbox_bytes",
+        "What may wait for one connection that reads slowly before it is closed; a call that a node has no room for is refused instead.",
+    ),
     ("nodes.hello_timeout_ms", "How long a node may take to introduce itself."),
     ("nodes.ping_interval_ms", "How long a connection may be silent before it is asked for a sign of life."),
     ("nodes.dead_after_ms", "How long a connection may be silent before it counts as dead."),

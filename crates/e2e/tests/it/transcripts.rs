@@ -1,0 +1,202 @@
+//! The protocols' transcripts, replayed at the gateway's doors: what nodes and agents say in them has the effect that it means.
+
+use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
+use serde_json::{Value, json};
+
+/// A line of a transcript.
+struct Line {
+    place: String,
+    frame: Value,
+    /// What the frame means, written in full.
+    meaning: Value,
+}
+
+fn lines(files: &[&str], direction: &str) -> Vec<Line> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/transcripts");
+    let mut lines = Vec::new();
+    for name in files {
+        let text = std::fs::read_to_string(dir.join(name)).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            if line["direction"] == direction {
+                let frame = line["frame"].take();
+                let meaning = line.get_mut("reads_as").map_or_else(|| frame.clone(), Value::take);
+                lines.push(Line { place: format!("{name}:{}", number + 1), frame, meaning });
+            }
+        }
+    }
+    lines
+}
+
+/// The frame as it stands, but as an answer to this request.
+fn to(mut frame: Value, field: &str, id: &str) -> Value {
+    frame[field] = json!(id);
+    frame
+}
+
+#[tokio::test]
+async fn what_nodes_say_has_the_effect_that_it_means() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    let every = ["tool_cancel", "tool_progress", "tool_chunk", "attachments", "bin_probe", "events"];
+    let mut node = Hello::new("replay").capability("a").with("features", json!(every)).connect(&gateway).await;
+    let lines = lines(&["node.jsonl", "node-old.jsonl", "node-extended.jsonl"], "node->gateway");
+    assert!(lines.len() >= 25, "the transcripts are gone");
+    for line in lines {
+        match line.meaning["type"].as_str().unwrap() {
+            "node_hello" => hello(&gateway, &line).await,
+            "tool_response" => response(&operator, &mut node, &line).await,
+            "tool_progress" | "tool_chunk" => update(&operator, &mut node, &line).await,
+            "node_event" => event(&operator, &mut node, &line).await,
+            "bin_probe_result" => probed(&operator, &mut node, &line).await,
+            "ping" => {
+                node.send(line.frame).await;
+                let pong = json!({ "type": "pong", "timestamp": line.meaning["timestamp"] });
+                assert_eq!(node.recv().await, pong, "{}", line.place);
+            }
+            "pong" => node.send(line.frame).await,
+            other => panic!("{}: nobody knows what a gateway does with {other}", line.place),
+        }
+    }
+    node.settle().await;
+    assert_eq!(gateway.refused("node", "bad_frame").await, 0);
+}
+
+async fn hello(gateway: &Gateway, line: &Line) {
+    let (place, meaning) = (&line.place, &line.meaning);
+    let mut node = FakeNode::upgrade(gateway, "").await.unwrap();
+    node.send(line.frame.clone()).await;
+    let welcome = node.recv().await;
+    assert_eq!((&welcome["type"], &welcome["protocol_version"]), (&json!("gateway_welcome"), &json!(1)), "{place}");
+    let operator = gateway.operator();
+    let nodes = operator.get("/v1/nodes").await.body;
+    let listed = nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == meaning["node"]["id"]);
+    let listed = listed.unwrap_or_else(|| panic!("{place}: it is not listed"));
+    for field in ["name", "node_type", "version"] {
+        assert_eq!(listed["about"][field], meaning["node"][field], "{place}: {listed}");
+    }
+    assert_eq!(listed["about"]["tags"], meaning["node"].get("tags").cloned().unwrap_or(json!([])), "{place}: {listed}");
+    // What it holds is called at it, described or not.
+    let capability = meaning["capabilities"][0].as_str().unwrap();
+    let call = operator.call_later(&format!("{capability}.any"), json!({ "args": [1] }));
+    let request = node.request().await;
+    assert_eq!((request.tool, request.args), (format!("{capability}.any"), json!([1])), "{place}");
+    node.answer(&request.id, json!("here")).await;
+    assert_eq!(call.await.unwrap().result(), "here", "{place}");
+    let tools = operator.get("/v1/tools?limit=1000").await.body;
+    for tool in meaning["tools"].as_array().into_iter().flatten() {
+        let name = tool["name"].as_str().unwrap().replace('.', "_");
+        let listed = tools["tools"].as_array().unwrap().iter().find(|listed| listed["name"] == *name);
+        let listed = listed.unwrap_or_else(|| panic!("{place}: {name} is not listed"));
+        assert_eq!(listed["description"], tool["description"], "{place}: {listed}");
+    }
+}
+
+async fn response(operator: &Agent, node: &mut FakeNode, line: &Line) {
+    let (place, meaning) = (&line.place, &line.meaning);
+    let call = operator.call_later("a.b", json!({}));
+    let request = node.request().await;
+    node.send(to(line.frame.clone(), "request_id", &request.id)).await;
+    let reply = call.await.unwrap();
+    if let Some(error) = meaning.get("error") {
+        assert_eq!(
+            (&reply.body["kind"], reply.detail()),
+            (&error["kind"], error["message"].as_str().unwrap()),
+            "{place}"
+        );
+        return;
+    }
+    assert_eq!((reply.status, &reply.body["result"]), (200, &meaning["result"]), "{place}: {}", reply.text);
+    for (number, file) in meaning["attachments"].as_array().into_iter().flatten().enumerate() {
+        let got = &reply.body["attachments"][number];
+        assert_eq!((&got["mime_type"], &got["data"]), (&file["mime_type"], &file["data"]), "{place}: {}", reply.text);
+    }
+}
+
+async fn update(operator: &Agent, node: &mut FakeNode, line: &Line) {
+    let (place, meaning) = (&line.place, &line.meaning);
+    let mut events = operator.stream("a.b", json!({})).await;
+    let request = node.request().await;
+    node.send(to(line.frame.clone(), "request_id", &request.id)).await;
+    let name = meaning["type"].as_str().unwrap().strip_prefix("tool_").unwrap();
+    let seen = events.wait_for(name).await;
+    for field in ["progress", "total"] {
+        assert_eq!(seen[field].as_f64(), meaning[field].as_f64(), "{place}: {seen}");
+    }
+    for field in ["message", "content"] {
+        assert_eq!(seen[field], meaning[field], "{place}: {seen}");
+    }
+    let files = |value: &Value| value["attachments"].as_array().map_or(0, Vec::len);
+    assert_eq!(files(&seen), files(meaning), "{place}: {seen}");
+    node.answer(&request.id, json!(1)).await;
+    assert_eq!(events.wait_for("done").await["result"], 1, "{place}");
+}
+
+async fn event(operator: &Agent, node: &mut FakeNode, line: &Line) {
+    let (place, meaning) = (&line.place, &line.meaning);
+    let mut feed = operator.follow().await;
+    node.send(line.frame.clone()).await;
+    let seen = feed.wait_for("node_event").await;
+    assert_eq!((&seen["node"], &seen["event"]), (&json!("replay"), &meaning["event"]), "{place}");
+    assert_eq!(seen["data"], meaning["data"], "{place}");
+    if let Some(at) = meaning.get("at_ms") {
+        assert_eq!(&seen["at_ms"], at, "{place}");
+    }
+}
+
+async fn probed(operator: &Agent, node: &mut FakeNode, line: &Line) {
+    let bins: Vec<String> = line.meaning["bins"].as_object().unwrap().keys().cloned().collect();
+    let asker = operator.clone();
+    let asked = tokio::spawn(async move { asker.post("/v1/nodes/replay/probe", &json!({ "bins": bins })).await });
+    let question = node.recv().await;
+    assert_eq!(question["type"], "bin_probe", "{}", line.place);
+    node.send(to(line.frame.clone(), "probe_id", question["probe_id"].as_str().unwrap())).await;
+    let reply = asked.await.unwrap();
+    let known = &reply.body["hostBinStatus"];
+    assert_eq!((reply.status, known), (200, &line.meaning["bins"]), "{}: {}", line.place, reply.text);
+}
+
+#[tokio::test]
+async fn what_agents_say_has_the_effect_that_it_means() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("replay").capability("linux").capability("n").connect(&gateway).await;
+    let mut socket = gateway.operator().socket().await;
+    let lines = lines(&["calls.jsonl"], "agent->gateway");
+    let mut open = Vec::new();
+    for Line { place, frame, meaning } in lines {
+        socket.send(frame).await;
+        match meaning["type"].as_str().unwrap() {
+            "call" => {
+                let request = node.request().await;
+                assert_eq!(request.tool, meaning["tool"].as_str().unwrap(), "{place}");
+                let args = meaning.get("args").cloned().unwrap_or(json!({}));
+                assert_eq!(request.args, args, "{place}");
+                assert_eq!(request.frame["session_key"], meaning["session_key"], "{place}");
+                if let Some(trace) = meaning["traceparent"].as_str() {
+                    // The same trace, and a span of the gateway's own.
+                    assert_eq!(&request.frame["traceparent"].as_str().unwrap()[..35], &trace[..35], "{place}");
+                }
+                open.push((meaning["id"].as_str().unwrap().to_owned(), request));
+            }
+            "cancel" => {
+                let at = open.iter().position(|(id, _)| meaning["id"] == **id).unwrap();
+                let (id, request) = open.remove(at);
+                node.cancelled(&request).await;
+                assert_eq!(socket.wait_for("error", &id).await["kind"], "cancelled", "{place}");
+            }
+            "ping" => {
+                let pong = json!({ "type": "pong", "timestamp": meaning["timestamp"] });
+                assert_eq!(socket.recv().await, pong, "{place}");
+            }
+            // Nothing is to be said to these.
+            "pong" | "listen" => {}
+            other => panic!("{place}: nobody knows what a gateway does with {other}"),
+        }
+    }
+    assert!(open.len() >= 2, "the transcript is gone");
+    for (id, request) in open {
+        node.answer(&request.id, json!(id)).await;
+        let done = socket.wait_for("done", &id).await;
+        assert_eq!((&done["result"], &done["call_id"]), (&json!(id), &json!(request.id)), "{done}");
+    }
+}
