@@ -9,6 +9,7 @@ use super::client::{Client, events_of};
 use super::lists::text;
 use super::output::{Failure, duration, line, when};
 use super::table::told;
+use crate::wording::shortened_to;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
@@ -79,11 +80,7 @@ fn node_event(event: &Value) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    const WIDEST: usize = 80;
-    match text.char_indices().nth(WIDEST) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-    }
+    shortened_to(80, text)
 }
 
 #[cfg(test)]
