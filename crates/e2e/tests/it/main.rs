@@ -135,6 +135,7 @@ mod traces;
 mod unreadable_schema;
 mod upstream;
 mod upstream_away;
+mod upstream_deep;
 mod upstream_documents;
 mod upstream_everything;
 mod upstream_hostile;
