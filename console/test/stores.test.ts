@@ -5,7 +5,6 @@ import { createResource } from "../src/data/resource";
 import { filled } from "../src/data/stats";
 import type { Call } from "../src/data/types";
 import { isMasked, waterfall } from "../src/data/waterfall";
-import { EventReader } from "../src/lib/sse";
 
 const call = (id: string, at_ms: number, more: Partial<Call> = {}): Call => ({
   id,
@@ -101,19 +100,6 @@ test("a curve has the quiet steps as well", () => {
     [15, 0],
     [20, 0],
   ]);
-});
-
-describe("server-sent events", () => {
-  test("cut anywhere, they come whole", () => {
-    const text = 'event: a\ndata: {"x":\ndata: 1}\nid: 7\n\n: still here\n\ndata:b\n\nevent: c\n\n';
-    for (let at = 0; at <= text.length; at++) {
-      const reader = new EventReader();
-      expect([...reader.push(text.slice(0, at)), ...reader.push(text.slice(at))]).toEqual([
-        { event: "a", data: '{"x":\n1}', id: "7" },
-        { event: "message", data: "b" },
-      ]);
-    }
-  });
 });
 
 describe("a resource", () => {

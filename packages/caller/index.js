@@ -1,5 +1,7 @@
 // For callers: lend your functions to an agent that works for you in a session.
 
+import { EventTooLong, eventsOf } from "./events.js";
+
 // How long to wait before a lost connection is tried again, and how often that is tried.
 const RECONNECT_EVERY_MS = 200;
 const RECONNECTS = 50;
@@ -61,15 +63,19 @@ async function serve(http, path, tools, onEvent) {
       try {
         const response = await http("GET", `${path}/events`, undefined, { "last-event-id": last });
         failures = 0;
-        for await (const { id, data } of eventsOf(response.body)) {
-          if (id !== undefined) last = id;
+        for await (const event of eventsOf(response.body)) {
+          if (event.id !== undefined) last = event.id;
+          const data = parsed(event.data);
+          if (data === undefined) continue;
           if (data.type === "caller_tool_request") run(http, path, tools, running, data);
           if (data.type === "caller_tool_cancelled") running.get(data.request_id)?.abort();
           onEvent(data);
           if (data.type === "session_ended") return;
         }
       } catch (error) {
-        if (error instanceof Refused || ++failures > RECONNECTS) throw error;
+        // Of an event that is too long, coming back would bring the same one again.
+        const final = error instanceof Refused || error instanceof EventTooLong;
+        if (final || ++failures > RECONNECTS) throw error;
       }
       await pause();
     }
@@ -102,23 +108,13 @@ async function run(http, path, tools, running, { request_id, tool, arguments: ar
   running.delete(request_id);
 }
 
-/** Server-sent events, one by one. */
-export async function* eventsOf(body) {
-  const decoder = new TextDecoder();
-  let buffer = "";
-  for await (const part of body) {
-    buffer += decoder.decode(part, { stream: true });
-    const blocks = buffer.split("\n\n");
-    buffer = blocks.pop();
-    for (const block of blocks) {
-      const values = (name) =>
-        block
-          .split("\n")
-          .filter((line) => line.startsWith(name))
-          .map((line) => line.slice(name.length).trimStart());
-      const data = values("data:");
-      if (data.length > 0) yield { id: values("id:")[0], data: JSON.parse(data.join("\n")) };
-    }
+/** What an event says; `undefined` if that is no object. @param {string} text */
+function parsed(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : undefined;
+  } catch {
+    return undefined;
   }
 }
 

@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 28] = [
+const SEES: [(&str, &[&str]); 29] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &["sa-core"]),
+    ("sa-sse", &[]),
     ("sa-openapi", &[]),
     ("sa-lines", &["sa-core"]),
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core", "sa-lines"]),
     ("sa-upstream", &["sa-core", "sa-lines", "sa-vault"]),
-    ("sa-chat", &["sa-core"]),
+    ("sa-chat", &["sa-core", "sa-sse"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
-    ("sa-caller", &[]),
+    ("sa-caller", &["sa-sse"]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-egress", &[]),
     ("sa-vault", &[]),
@@ -44,6 +45,7 @@ const SEES: [(&str, &[&str]); 28] = [
             "sa-protocol",
             "sa-relay",
             "sa-socket",
+            "sa-sse",
             "sa-store",
             "sa-upstream",
             "sa-vault",

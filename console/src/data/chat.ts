@@ -1,4 +1,4 @@
-import type { ServerEvent } from "../lib/sse";
+import type { ServerEvent } from "@switchboard/caller/events";
 
 /** A conversation with a model that uses tools. */
 

@@ -1,6 +1,6 @@
+import type { ServerEvent } from "@switchboard/caller/events";
 import { api, Problem, stream } from "../lib/api";
 import { signIn } from "../lib/session";
-import type { ServerEvent } from "../lib/sse";
 import { createStore } from "../lib/store";
 import { callList, loadCalls } from "./calls";
 import { plugins } from "./plugins";

@@ -1,5 +1,5 @@
+import { EventReader, type ServerEvent } from "@switchboard/caller/events";
 import { enter, leave, type Session, signIn, token } from "./session";
-import { EventReader, type ServerEvent } from "./sse";
 
 /** What the gateway says when something does not work: what happened, and what to do. */
 export class Problem extends Error {
@@ -28,13 +28,14 @@ export class Problem extends Error {
 
   static parse(status: number, text: string): Problem {
     try {
-      const body = JSON.parse(text) as { detail?: string; kind?: string; hint?: string; call_id?: string };
+      const body = JSON.parse(text) as Record<string, unknown>;
+      const said = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
       return new Problem(
         status,
-        body.kind ?? "failed",
-        body.detail ?? `The gateway answered ${status}.`,
-        body.hint,
-        body.call_id,
+        said("kind") ?? "failed",
+        said("detail") ?? `The gateway answered ${status}.`,
+        said("hint"),
+        said("call_id"),
       );
     } catch {
       return new Problem(status, "failed", `The gateway answered ${status}.`);
@@ -90,10 +91,11 @@ export async function mcp<T>(method: string, params: unknown, signal?: AbortSign
     });
     const text = await response.text();
     const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-    const said = isStream ? new EventReader().push(`${text}\n\n`).map(({ data }) => data) : [text];
+    const said = isStream ? Array.from(new EventReader().push(`${text}\n\n`), ({ data }) => data) : [text];
     for (const each of said) {
-      const answer = JSON.parse(each) as { id?: number; result?: T; error?: { message: string } };
-      if (answer.id !== 1) continue;
+      // An event without data shows that the stream is there.
+      const answer = JSON.parse(each || "null") as { id?: number; result?: T; error?: { message: string } } | null;
+      if (answer?.id !== 1) continue;
       if (answer.result !== undefined) return answer.result;
       throw new Problem(0, "failed", answer.error?.message ?? "The gateway answered with nothing.");
     }

@@ -42,11 +42,24 @@ export interface Mistake {
 }
 
 const MAX_DEPTH = 8;
+/** Nobody fills in more. A schema of a few lines that refers to itself in many places would make billions of them. */
+const MAX_FIELDS = 1_000;
 
-export function fieldOf(schema: unknown, root: unknown = schema, required = true, depth = 0): Field {
+/** A form in the making: what references lead into, and how many fields there is still room for. */
+interface Form {
+  root: unknown;
+  left: number;
+}
+
+export function fieldOf(schema: unknown): Field {
+  return fieldIn({ root: schema, left: MAX_FIELDS }, schema, true, 0);
+}
+
+function fieldIn(form: Form, schema: unknown, required: boolean, depth: number): Field {
   const common: Common = { required };
   if (!isObject(schema)) return { ...common, kind: "json", why: "It takes any JSON." };
-  const resolved = resolve(schema, root);
+  if (form.left-- <= 0) return { ...common, kind: "json", why: "Its schema is too large for a form." };
+  const resolved = resolve(schema, form.root);
   if (resolved === undefined || depth > MAX_DEPTH)
     return { ...common, kind: "json", why: "Its schema refers to itself." };
   if (typeof resolved.title === "string") common.title = resolved.title;
@@ -71,15 +84,15 @@ export function fieldOf(schema: unknown, root: unknown = schema, required = true
     case "array":
       if (Array.isArray(resolved.prefixItems) || !isObject(resolved.items))
         return { ...common, kind: "json", why: "A list of any JSON." };
-      return { ...common, kind: "list", item: fieldOf(resolved.items, root, true, depth + 1) };
+      return { ...common, kind: "list", item: fieldIn(form, resolved.items, true, depth + 1) };
     case "object":
-      return object(resolved, root, common, depth);
+      return object(form, resolved, common, depth);
     default:
       return { ...common, kind: "json", why: "It can have several forms." };
   }
 }
 
-function object(schema: Schema, root: unknown, common: Common, depth: number): Field {
+function object(form: Form, schema: Schema, common: Common, depth: number): Field {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const names = Object.keys(properties);
   const open = schema.additionalProperties !== false;
@@ -88,7 +101,7 @@ function object(schema: Schema, root: unknown, common: Common, depth: number): F
   const needed = Array.isArray(schema.required) ? schema.required : [];
   const fields = names.map((name) => ({
     name,
-    field: fieldOf(properties[name], root, needed.includes(name), depth + 1),
+    field: fieldIn(form, properties[name], needed.includes(name), depth + 1),
   }));
   // What has to be filled in comes first; else in the order of the schema.
   fields.sort((a, b) => Number(b.field.required) - Number(a.field.required));

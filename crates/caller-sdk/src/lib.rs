@@ -21,25 +21,24 @@
 //! Tools run side by side, each request once, though the connection be lost and found again meanwhile. A request that the agent
 //! does not wait for any more is dropped, and with it the tool's future.
 
-mod stream;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use sa_sse::{Broken, Events, TooLong};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
-
-use crate::stream::Events;
 
 /// How long to wait before a lost connection is tried again, and how often that is tried.
 const RECONNECT_EVERY: Duration = Duration::from_millis(200);
 const RECONNECTS: u32 = 50;
 /// How often an answer is sent that did not get through.
 const ANSWER_ATTEMPTS: u32 = 5;
+/// The longest event. The arguments of a tool are the largest thing in any.
+const MAX_EVENT: usize = 64 << 20;
 
 type Function = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
@@ -52,6 +51,9 @@ pub enum Error {
     Unreachable(#[from] reqwest::Error),
     #[error("the session's events stopped coming, and the gateway could not be reached again")]
     Lost,
+    /// Coming back would be no help: the same event would come again.
+    #[error("the session's events cannot be read: {0}")]
+    TooLong(#[from] TooLong),
 }
 
 /// A caller with its tools, before it has a session.
@@ -181,22 +183,29 @@ struct Lending {
 impl Lending {
     async fn serve(self, say: mpsc::UnboundedSender<Value>) -> Result<(), Error> {
         let _end_tools = EndTools(Arc::clone(&self.running));
-        let mut last = "0".to_owned();
+        let mut last: Arc<str> = "0".into();
         let mut failures = 0;
         loop {
             let request =
-                self.http.request(Method::GET, &format!("{}/events", self.path)).header("last-event-id", &last);
+                self.http.request(Method::GET, &format!("{}/events", self.path)).header("last-event-id", &*last);
             match self.http.open(request).await {
                 Ok(response) => {
                     failures = 0;
-                    let mut events = Events::new(response);
-                    while let Some(event) = events.next().await {
+                    let mut events = Events::new(response, MAX_EVENT);
+                    loop {
+                        let event = match events.next().await {
+                            Ok(Some(event)) => event,
+                            // However the stream ended, it is opened again.
+                            Ok(None) | Err(Broken::Cut(_)) => break,
+                            Err(Broken::TooLong(too_long)) => return Err(too_long.into()),
+                        };
                         if let Some(id) = event.id {
                             last = id;
                         }
-                        let ended = event.data["type"] == "session_ended";
-                        self.take(&event.data);
-                        let _ = say.send(event.data);
+                        let Ok(event) = serde_json::from_str::<Value>(&event.data) else { continue };
+                        let ended = event["type"] == "session_ended";
+                        self.take(&event);
+                        let _ = say.send(event);
                         if ended {
                             return Ok(());
                         }

@@ -18,7 +18,6 @@ mod round;
 mod run;
 mod server;
 mod spec;
-mod sse;
 mod stream;
 mod usage;
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use sa_core::aside;
+use sa_sse::Reader;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use crate::error::{ChatError, quoted};
 use crate::spec::Spec;
-use crate::sse;
 
 /// A larger answer is no answer.
 pub(crate) const MAX_ANSWER: usize = 64 << 20;
+/// The longest event of a stream. An image in base64 fits.
+const MAX_EVENT: usize = 32 << 20;
 /// How much of an error's body is read.
 const MAX_COMPLAINT: usize = 64 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
@@ -41,8 +43,7 @@ pub(crate) struct Begun {
     idle: Duration,
     name: String,
     secrets: Vec<SecretString>,
-    events: sse::Events,
-    ready: std::collections::VecDeque<String>,
+    events: Reader,
     ended: bool,
 }
 
@@ -79,8 +80,7 @@ impl Server<'_> {
             idle: patience,
             name: self.name.to_owned(),
             secrets,
-            events: sse::Events::default(),
-            ready: std::collections::VecDeque::new(),
+            events: Reader::new(MAX_EVENT),
             ended: false,
         })
     }
@@ -214,19 +214,20 @@ impl Begun {
     /// The data of the next event; `None` once the stream has ended.
     pub(crate) async fn event(&mut self) -> Result<Option<String>, ChatError> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            if let Some(bytes) = self.bytes().await? {
-                let events = self.events.push(&bytes);
-                let events = events.map_err(|sse::TooLong| self.rubbish("an event of its stream has no end"))?;
-                self.ready.extend(events);
-            } else {
-                self.ended = true;
-                self.ready.extend(self.events.rest());
+            let event = self.events.next_event();
+            match event.map_err(|too_long| self.rubbish(&format!("{too_long} of its stream")))? {
+                // Some servers show with an empty one that they are still there.
+                Some(event) if event.data.is_empty() => {}
+                Some(event) => return Ok(Some(event.data)),
+                None if self.ended => return Ok(None),
+                None => match self.bytes().await? {
+                    Some(bytes) => self.events.push(&bytes),
+                    None => {
+                        self.ended = true;
+                        // Some servers forget the last empty line.
+                        self.events.end();
+                    }
+                },
             }
         }
     }

@@ -99,15 +99,20 @@ pub const MAX_DEPTH: usize = 100;
 
 /// Whether a JSON text is nested deeper than [`MAX_DEPTH`].
 pub fn is_too_deep(json: &str) -> bool {
+    is_deeper_than(MAX_DEPTH, json.as_bytes())
+}
+
+/// Whether a JSON text is nested deeper than so many levels. Takes no stack for it.
+pub fn is_deeper_than(most: usize, json: &[u8]) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in json.bytes() {
+    for byte in json {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
             b'[' | b'{' if !in_string => {
                 depth += 1;
-                if depth > MAX_DEPTH {
+                if depth > most {
                     return true;
                 }
             }

@@ -16,7 +16,7 @@ use self::cost::Cost;
 use self::graph::Graph;
 use self::kept::{Handle, Kept, Room, Sizeable};
 use crate::aside::{self, LARGE, aside};
-use crate::json::RawJson;
+use crate::json::{MAX_DEPTH, RawJson, is_too_deep};
 use crate::nearest;
 use crate::outcome::{CallError, CallErrorKind};
 
@@ -154,6 +154,9 @@ impl Compiled {
     fn new(raw: &RawJson) -> Result<Self, String> {
         if raw.len() > MAX_SCHEMA_BYTES {
             return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", raw.len()));
+        }
+        if is_too_deep(raw.as_str()) {
+            return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
         }
         let mut schema = raw.to_value().map_err(|error| error.to_string())?;
         let cost = cost::weigh(&Graph::new(&schema))?;

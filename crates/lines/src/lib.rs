@@ -12,6 +12,7 @@ use rmcp::service::{RoleClient, RoleServer, RxJsonRpcMessage, ServiceRole, TxJso
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::{AsyncRwTransport, DEFAULT_MAX_LINE_LENGTH};
 use sa_core::aside;
+use sa_core::json::is_deeper_than;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
@@ -22,6 +23,9 @@ use crate::heard::{Heard, Line};
 pub const MAX_MESSAGE: usize = DEFAULT_MAX_LINE_LENGTH;
 /// How many values one message may hold. Read, each of them takes a hundred bytes and more, however short it is written.
 const MAX_VALUES: usize = 1_000_000;
+/// How deeply one message may be nested. Nobody reads what is deeper than 128 levels, and an answer that cannot be read would be
+/// taken for none.
+const MAX_LEVELS: usize = 120;
 
 /// The messages of one peer.
 pub struct Lines<Role: ServiceRole, R, W: AsyncWrite> {
@@ -134,7 +138,7 @@ where
 pub fn too_long(who: &str, request: RequestId) -> rmcp::model::JsonRpcError {
     let most = MAX_MESSAGE >> 20;
     let said = format!(
-        "{who} answered with more than {most} MiB or a million values, the most that is taken; ask for less at once"
+        "{who} answered with more than {most} MiB, a million values or {MAX_LEVELS} levels, the most that is taken; ask for less at once"
     );
     rmcp::model::JsonRpcError::new(Some(request), ErrorData::internal_error(said, None))
 }
@@ -146,12 +150,12 @@ pub fn no_answer(who: &str, request: RequestId) -> rmcp::model::JsonRpcError {
 }
 
 fn too_much() -> String {
-    format!("a message may have {} MiB and a million values; send less at once", MAX_MESSAGE >> 20)
+    format!("a message may have {} MiB, a million values and {MAX_LEVELS} levels; send less at once", MAX_MESSAGE >> 20)
 }
 
-/// Whether a message that is not too long would take too much room once it is read.
+/// Whether a message that is not too long would take too much room once it is read, or too much stack to read it.
 pub fn is_too_much(message: &[u8]) -> bool {
-    has_more_values(message, MAX_VALUES)
+    has_more_values(message, MAX_VALUES) || is_deeper_than(MAX_LEVELS, message)
 }
 
 /// Whether a JSON text holds more values than this.

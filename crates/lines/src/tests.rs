@@ -126,4 +126,7 @@ fn values_are_counted_and_not_what_is_in_texts() {
     assert!(is_too_much(format!("[{}0]", "{},".repeat(MAX_VALUES / 2)).as_bytes()));
     assert!(!is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES - 1)).as_bytes()));
     assert!(!is_too_much(format!("[\"{}\"]", ",\\\",".repeat(MAX_VALUES)).as_bytes()));
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(is_too_much(nested(MAX_LEVELS + 1).as_bytes()) && is_too_much(nested(100_000).as_bytes()));
+    assert!(!is_too_much(nested(MAX_LEVELS).as_bytes()));
 }

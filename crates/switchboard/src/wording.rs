@@ -60,6 +60,26 @@ fn kind(wanted: &str) -> &str {
     }
 }
 
+/// The beginning of a text that may be of any length.
+pub(crate) fn shortened_to(most: usize, text: &str) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A message that repeats what somebody sent, which may be of any length. What it begins with says what is wrong, and its end
+/// often where.
+pub(crate) fn bounded(message: String) -> String {
+    const HEAD: usize = 400;
+    const TAIL: usize = 80;
+    if message.chars().nth(HEAD + TAIL).is_none() {
+        return message;
+    }
+    let tail = message.char_indices().rev().nth(TAIL - 1).map_or(0, |(start, _)| start);
+    format!("{}{}", shortened_to(HEAD, &message), &message[tail..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +118,31 @@ mod tests {
         check::<String>("true", "it must be a string, and is true at line 1 column 4");
         assert_eq!(plain("a key is missing"), "a key is missing");
         assert_eq!(plain("invalid type: nonsense"), "invalid type: nonsense");
+    }
+
+    #[test]
+    fn what_is_repeated_has_an_end() {
+        let message = |found: &str| format!("it must be a list, and is the string \"{found}\" at line 1 column 7");
+        assert_eq!(bounded(message("x")), message("x"));
+        let told = bounded(message(&"é".repeat(5_000)));
+        assert!(told.starts_with("it must be a list") && told.ends_with(" at line 1 column 7"), "{told}");
+        assert_eq!(told.chars().count(), 481);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_message_can_be_cut_and_put_in_other_words(
+            head in "(invalid type: |invalid value: |unknown variant `|missing field `)?",
+            text in "(\\PC|`|, expected | at line ){0,60}",
+            again in 0_usize..30,
+        ) {
+            let message = head + &text.repeat(again);
+            let (json, toml) = (plain(&message), plain_toml(&message));
+            for told in [bounded(json), bounded(toml), bounded(message.clone())] {
+                proptest::prop_assert!(told.chars().count() <= 481);
+            }
+            let short = shortened_to(30, &message);
+            proptest::prop_assert!(short == message || short.chars().count() == 31);
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! An agent on REST.
 
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -134,19 +132,20 @@ impl Reply {
     }
 }
 
+/// More than any test has the gateway send in one event.
+const MAX_EVENT: usize = 64 << 20;
+
 /// Server-sent events, one by one.
 pub struct Events {
     pub status: u16,
     pub headers: HeaderMap,
-    body: BoxStream<'static, reqwest::Result<Vec<u8>>>,
-    buffer: Vec<u8>,
+    events: sa_sse::Events,
 }
 
 impl Events {
     fn new(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
-        Self { status, headers, body, buffer: Vec::new() }
+        Self { status, headers, events: sa_sse::Events::new(response, MAX_EVENT) }
     }
 
     /// The id of the call that this is the stream of.
@@ -156,20 +155,8 @@ impl Events {
 
     /// The next event's name and data; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(String, Value)> {
-        loop {
-            while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
-                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                let block = String::from_utf8(block).unwrap();
-                let part = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-                if let (Some(name), Some(data)) = (part("event: "), part("data: ")) {
-                    return Some((name, serde_json::from_str(&data).unwrap()));
-                }
-            }
-            match soon(self.body.next()).await {
-                Some(Ok(bytes)) => self.buffer.extend(bytes),
-                _ => return None,
-            }
-        }
+        let event = soon(self.events.next()).await.ok()??;
+        Some((event.name, serde_json::from_str(&event.data).unwrap()))
     }
 
     /// The next event of this name, whatever comes before it.

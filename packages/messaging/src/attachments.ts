@@ -57,8 +57,12 @@ export function decodeBinary(frame: Uint8Array): { json: string; rest: Uint8Arra
       "receive",
     );
   }
-  const json = new TextDecoder("utf-8", { fatal: true }).decode(frame.subarray(HEAD, HEAD + length));
-  return { json, rest: frame.subarray(HEAD + length) };
+  try {
+    const json = new TextDecoder("utf-8", { fatal: true }).decode(frame.subarray(HEAD, HEAD + length));
+    return { json, rest: frame.subarray(HEAD + length) };
+  } catch (error) {
+    throw new ValidationError("the JSON of a binary frame is no text (UTF-8)", "receive", error);
+  }
 }
 
 /** Cuts the bytes of a frame into its attachments. */

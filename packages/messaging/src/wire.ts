@@ -77,11 +77,33 @@ export type ServerFrame =
   | FailureFrame
   | HistoryFrame;
 
+/** Nothing that a server passes on is as deep. */
+const MAX_DEPTH = 256;
+
+/** Whether a JSON text is nested deeper than {@link MAX_DEPTH}. */
+function isTooDeep(json: string): boolean {
+  let depth = 0;
+  let quoted = false;
+  for (let at = 0; at < json.length; at++) {
+    const char = json[at];
+    if (char === '"') quoted = !quoted;
+    else if (quoted) at += char === "\\" ? 1 : 0;
+    else if (char === "[" || char === "{") depth += 1;
+    else if (char === "]" || char === "}") depth -= 1;
+    if (depth > MAX_DEPTH) return true;
+  }
+  return false;
+}
+
 const KINDS: ReadonlySet<unknown> = new Set(["persisted", "ephemeral", "replay", "ready", "error", "history"]);
 
 /** Reads a frame of the server's; `undefined` for a kind that is not known here. Throws if it cannot be read. */
 export function decodeFrame(data: string | Uint8Array): ServerFrame | undefined {
   const { json, rest } = typeof data === "string" ? { json: data, rest: undefined } : decodeBinary(data);
+  // It can be read, but not written again: whoever tries runs out of stack.
+  if (isTooDeep(json)) {
+    throw new ValidationError(`a frame of the server's is nested deeper than ${MAX_DEPTH} levels`, "receive");
+  }
   let value: unknown;
   try {
     value = JSON.parse(json);

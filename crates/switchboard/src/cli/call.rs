@@ -8,11 +8,10 @@ use sa_core::{RawJson, Schema};
 use serde_json::{Map, Value, json};
 
 use super::Global;
-use super::client::{Client, problem, segment};
+use super::client::{Client, events_of, problem, segment};
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::shown::Shown;
-use super::sse::Events;
 use super::time::milliseconds;
 use crate::redact::printable;
 
@@ -67,11 +66,11 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         .json(&body);
     let response = client.send(request).await?;
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-    let mut events = Events::new(response);
+    let mut events = events_of(response);
     let mut shown = Shown::new(global.json);
     loop {
         let event = tokio::select! {
-            event = events.next() => event.map_err(|error| client.lost(&error))?,
+            event = events.next() => event.map_err(|broken| client.lost_in(&broken))?,
             _ = tokio::signal::ctrl_c() => {
                 shown.failed();
                 let _ = client.send(client.request(Method::DELETE, &format!("/v1/calls/{id}"))).await;

@@ -5,10 +5,9 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::call::{self, CallArgs};
-use super::client::{Client, segment};
+use super::client::{Client, events_of, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, span, when};
-use super::sse::Events;
 use super::table::{table, whole, wrapped};
 use crate::redact::printable;
 
@@ -188,13 +187,13 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
     if seen > 0 {
         request = request.header("last-event-id", seen);
     }
-    let mut events = Events::new(client.send(request).await?);
+    let mut events = events_of(client.send(request).await?);
     if !global.json {
         eprintln!("following {channel}; Ctrl-C ends it");
     }
     loop {
         let event = tokio::select! {
-            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         let Some(event) = event else {

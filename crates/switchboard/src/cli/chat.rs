@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Global;
-use super::client::Client;
+use super::client::{Client, events_of};
 use super::lists::text;
 use super::output::{self, Failure, duration};
-use super::sse::Events;
 use crate::redact::{printable, steers};
 
 const CONFIGURE: &str = "add this to the gateway's configuration file, and restart it:
@@ -128,13 +127,13 @@ impl Conversation {
             output::json(&text)?;
             return Ok(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned());
         }
-        self.show(Events::new(response)).await
+        self.show(events_of(response)).await
     }
 
-    async fn show(&self, mut events: Events) -> Result<String, Failure> {
+    async fn show(&self, mut events: sa_sse::Events) -> Result<String, Failure> {
         let mut said = String::new();
         let terminal = std::io::stdout().is_terminal();
-        while let Some(event) = events.next().await.map_err(|error| self.client.lost(&error))? {
+        while let Some(event) = events.next().await.map_err(|broken| self.client.lost_in(&broken))? {
             if event.data == "[DONE]" {
                 if !said.ends_with('\n') {
                     output::print("\n")?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use sa_sse::{Broken, Events};
 use serde::Deserialize;
 
 use super::Global;
@@ -13,6 +14,9 @@ use crate::config::settings::Server;
 
 /// The exit code of what was under way when the connection was lost.
 const MAY_HAVE_HAPPENED: u8 = 10;
+
+/// The longest event: no gateway can be configured to take a longer message than this.
+const MAX_EVENT: usize = 1 << 30;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Reach {
@@ -185,6 +189,24 @@ impl Client {
         }
     }
 
+    /// The same for the events of what changes something.
+    pub(crate) fn lost_in(&self, broken: &Broken) -> Failure {
+        match broken {
+            Broken::Cut(error) => self.lost(error),
+            Broken::TooLong(too_long) => self.lost_because(&too_long.to_string()),
+        }
+    }
+
+    /// A stream of events that cannot be read on, of what goes on without anybody who reads.
+    pub(crate) fn unheard(&self, broken: &Broken) -> Failure {
+        match broken {
+            Broken::Cut(error) => self.unreachable(error),
+            Broken::TooLong(too_long) => {
+                Failure::other(format!("what the gateway at {} sends cannot be read: {too_long}", self.base))
+            }
+        }
+    }
+
     pub(crate) fn lost_because(&self, why: &str) -> Failure {
         let gateway = &self.base;
         Failure::new(
@@ -195,6 +217,11 @@ impl Client {
         )
         .hint("check before you do it again; switchboard calls shows what was called, once the gateway is back")
     }
+}
+
+/// The events that a gateway answers with.
+pub(crate) fn events_of(response: Response) -> Events {
+    Events::new(response, MAX_EVENT)
 }
 
 /// What to say to somebody whose own choice of a token is refused.

@@ -22,7 +22,6 @@ mod session_send;
 mod sessions;
 mod shown;
 mod skills;
-mod sse;
 mod status;
 mod stop;
 mod table;

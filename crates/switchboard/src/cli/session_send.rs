@@ -4,11 +4,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
-use super::client::{Client, as_typed, segment};
+use super::client::{Client, as_typed, events_of, segment};
 use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
-use super::sse::Events;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -87,17 +86,17 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
 }
 
 /// What happens in a session. Only looked at: this command lends the agent no tools.
-pub(super) async fn follow(client: &Client, id: &str, since: &str) -> Result<Events, Failure> {
+pub(super) async fn follow(client: &Client, id: &str, since: &str) -> Result<sa_sse::Events, Failure> {
     let path = format!("/v1/sessions/{}/events?{since}watch=true", segment(id));
-    Ok(Events::new(client.send(client.request(Method::GET, &path)).await?))
+    Ok(events_of(client.send(client.request(Method::GET, &path)).await?))
 }
 
 /// Shows events until the turn that a message began is over.
-async fn watch(global: &Global, client: &Client, mut events: Events, message: &str) -> Result<Turn, Failure> {
+async fn watch(global: &Global, client: &Client, mut events: sa_sse::Events, message: &str) -> Result<Turn, Failure> {
     // An agent that ends before it was told has ended a turn before this one.
     let mut told = false;
     loop {
-        let event = events.next().await.map_err(|error| client.unreachable(&error))?;
+        let event = events.next().await.map_err(|broken| client.unheard(&broken))?;
         let Some(event) = event else {
             return Err(Failure::new(3, "the gateway ended the stream of events").hint(
                 "the agent may still be at work; see switchboard sessions, and go on with: switchboard sessions events ID -f",

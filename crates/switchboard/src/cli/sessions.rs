@@ -117,7 +117,7 @@ async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -
     let mut events = session_send::follow(client, id, &format!("since={since}&")).await?;
     loop {
         let event = tokio::select! {
-            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         // The stream ends with the session.

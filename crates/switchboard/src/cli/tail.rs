@@ -5,22 +5,22 @@ use serde_json::Value;
 
 use super::Global;
 use super::calls::outcome;
-use super::client::Client;
+use super::client::{Client, events_of};
 use super::lists::text;
 use super::output::{Failure, duration, line, when};
-use super::sse::Events;
 use super::table::told;
+use crate::wording::shortened_to;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
-    let mut events = Events::new(response);
+    let mut events = events_of(response);
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.base());
     }
     loop {
         let event = tokio::select! {
-            event = events.next() => event.map_err(|error| client.unreachable(&error))?,
+            event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         let Some(event) = event else {
@@ -29,7 +29,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             );
         };
         if global.json {
-            line(&format!("{{\"event\":\"{}\",\"data\":{}}}", event.name, event.data))?;
+            line(&format!("{{\"event\":{},\"data\":{}}}", Value::from(event.name), event.data))?;
             continue;
         }
         let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
@@ -80,11 +80,7 @@ fn node_event(event: &Value) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    const WIDEST: usize = 80;
-    match text.char_indices().nth(WIDEST) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-    }
+    shortened_to(80, text)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The configuration file: what it says, and everything that is wrong in it, each with its line and its whole key.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use toml::Spanned;
 use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::settings::{KEYS, Settings};
-use super::syntax::{MAX_SHOWN, shortened, shortened_to};
+use super::settings::{FILE_ONLY, KEYS, Settings};
+use super::syntax::{MAX_SHOWN, shortened};
 use super::{Mistake, bounds, syntax};
 use crate::wording::plain_toml;
 
@@ -21,15 +22,21 @@ const MOST: usize = 20;
 /// What is larger was not written by hand.
 const MAX_FILE: u64 = 4 << 20;
 
-/// What is told of a mistake. The value that is wrong is a part of it, and may be of any length.
-const MAX_MESSAGE: usize = 400;
-
 /// A file that was read, without what is wrong in it.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     pub(super) path: PathBuf,
-    pub(super) text: String,
     pub(super) table: Table,
+    /// The line of each key, and of each table.
+    lines: BTreeMap<String, usize>,
+}
+
+impl File {
+    /// The line on which a key stands, or the table around it.
+    pub(super) fn line_of(&self, key: &str) -> usize {
+        let above = key.rsplit_once('.').map(|(above, _)| above);
+        self.lines.get(key).copied().unwrap_or_else(|| above.map_or(1, |above| self.line_of(above)))
+    }
 }
 
 /// Reads a file. What cannot be used is left out, and told.
@@ -37,17 +44,16 @@ pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
     let unreadable = |why: String| Mistake::new(path.display().to_string(), why);
     let text = text_of(path).map_err(unreadable)?;
     let mut mistakes = Vec::new();
+    let mut file = File { path: path.to_owned(), table: Table::new(), lines: BTreeMap::new() };
     // A file in which anything is wrong is not used: this is for those who check the rest of it.
-    let table = match understood(path, &text, &mut mistakes).map(|table| Table::deserialize(Deserializer::from(table)))
-    {
-        Some(Ok(table)) => table,
-        Some(Err(error)) => {
-            mistakes.push(unreadable(plain_toml(error.message())));
-            Table::new()
+    if let Some(table) = understood(path, &text, &mut mistakes) {
+        file.lines = lines(table.get_ref(), &text);
+        match Table::deserialize(Deserializer::from(table)) {
+            Ok(table) => file.table = table,
+            Err(error) => mistakes.push(unreadable(plain_toml(error.message()))),
         }
-        None => Table::new(),
-    };
-    Ok((File { path: path.to_owned(), text, table }, mistakes))
+    }
+    Ok((file, mistakes))
 }
 
 /// What a file says, or why it cannot be read. Some that are named by mistake have no end.
@@ -63,7 +69,12 @@ fn text_of(path: &Path) -> Result<String, String> {
 
 /// Takes out, one after the other, what the settings cannot be read from: they name only the first mistake that they meet.
 fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Option<Spanned<DeTable<'a>>> {
-    let line = |span: &Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
+    let line = |span: &Range<usize>| line_at(text, span.start);
+    if let Some(line) = syntax::too_deep(text) {
+        let mistake = Mistake::new(format!("{}:{line}", path.display()), "it is nested too deeply".to_owned());
+        mistakes.push(Mistake { line: Some(line), ..mistake });
+        return None;
+    }
     let mut table = match DeTable::parse(text) {
         Ok(table) => table,
         Err(error) => {
@@ -82,11 +93,14 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
     }
     while let Err(error) = Settings::deserialize(Deserializer::from(table.clone())) {
         let span = error.span().unwrap_or_default();
-        let keys = key_at(table.get_ref(), &span);
+        let mut keys = key_at(table.get_ref(), &span);
+        // What stands in a table that should be a value is no key.
+        let is_value = |keys: &[String]| KEYS.iter().any(|(key, _)| *key == keys.join(".") && !FILE_ONLY.contains(key));
+        let value = (1..keys.len()).find(|parts| is_value(&keys[..*parts]));
+        keys.truncate(value.unwrap_or(keys.len()));
         let message = error.message().replace('\n', " ");
         let message = unknown_key(&keys, &message)
             .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain_toml(&message)));
-        let message = shortened_to(MAX_MESSAGE, &message);
         let (line, key) = (line(&span), shortened(&keys.join(".")));
         let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
@@ -101,6 +115,37 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         remove(table.get_mut(), &keys);
     }
     Some(table)
+}
+
+/// The line of a place in a text. The end of the text, where it is cut off, is on its last line.
+fn line_at(text: &str, place: usize) -> usize {
+    let text = text.strip_suffix('\n').unwrap_or(text).as_bytes();
+    text[..place.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The line of each key, and of each table.
+fn lines(table: &DeTable<'_>, text: &str) -> BTreeMap<String, usize> {
+    fn search(table: &DeTable<'_>, above: &str, found: &mut Vec<(usize, String)>) {
+        for (name, value) in table {
+            let key = if above.is_empty() { name.get_ref().to_string() } else { format!("{above}.{}", name.get_ref()) };
+            if let DeValue::Table(below) = value.get_ref() {
+                search(below, &key, found);
+            }
+            found.push((name.span().start, key));
+        }
+    }
+    let mut places = Vec::new();
+    search(table, "", &mut places);
+    places.sort_unstable();
+    let (mut line, mut counted) = (1, 0);
+    let mut lines = BTreeMap::new();
+    for (place, key) in places {
+        let place = place.min(text.len());
+        line += text.as_bytes()[counted..place].iter().filter(|byte| **byte == b'\n').count();
+        counted = place;
+        lines.entry(key).or_insert(line);
+    }
+    lines
 }
 
 /// What no setting can be read from, whatever it is for: numbers that are too large, and a table that is written as one of

@@ -157,8 +157,8 @@ impl Layers {
             return Source::Environment(variable_name(key).unwrap_or_default());
         }
         match &self.file {
-            Some(File { path, text, table }) if lookup(table, key).is_some() => {
-                Source::File { path: path.clone(), line: line_of(text, key) }
+            Some(file) if lookup(&file.table, key).is_some() => {
+                Source::File { path: file.path.clone(), line: file.line_of(key) }
             }
             _ => Source::Default,
         }
@@ -229,27 +229,6 @@ fn merge(into: &mut Table, layer: &Table) {
             into.extend(values.clone());
         }
     }
-}
-
-/// The line on which a key stands in a file, for people; the parser has already accepted the file.
-fn line_of(text: &str, key: &str) -> usize {
-    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
-    let mut current = String::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-            header.replace(['"', '\''], "").trim().clone_into(&mut current);
-            if current == key {
-                return number + 1;
-            }
-        }
-        let left = line.split('=').next().unwrap_or_default().trim();
-        if (current == section && left == name) || (current.is_empty() && left == key) {
-            return number + 1;
-        }
-    }
-    // One that stands in a table between braces is on that table's line.
-    if section.is_empty() { 1 } else { line_of(text, section) }
 }
 
 #[cfg(test)]

@@ -7,8 +7,11 @@
 mod bounds;
 pub mod environment;
 mod file;
+#[cfg(test)]
+mod hostile;
 pub mod layers;
 pub mod named;
+mod node_tokens;
 pub mod settings;
 mod syntax;
 
@@ -17,11 +20,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::layers::Layers;
+pub use self::node_tokens::NodeTokens;
 use self::settings::Settings;
+use crate::redact::printable;
+use crate::wording::shortened_to;
+
+/// What is told of a mistake. The value that is wrong is a part of it, and may be of any length.
+const MAX_MESSAGE: usize = 400;
 
 /// A mistake in the configuration: where it is, what is wrong, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {message}")]
+#[error("{}: {}", printable(place), printable(&shortened_to(MAX_MESSAGE, message)))]
 pub struct Mistake {
     pub place: String,
     pub message: String,
@@ -75,21 +84,6 @@ pub struct Config {
 pub struct TlsFiles {
     pub cert: PathBuf,
     pub key: PathBuf,
-}
-
-/// Tokens for nodes that come from the environment.
-#[derive(Clone, Default)]
-pub struct NodeTokens {
-    /// `SA_NODE_TOKEN`: any node may use it.
-    pub shared: Option<String>,
-    /// `SA_NODE_TOKENS`: each for one node id.
-    pub bound: Vec<(String, String)>,
-}
-
-impl std::fmt::Debug for NodeTokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "NodeTokens(shared: {}, bound: {})", self.shared.is_some(), self.bound.len())
-    }
 }
 
 impl Config {
@@ -219,32 +213,6 @@ fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
         wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into());
     }
     crate::telemetry::check_filter(&settings.log.filter).unwrap_or_else(|error| wrong("log.filter", error));
-}
-
-impl NodeTokens {
-    fn from_env(layers: &Layers) -> Result<Self, Mistake> {
-        let shared = layers.variable("SA_NODE_TOKEN").filter(|token| !token.is_empty());
-        let mut bound = Vec::new();
-        for pair in
-            layers.variable("SA_NODE_TOKENS").unwrap_or_default().split(',').filter(|pair| !pair.trim().is_empty())
-        {
-            // An id may hold colons (`linux:laptop`), a token of ours never does.
-            match pair.trim().rsplit_once(':') {
-                Some((id, token)) if !id.is_empty() && !token.is_empty() => bound.push((id.into(), token.into())),
-                _ => {
-                    return Err(Mistake::new(
-                        "the environment variable SA_NODE_TOKENS".into(),
-                        "must be a list of id:token pairs with commas between them".into(),
-                    ));
-                }
-            }
-        }
-        Ok(Self { shared, bound })
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.shared.is_none() && self.bound.is_empty()
-    }
 }
 
 pub(crate) fn millis(ms: u64) -> Duration {

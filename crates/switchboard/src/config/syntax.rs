@@ -3,6 +3,8 @@
 
 use toml::Table;
 
+use crate::wording::shortened_to;
+
 /// What to say of a line that the parser refused with these words.
 pub(super) fn wrong(line: &str, message: &str) -> String {
     let (key, value) =
@@ -23,6 +25,61 @@ pub(super) fn wrong(line: &str, message: &str) -> String {
     }
 }
 
+/// The line on which something is nested deeper than any setting. The parser has a limit for keys and one for values, but none
+/// for keys in values in keys: of thousands of levels, which take more stack to clean up than there is.
+pub(super) fn too_deep(text: &str) -> Option<usize> {
+    const MOST: usize = 64;
+    let bytes = text.as_bytes();
+    // The parts of the key that is read, those of all keys whose values are open, and all of them together.
+    let (mut parts, mut open, mut depth) = (0, Vec::new(), 0);
+    let (mut at, mut line) = (0, 1);
+    while let Some(byte) = bytes.get(at) {
+        let next = match byte {
+            b'#' => bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| at + end),
+            b'"' | b'\'' => after_text(bytes, at),
+            _ => at + 1,
+        };
+        match byte {
+            b'.' => parts += 1,
+            b'[' | b'{' => {
+                open.push(parts + 1);
+                depth += parts + 1;
+                parts = 0;
+            }
+            b']' | b'}' => {
+                parts = 0;
+                depth -= open.pop().unwrap_or(0);
+            }
+            b',' => parts = 0,
+            b'\n' if open.is_empty() => parts = 0,
+            _ => {}
+        }
+        if depth + parts > MOST {
+            return Some(line);
+        }
+        line += bytes[at..next].iter().filter(|byte| **byte == b'\n').count();
+        at = next;
+    }
+    None
+}
+
+/// Where the text ends that begins here with its quotes. One that is not closed ends with its line.
+fn after_text(bytes: &[u8], start: usize) -> usize {
+    let quote = bytes[start];
+    let long = bytes[start..].starts_with(&[quote; 3]);
+    let end = if long { &[quote; 3][..] } else { &[quote][..] };
+    let mut at = start + end.len();
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if quote == b'"' => at += 2,
+            b'\n' if !long => return at,
+            _ if bytes[at..].starts_with(end) => return at + end.len(),
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
 fn no_toml(message: &str) -> String {
     format!("it is no TOML: {}", message.replace('\n', " ").replace('`', "\""))
 }
@@ -34,10 +91,6 @@ pub(super) fn shortened(text: &str) -> String {
     shortened_to(MAX_SHOWN, text)
 }
 
-pub(super) fn shortened_to(most: usize, text: &str) -> String {
-    if text.chars().count() > most { text.chars().take(most).chain(['…']).collect() } else { text.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +100,25 @@ mod tests {
         let text = format!("[server]\ninsecure = true\n{line}\n");
         let error = toml::de::DeTable::parse(&text).unwrap_err();
         assert_eq!(wrong(line, error.message()), expected, "{}", error.message());
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_called_that() {
+        let nested = |levels: usize| format!("\n# a\nx = {}1{}\n", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!((too_deep(&nested(64)), too_deep(&nested(65))), (None, Some(3)));
+        assert_eq!(too_deep(&format!("[a]\nx{} = 1", ".x".repeat(65))), Some(2));
+        assert_eq!(too_deep(&"x = { y.z = [1.5, 2.5], a.b.c = [[{}]] }\n[a.b.c]\n".repeat(100)), None);
+        let (dots, open) = (".".repeat(100), "[".repeat(100));
+        for text in [
+            format!("x = \"{dots}{open}\\\"{open}\""),
+            format!("x = '{dots}{open}\\'\ny = 1"),
+            format!("x = \"\"\"\n{dots}\"{open}\n\"\"\""),
+            format!("x = '''\n{dots}'{open}\n'''"),
+            format!("# {dots}{open}"),
+            format!("x = \"not closed {dots}\n"),
+        ] {
+            assert_eq!(too_deep(&text), None, "{text}");
+        }
     }
 
     #[test]

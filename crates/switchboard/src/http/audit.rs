@@ -1,7 +1,7 @@
 //! The audit trail, for operators.
 
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::front::operator_only;
 use super::tools::JSON;
-use super::{App, Problem};
+use super::{App, Params, Problem};
 use crate::journal::AUDIT;
 use crate::json::to_json;
 use crate::tokens::Identity;
@@ -39,10 +39,9 @@ pub(crate) struct AuditList {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<AuditQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<AuditQuery>,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     if query.cursor.is_none() {
         app.journal.tell_refusals();
         app.journal.settled(AUDIT).await;

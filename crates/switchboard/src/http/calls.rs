@@ -1,6 +1,6 @@
 //! Calls that run and calls that ran.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::tools::JSON;
-use super::{App, Problem, Segment};
+use super::{App, Params, Problem, Segment};
 use crate::journal::{CALLS, running};
 use crate::json::to_json;
 use crate::tokens::Identity;
@@ -110,9 +110,8 @@ struct PeekError {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<CallsQuery>, axum::extract::rejection::QueryRejection>,
+    Params(mut query): Params<CallsQuery>,
 ) -> Result<Response, Problem> {
-    let Query(mut query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     if let Some(outcome) = &query.outcome {
         let kinds = CallErrorKind::ALL.map(CallErrorKind::as_str);
         if outcome != "ok" && !kinds.contains(&outcome.as_str()) {
@@ -311,7 +310,7 @@ mod tests {
     fn check(role: Role, query: &str, limit: usize, expected: usize) {
         let who = Principal { id: "p".into(), name: "p".into(), role, tools: Vec::new() };
         let uri = format!("http://gateway/v1/calls?{query}").parse().unwrap();
-        let Query(query) = Query::try_from_uri(&uri).unwrap();
+        let axum::extract::Query(query) = axum::extract::Query::try_from_uri(&uri).unwrap();
         assert_eq!(page_size(limit, &who, &query), expected);
     }
 

@@ -18,11 +18,12 @@ use sa_socket::{Close, Next, Outbox, SocketLimits};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::tools::check_words;
+use super::tools::{MAX_KEY, check_words};
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
 use crate::json::to_json;
 use crate::tokens::Identity;
+use crate::wording::bounded;
 
 /// Carries many calls at once; see the protocol's documentation.
 #[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket")))]
@@ -117,8 +118,9 @@ impl Session {
             Ok(_) => {}
             Err(error) => {
                 self.app.metrics.refused("calls_ws", "bad_frame");
-                let failure = CallError::new(CallErrorKind::InvalidArgs, format!("the frame cannot be read: {error}"));
-                self.fail(error.id(), None, &failure);
+                let failure =
+                    CallError::new(CallErrorKind::InvalidArgs, bounded(format!("the frame cannot be read: {error}")));
+                self.fail(error.id().filter(|id| id.len() <= MAX_KEY), None, &failure);
             }
         }
         ControlFlow::Continue(())
@@ -129,6 +131,11 @@ impl Session {
         let args = args.map_err(|error| format!("args cannot be read: {error}"));
         let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
         let time = if call.timeout_ms == Some(0) { Err("timeout_ms must be at least 1".to_owned()) } else { Ok(()) };
+        if call.id.len() > MAX_KEY {
+            // Nothing that is so long is sent back.
+            let mistake = format!("id must have at most {MAX_KEY} bytes");
+            return self.fail(None, None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+        }
         let args = match words.and(time).and(args) {
             Ok(args) => args,
             Err(mistake) => {

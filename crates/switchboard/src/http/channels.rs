@@ -1,15 +1,15 @@
 //! Channels: the socket of their participants, and what can be seen and said without one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use percent_encoding::percent_decode_str;
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
 use sa_core::{AuditEvent, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
@@ -21,10 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
 use super::front::{bearer, token_refused, unauthorized};
-use super::nodes::query_value;
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
-use super::{App, Problem, Segment, console};
+use super::{App, Params, Problem, Segment, console, query};
 use crate::json::to_json;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
@@ -48,16 +47,16 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
         ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them")),
     responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
 pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
-    let identity = identity(&app, &request);
+    let identity = identity(&app, &request)?;
     let upgrade = upgrade.map_err(|error| match &identity {
         Some(_) => Problem::new(426, "upgrade_required", error.body_text()),
         None => unauthorized(Refused::Missing),
     })?;
     let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
     let upgrade = limits.apply(upgrade);
-    let entrance = entrance(request.uri());
+    let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
-    let tried = query_value(request.uri(), "token").is_some() || request.headers().contains_key(header::AUTHORIZATION);
+    let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
     let path = request.uri().path().to_owned();
     let refuse = |upgrade: WebSocketUpgrade, code, reason| {
         app.metrics.refused("channel", "door");
@@ -99,30 +98,30 @@ pub(crate) async fn root(app: State<App>, upgrade: Upgrade, request: Request) ->
 }
 
 /// Who connects: by the token in the query, else by the one in the header.
-fn identity(app: &App, request: &Request) -> Option<Identity> {
-    let token = match query_value(request.uri(), "token") {
-        Some(raw) => percent_decode_str(raw).decode_utf8().ok()?,
-        None => bearer(request.headers()).ok()?.into(),
+fn identity(app: &App, request: &Request) -> Result<Option<Identity>, Problem> {
+    let token = match query::only(request.uri(), "token")? {
+        Some(_) => query::decoded(request.uri(), "token").ok().flatten(),
+        None => bearer(request.headers()).ok().map(Into::into),
     };
-    app.tokens.authenticate(&token).ok()
+    Ok(token.and_then(|token| app.tokens.authenticate(&token).ok()))
 }
 
-fn entrance(uri: &Uri) -> Option<Entrance> {
-    let decoded = |name| query_value(uri, name).and_then(|raw| percent_decode_str(raw).decode_utf8().ok());
-    let since = query_value(uri, "sinceId").filter(|text| !text.is_empty());
-    Some(Entrance {
-        channel: decoded("channel").filter(|name| !name.is_empty())?.into_owned(),
-        since: since.map(|text| text.parse().map_err(drop)).transpose().ok()?,
-        epoch: decoded("epoch").map(std::borrow::Cow::into_owned),
-        snapshot: query_value(uri, "roster") == Some("snapshot"),
-        instance: query_value(uri, "instance").filter(|text| (1..=MAX_INSTANCE).contains(&text.len())).map(Into::into),
-    })
+/// What a participant wants to enter; `None` if that cannot be told.
+fn entrance(uri: &Uri) -> Result<Option<Entrance>, Problem> {
+    // One of several would be a guess; what is no text is nothing, like what is empty.
+    let decoded = |name| query::only(uri, name).map(|_| query::decoded(uri, name).ok().flatten());
+    let (channel, epoch) = (decoded("channel")?, decoded("epoch")?);
+    let since = query::only(uri, "sinceId")?.filter(|text| !text.is_empty()).map(str::parse).transpose();
+    let snapshot = query::only(uri, "roster")? == Some("snapshot");
+    let instance = query::only(uri, "instance")?.filter(|text| (1..=MAX_INSTANCE).contains(&text.len()));
+    let (Some(channel), Ok(since)) = (channel.filter(|name| !name.is_empty()), since) else { return Ok(None) };
+    let (channel, epoch) = (channel.into_owned(), epoch.map(Cow::into_owned));
+    Ok(Some(Entrance { channel, since, epoch, snapshot, instance: instance.map(Into::into) }))
 }
 
 /// The channel whose methods a request wants to see beside everybody's tools.
-pub(super) fn named_in(uri: &Uri) -> Option<String> {
-    let raw = query_value(uri, "channel")?;
-    percent_decode_str(raw).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+pub(super) fn named_in(uri: &Uri) -> Result<Option<String>, Problem> {
+    Ok(query::decoded(uri, "channel")?.map(Cow::into_owned))
 }
 
 /// A token that may not call in the channel that it names.
@@ -204,9 +203,8 @@ pub(crate) async fn show(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
-    query: Result<Query<RosterQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<RosterQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let channel = readable(&app, &identity, &name).await?;
     let bounds = channel.bounds().await?;
     let limit = query.limit.unwrap_or(MAX_ROSTER).clamp(1, MAX_ROSTER);
@@ -273,9 +271,8 @@ pub(crate) async fn history(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
-    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let channel = readable(&app, &identity, &name).await?;
     let page = channel.page(query.before, query.limit.unwrap_or(100)).await?;
     Ok(json(&History { messages: page.messages, has_more: page.more }))

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use sa_core::{NoticeBody, Role, SessionNews};
 use serde::Deserialize;
@@ -14,7 +13,7 @@ use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::sse::{event, sse_response};
-use super::{App, Problem};
+use super::{App, Params, Problem};
 use crate::tokens::Identity;
 
 const QUEUE: usize = 256;
@@ -37,9 +36,8 @@ pub(crate) struct FeedQuery {
 pub(crate) async fn follow(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<FeedQuery>, QueryRejection>,
+    Params(query): Params<FeedQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let (events, body) = mpsc::channel(QUEUE);
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();

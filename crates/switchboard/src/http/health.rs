@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -10,7 +10,7 @@ use sa_core::{Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
-use super::{App, Problem};
+use super::{App, Params, Problem};
 use crate::journal::CALLS;
 use crate::recent::{self, Point};
 use crate::tokens::Identity;
@@ -84,10 +84,9 @@ pub(crate) struct StatsQuery {
 pub(crate) async fn stats(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<StatsQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<StatsQuery>,
 ) -> Result<Json<Stats>, Problem> {
     operator_only(&identity)?;
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let (now_ms, step_s) = (clock::now_ms(), query.step.unwrap_or(1).clamp(1, 60));
     let (steps, all) = app.journal.recent().points(now_ms, step_s);
     let running_calls = app.router.running_count();

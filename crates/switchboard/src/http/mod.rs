@@ -20,6 +20,8 @@ mod plugin_gateway;
 mod plugin_settings;
 mod plugins;
 mod problem;
+mod query;
+mod routes;
 mod sessions;
 mod skills;
 mod sse;
@@ -34,15 +36,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::response::Response;
-use axum::routing::{any, delete, get, post};
 use futures_util::FutureExt as _;
 use hyper::body::{Body as _, Incoming};
 use sa_core::aside::{self, Aside};
 use sa_core::outcome::{Attachment, Block};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::assemble::Gateway;
 use crate::serve::Ends;
@@ -63,7 +65,7 @@ pub struct FrontDoor {
 
 impl FrontDoor {
     pub fn new(gateway: App) -> Self {
-        let routes = routes(Arc::clone(&gateway));
+        let routes = routes::routes(Arc::clone(&gateway));
         Self::with_routes(gateway, routes)
     }
 
@@ -88,78 +90,6 @@ impl FrontDoor {
     }
 }
 
-fn routes(gateway: App) -> Router {
-    plugin_gateway::routes()
-        .route("/v1/tools", get(tools::list))
-        .route("/v1/tools/{name}/call", post(tools::call))
-        .route("/v1/tools/invoke", post(invoke::invoke))
-        .route("/v1/calls", get(calls::list))
-        .route("/v1/calls/{id}", get(calls::show).delete(calls::cancel))
-        .route("/v1/calls/ws", any(calls_ws::upgrade))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{id}/probe", post(eligibility::probe))
-        .route("/v1/nodes/ws", any(nodes::upgrade))
-        .route("/v1/eligibility", post(eligibility::answer))
-        .route("/v1/upstream", get(upstream::list).post(upstream::add))
-        .route("/v1/upstream/{name}", delete(upstream::remove))
-        .route("/v1/upstream/{name}/restart", post(upstream::restart))
-        .route("/v1/upstream/{name}/login", post(upstream_login::begin))
-        .route("/v1/upstream/{name}/login/{id}", get(upstream_login::progress))
-        .route("/v1/upstream/{name}/logout", post(upstream_login::log_out))
-        .route(upstream_login::CALLBACK, get(upstream_login::callback))
-        .route("/v1/plugins", get(plugins::list).post(plugins::add))
-        .route("/v1/plugins/check", post(plugins::check))
-        .route("/v1/plugins/{id}", get(plugins::show).delete(plugins::remove))
-        .route("/v1/plugins/{id}/enable", post(plugins::enable))
-        .route("/v1/plugins/{id}/disable", post(plugins::disable))
-        .route("/v1/plugins/{id}/refresh", post(plugins::refresh))
-        .route("/v1/plugins/{id}/accept", post(plugins::accept))
-        .route("/v1/plugins/{id}/refuse", post(plugins::refuse))
-        .route(
-            "/v1/plugins/{id}/settings",
-            get(plugin_settings::settings)
-                .put(plugin_settings::store_settings)
-                .delete(plugin_settings::delete_settings),
-        )
-        .route("/v1/sessions", get(sessions::list).post(sessions::message))
-        .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::end))
-        .route("/v1/sessions/{id}/events", get(sessions::events))
-        .route("/v1/sessions/{id}/responses", post(sessions::respond))
-        .route("/v1/skills", get(skills::list))
-        .route("/v1/chat/completions", post(chat::completions))
-        .route("/v1/models", get(chat::models))
-        .route("/v1/models/{name}", get(chat::model))
-        .route("/v1/functions", get(functions::list))
-        .route("/v1/functions/execute", post(functions::execute))
-        .route("/v1/tokens", get(tokens::list).post(tokens::create))
-        .route("/v1/tokens/{id}", delete(tokens::revoke))
-        .route("/v1/audit", get(audit::list))
-        .route("/v1/events", get(events::follow))
-        .route("/v1/status", get(status::status))
-        .route("/v1/stats", get(health::stats))
-        .route("/v1/channels", get(channels::list))
-        .route("/v1/channels/ws", any(channels::upgrade))
-        .route("/v1/channels/{name}", get(channels::show).delete(channels::delete))
-        .route("/v1/channels/{name}/events", get(channels::follow))
-        .route("/v1/channels/{name}/messages", get(channels::history).post(channels::publish))
-        .route("/v1/channels/{name}/messages/{id}/attachments/{attachment}", get(channels::attachment))
-        .route("/", get(channels::root))
-        .route("/console", get(console::redirect))
-        .route("/console/", get(console::page))
-        .route("/console/sandbox.html", get(console::sandbox))
-        .route("/console/assets/{name}", get(console::asset))
-        .route("/v1/console/sign-in", post(console::sign_in))
-        .route("/v1/console/sign-out", post(console::sign_out))
-        .route("/v1/console/links", post(console::link))
-        .route("/openapi.json", get(openapi::serve))
-        .route("/metrics", get(health::metrics))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .fallback(front::not_found)
-        .method_not_allowed_fallback(front::method_not_allowed)
-        .with_state(gateway)
-}
-
 /// The variable part of a route's path. One that is no UTF-8 is a problem like any other.
 pub(crate) struct Segment(pub(crate) String);
 
@@ -169,6 +99,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<String>::from_request_parts(parts, state).await {
             Ok(Path(text)) => Ok(Self(text)),
+            Err(error) => Err(Problem::bad_request(error.body_text())),
+        }
+    }
+}
+
+/// A request's query. One that cannot be read is a problem like any other.
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => Ok(Self(query)),
             Err(error) => Err(Problem::bad_request(error.body_text())),
         }
     }

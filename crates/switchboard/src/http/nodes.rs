@@ -7,9 +7,8 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Request, State};
-use axum::http::{Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
-use percent_encoding::percent_decode_str;
 use sa_core::directory::{MemberView, Renamed};
 use sa_core::{GrantId, Role};
 use sa_nodes::{Admission, KIND};
@@ -18,9 +17,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{operator_only, token_refused, unauthorized};
+use super::front::{bearer, operator_only, token_refused, unauthorized};
 use super::tools::{JSON, ProviderDoc, raw};
-use super::{App, Problem};
+use super::{App, Problem, query};
 use crate::hosts::Machine;
 use crate::journal::node_event;
 use crate::json::to_json;
@@ -177,7 +176,7 @@ pub(crate) async fn upgrade(
 
 /// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
 fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
-    let presented = tokens_of(request);
+    let presented = tokens_of(request.uri(), request.headers())?;
     let refuse = |refused: Refused| {
         token_refused(app, refused, ends, request.uri().path());
         node_refused(refused)
@@ -221,7 +220,8 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     if open && ends.remote.ip().to_canonical().is_loopback() {
         return Ok((admission(String::new(), None), None));
     }
-    Err(refuse(if presented.is_empty() { Refused::Missing } else { Refused::Unknown }))
+    let tried = !presented.is_empty() || request.headers().contains_key(header::AUTHORIZATION);
+    Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
 }
 
 /// By what right nodes are here that came with a token of ours.
@@ -233,23 +233,65 @@ fn node_refused(refused: Refused) -> Problem {
     unauthorized(refused).hint("connect with ?token=TOKEN; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node")
 }
 
-/// The token in the query, or in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
+/// The token in the query, or else in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
 /// they did: then both readings count.
-fn tokens_of(request: &Request) -> Vec<String> {
+fn tokens_of(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Problem> {
     let mut tokens = Vec::new();
-    if let Some(raw) = query_value(request.uri(), "token") {
-        // A plus is a plus: form encoding never was part of this protocol, and base64 tokens hold them.
-        tokens.extend(percent_decode_str(raw).decode_utf8().map(Cow::into_owned));
+    if let Some(raw) = query::only(uri, "token")? {
+        tokens.extend(query::decoded(uri, "token").ok().flatten().map(Cow::into_owned));
         tokens.push(raw.to_owned());
     } else {
-        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        tokens.extend(header.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim().to_owned()));
+        tokens.extend(bearer(headers).ok().map(str::to_owned));
     }
     tokens.retain(|token| !token.is_empty());
     tokens.dedup();
-    tokens
+    Ok(tokens)
 }
 
-pub(super) fn query_value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
-    uri.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a node says are its tokens, by its address and its header.
+    fn tokens(query: &str, authorization: Option<&str>) -> Option<Vec<String>> {
+        let mut headers = HeaderMap::new();
+        authorization.map(|value| headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap()));
+        tokens_of(&format!("/v1/nodes/ws?{query}").parse().unwrap(), &headers).ok()
+    }
+
+    #[test]
+    fn a_token_is_in_the_query_or_a_bearer_of_the_header() {
+        let check = |query: &str, header: Option<&str>, expected: Option<&[&str]>| {
+            let expected = expected.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
+            assert_eq!(tokens(query, header), expected, "{query} {header:?}");
+        };
+        check("", None, Some(&[]));
+        check("token=", None, Some(&[]));
+        check("token=x", None, Some(&["x"]));
+        check("token=a%20b", None, Some(&["a b", "a%20b"]));
+        check("token=100%", None, Some(&["100%"]));
+        check("token=%ff", None, Some(&["%ff"]));
+        check("token=x", Some("Bearer y"), Some(&["x"]));
+        check("node_id=a", Some("Bearer y"), Some(&["y"]));
+        check("", Some("bEARER y"), Some(&["y"]));
+        check("", Some("Bearer"), Some(&[]));
+        for other in ["Basic y", "Token y", "Bearery y", " y", "y"] {
+            check("", Some(other), Some(&[]));
+        }
+        check("token=x&token=y", None, None);
+        check("token=x&token=x", Some("Bearer x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_gets_through_encoded_and_in_the_header(token in "[!-~]([ -~]{0,30}[!-~])?") {
+            let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+            let found = tokens(&format!("node_id=n&token={encoded}"), None).unwrap_or_default();
+            prop_assert!(found.contains(&token), "{found:?}");
+            prop_assert_eq!(tokens("", Some(&format!("Bearer {token}"))), Some(vec![token]));
+        }
+    }
 }

@@ -1,13 +1,11 @@
 //! The plugin gateway at the paths where hosts look for it.
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
 use sa_core::call::TraceContext;
 use sa_plugins::{Asked, Reply};
-use sa_protocol::plugin::{GATEWAY_PATHS, PluginErrorType, SETTINGS_HEADERS};
+use sa_protocol::plugin::{PluginErrorType, SETTINGS_HEADERS};
 use serde_json::json;
 
 use super::body::whole;
@@ -15,10 +13,6 @@ use super::front::unauthorized;
 use super::tools::call_id_header;
 use super::{App, Problem};
 use crate::tokens::{Identity, Refused};
-
-pub(super) fn routes() -> Router<App> {
-    GATEWAY_PATHS.into_iter().fold(Router::new(), |routes, path| routes.route(path, any(run)))
-}
 
 /// What a plugin host posts.
 #[derive(utoipa::ToSchema)]

@@ -1,6 +1,6 @@
 //! What users set for plugins, over REST.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use sa_plugins::SettingsView;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::body::Payload;
 use super::front::operator_only;
 use super::plugins::visible;
-use super::{App, Problem, Segment};
+use super::{App, Params, Problem, Segment};
 use crate::redact::printable;
 use crate::tokens::Identity;
 
@@ -55,7 +55,7 @@ pub(crate) async fn settings(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
+    Params(query): Params<SettingsQuery>,
 ) -> Result<Json<SettingsDoc>, Problem> {
     let owner = owner(&identity, &query)?;
     visible(&app, &identity, &id)?;
@@ -71,7 +71,7 @@ pub(crate) async fn store_settings(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
+    Params(query): Params<SettingsQuery>,
     Payload(body): Payload,
 ) -> Result<Json<SettingsDoc>, Problem> {
     let owner = owner(&identity, &query)?;
@@ -90,7 +90,7 @@ pub(crate) async fn delete_settings(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
-    Query(query): Query<SettingsQuery>,
+    Params(query): Params<SettingsQuery>,
 ) -> Result<StatusCode, Problem> {
     let owner = owner(&identity, &query)?;
     visible(&app, &identity, &id)?;

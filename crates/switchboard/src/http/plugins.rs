@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::body::Payload;
 use super::front::operator_only;
 use super::tools::parse;
-use super::{App, Problem, Segment};
+use super::{App, Params, Problem, Segment};
 use crate::redact::printable;
 use crate::tokens::Identity;
 
@@ -267,9 +267,8 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<ListQuery>,
 ) -> Result<Json<PluginList>, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let mut away = if query.reach {
         operator_only(&identity)?;
         app.plugins.away().await

@@ -71,8 +71,9 @@ impl Problem {
         self.hint.as_deref()
     }
 
+    /// What is wrong with a request is often said in its own words, of which there may be megabytes.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(400, "bad_request", detail)
+        Self::new(400, "bad_request", crate::wording::bounded(detail.into()))
     }
 
     pub(crate) fn call(error: &CallError, id: CallId) -> Self {

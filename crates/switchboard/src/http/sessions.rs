@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{RawJson, View};
 use sa_relay::{News, Sessions};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use super::body::Payload;
 use super::sse::{event, sse_response};
 use super::tools::{JSON, call_id_header, parse};
-use super::{App, Problem, Segment};
+use super::{App, Params, Problem, Segment};
 use crate::json::to_json;
 use crate::tokens::Identity;
 
@@ -108,8 +108,9 @@ pub(crate) async fn message(
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let args: Value = parse(&body)?;
-    let status = if args["session_id"].is_string() { StatusCode::OK } else { StatusCode::CREATED };
+    let args: Map<String, Value> = parse(&body)?;
+    let status =
+        if args.get("session_id").is_some_and(Value::is_string) { StatusCode::OK } else { StatusCode::CREATED };
     call(&app, identity, &headers, sa_relay::MESSAGE, args, status).await
 }
 
@@ -143,8 +144,8 @@ pub(crate) async fn respond(
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let mut args: Value = parse(&body)?;
-    args["session_id"] = id.into();
+    let mut args: Map<String, Value> = parse(&body)?;
+    args.insert("session_id".into(), id.into());
     call(&app, identity, &headers, sa_relay::RESPOND, args, StatusCode::ACCEPTED).await
 }
 
@@ -157,7 +158,7 @@ pub(crate) async fn end(
     Segment(id): Segment,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let args = serde_json::json!({ "session_id": id });
+    let args = Map::from_iter([("session_id".to_owned(), Value::from(id))]);
     call(&app, identity, &headers, sa_relay::END, args, StatusCode::OK).await
 }
 
@@ -181,9 +182,8 @@ pub(crate) async fn events(
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     headers: HeaderMap,
-    query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<EventsQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let last =
         headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     let after = last.or(query.since);
@@ -226,11 +226,11 @@ async fn call(
     identity: Identity,
     headers: &HeaderMap,
     tool: &str,
-    args: Value,
+    args: Map<String, Value>,
     status: StatusCode,
 ) -> Result<Response, Problem> {
     sessions(app)?;
-    let args = RawJson::parse(&args.to_string());
+    let args = RawJson::parse(&Value::Object(args).to_string());
     let request = CallRequest {
         tool: tool.into(),
         args: args.map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))?,

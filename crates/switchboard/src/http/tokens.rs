@@ -1,6 +1,6 @@
 //! Tokens over REST, for operators.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -12,7 +12,7 @@ use super::body::Payload;
 use super::front::operator_only;
 use super::nodes::grant_of;
 use super::tools::parse;
-use super::{App, Problem, Segment};
+use super::{App, Params, Problem, Segment};
 use crate::tokens::{ChannelGrant, CreateError, Identity, MAX_LIFE_S, NewToken, NotRevoked, TokenRecord};
 
 const MAX_NAME: usize = 128;
@@ -212,10 +212,9 @@ pub(crate) async fn revoke(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
-    query: Result<Query<RevokeQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<RevokeQuery>,
 ) -> Result<Json<TokenDoc>, Problem> {
     operator_only(&identity)?;
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let record = app.tokens.revoke(&id, query.last_operator.unwrap_or(false)).map_err(|why| {
         if why == NotRevoked::LastOperator {
             return Problem::new(409, "conflict", LAST_OPERATOR).hint(EVEN_SO);

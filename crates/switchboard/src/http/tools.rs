@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
@@ -21,7 +21,7 @@ use super::body::whole;
 use super::channels::{named_in, not_there};
 use super::front::unauthorized;
 use super::mcp::no_such_scope;
-use super::{App, Problem, Segment, WireBlock, sse};
+use super::{App, Params, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
 use crate::tokens::{Identity, Refused};
 use crate::wording::plain;
@@ -32,7 +32,7 @@ const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 /// A page ends with the tool that goes beyond this.
 const MAX_PAGE_BYTES: usize = 4 << 20;
-const MAX_KEY: usize = 256;
+pub(super) const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -103,9 +103,8 @@ pub(crate) struct ProviderDoc<'a> {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
+    Params(query): Params<ListQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let channel = query.channel.as_deref();
     let view = app.view_in(&identity, query.session.as_deref(), channel);
@@ -220,7 +219,7 @@ where
     let (Parts { headers, uri, .. }, body) = request.into_parts();
     let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-    let channel = named_in(&uri);
+    let channel = named_in(&uri)?;
     let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
     let mut request = call_request(app, "rest", identity, name, body, &headers)?;
     request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;

@@ -1,0 +1,88 @@
+//! The query of an address where it is read by hand: sockets are opened with it, by clients that do not all write it as forms
+//! are written.
+
+use axum::http::Uri;
+use percent_encoding::percent_decode_str;
+
+use super::Problem;
+
+/// A parameter's value as it was sent. Where there are several of its name, which of them counts is a question that two
+/// programs on the way may answer differently.
+pub(super) fn only<'a>(uri: &'a Uri, name: &str) -> Result<Option<&'a str>, Problem> {
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values = pairs.filter(|(key, _)| percent_decode_str(key).eq(name.bytes())).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(Problem::bad_request(format!("the address has more than one \"{name}\""))),
+    }
+}
+
+/// The same, decoded. A plus is a plus: form encoding never was part of these protocols, and base64 tokens hold them.
+pub(super) fn decoded<'a>(uri: &'a Uri, name: &str) -> Result<Option<std::borrow::Cow<'a, str>>, Problem> {
+    let Some(raw) = only(uri, name)? else { return Ok(None) };
+    let unreadable = |_| Problem::bad_request(format!("\"{name}\" in the address is no text (UTF-8)"));
+    percent_decode_str(raw).decode_utf8().map(Some).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The one value of `token` in a query, or how the answer to it begins.
+    fn token(query: &str) -> Result<Option<String>, u16> {
+        let uri: Uri = format!("/v1/nodes/ws?{query}").parse().unwrap();
+        only(&uri, "token").map(|value| value.map(str::to_owned)).map_err(|problem| problem.status())
+    }
+
+    #[test]
+    fn one_value_or_none_or_a_problem() {
+        let one = |value: &str| Ok(Some(value.to_owned()));
+        for (query, expected) in [
+            ("", Ok(None)),
+            ("tokens=x&xtoken=x&node_id=token", Ok(None)),
+            ("token=x", one("x")),
+            ("node_id=a&token=x=y", one("x=y")),
+            ("token", one("")),
+            ("%74oken=x", one("x")),
+            ("token=x&token=y", Err(400)),
+            ("token=x&token=x", Err(400)),
+            ("token&token=x", Err(400)),
+            ("token=x&node_id=a&toke%6E=y", Err(400)),
+        ] {
+            assert_eq!(token(query), expected, "{query}");
+        }
+        let other: Uri = "/?token=x".parse().unwrap();
+        assert!(only(&other, "channel").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_text_is_a_problem() {
+        let decoded = |query: &str| {
+            let uri: Uri = format!("/?{query}").parse().unwrap();
+            decoded(&uri, "a").map(|value| value.map(std::borrow::Cow::into_owned)).map_err(|problem| problem.status())
+        };
+        assert_eq!(decoded("a=x%20y+z"), Ok(Some("x y+z".to_owned())));
+        assert_eq!(decoded("a=100%"), Ok(Some("100%".to_owned())));
+        assert_eq!(decoded("a=%ff"), Err(400));
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_found_once_among_whatever_there_is(
+            before in proptest::collection::vec("[a-s]{0,3}(=[!$-%'-~]{0,5})?", 0..5),
+            value in "[!$-%'-~]{0,20}",
+            again in 0_usize..3,
+        ) {
+            let own = std::iter::repeat_n(format!("token={value}"), again);
+            let query = before.into_iter().chain(own).collect::<Vec<_>>().join("&");
+            // Not all of these characters may stand in an address.
+            let Ok(uri) = format!("/?{query}").parse::<Uri>() else { return Ok(()) };
+            match only(&uri, "token") {
+                Ok(found) => prop_assert_eq!(found, (again == 1).then_some(value.as_str())),
+                Err(_) => prop_assert_eq!(again, 2),
+            }
+        }
+    }
+}
