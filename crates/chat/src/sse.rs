@@ -87,4 +87,34 @@ mod tests {
         assert_eq!(events.rest(), Some("x".into()));
         assert_eq!(Events::default().push(&vec![b'x'; MAX_EVENT + 1]), Err(TooLong));
     }
+
+    fn all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+        let mut events = Events::default();
+        let mut found: Vec<_> = pieces.into_iter().flat_map(|piece| events.push(piece).unwrap()).collect();
+        found.extend(events.rest());
+        found
+    }
+
+    const WORDS: &[&str] =
+        &["data:", "data: ", "event:", "id:", ":", "\n", "\r", "\r\n", "\n\n", "\r\r", "{}", "[DONE]"];
+
+    proptest::proptest! {
+        #[test]
+        fn no_cut_changes_what_was_said((stream, pieces) in sa_hostile::pieces(sa_hostile::text(WORDS))) {
+            proptest::prop_assert_eq!(all([stream.as_bytes()]), all(pieces.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn no_bytes_are_cut_into_something_else((stream, pieces) in sa_hostile::pieces(sa_hostile::noise())) {
+            proptest::prop_assert_eq!(all([&stream[..]]), all(pieces.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn what_is_written_as_events_is_read(
+            texts in proptest::collection::vec("[^\r\n]{1,20}", 0..6), end in proptest::sample::select(&["\n", "\r", "\r\n"][..]),
+        ) {
+            let stream: String = texts.iter().map(|text| format!("id: 1{end}data: {text}{end}{end}")).collect();
+            proptest::prop_assert_eq!(all([stream.as_bytes()]), texts);
+        }
+    }
 }
