@@ -1,9 +1,15 @@
 //! Server-sent events, one by one.
 
+use std::collections::VecDeque;
+
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use serde_json::Value;
 
+/// A longer event has no end, and ends the stream.
+const MAX_EVENT: usize = 64 << 20;
+
+#[derive(Debug, PartialEq)]
 pub(crate) struct Event {
     pub(crate) id: Option<String>,
     pub(crate) data: Value,
@@ -11,48 +17,129 @@ pub(crate) struct Event {
 
 pub(crate) struct Events {
     body: BoxStream<'static, reqwest::Result<Vec<u8>>>,
-    buffer: Vec<u8>,
+    reader: Reader,
+    ready: VecDeque<Event>,
 }
 
 impl Events {
     pub(crate) fn new(response: reqwest::Response) -> Self {
         let body = response.bytes_stream().map(|part| part.map(|part| part.to_vec())).boxed();
-        Self { body, buffer: Vec::new() }
+        Self { body, reader: Reader::default(), ready: VecDeque::new() }
     }
 
     /// `None` at the end of the stream, however it came.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
-                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                if let Some(event) = read(&String::from_utf8_lossy(&block)) {
-                    return Some(event);
-                }
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
             }
-            self.buffer.extend(self.body.next().await?.ok()?);
+            let part = self.body.next().await?.ok()?;
+            self.ready.extend(self.reader.push(&part)?);
         }
     }
 }
 
-/// One event; `None` for a comment, and for what is not JSON.
-fn read(block: &str) -> Option<Event> {
-    let values = |name: &str| -> Vec<&str> {
-        block.lines().filter_map(|line| line.strip_prefix(name)).map(|rest| rest.trim_start_matches(' ')).collect()
-    };
-    let data = values("data:").join("\n");
-    let id = values("id:").first().map(|id| (*id).to_owned());
-    Some(Event { id, data: serde_json::from_str(&data).ok()? })
+/// Puts events together from the pieces in which they come, cut anywhere.
+#[derive(Default)]
+struct Reader {
+    line: Vec<u8>,
+    id: Option<String>,
+    data: String,
+    /// Whether the last line ended in a carriage return, to which a line feed may still belong.
+    returned: bool,
+}
+
+impl Reader {
+    /// The events that are whole with this piece; `None` once one is too long.
+    fn push(&mut self, piece: &[u8]) -> Option<Vec<Event>> {
+        let mut events = Vec::new();
+        for &byte in piece {
+            let after_return = std::mem::replace(&mut self.returned, byte == b'\r');
+            match byte {
+                b'\n' if after_return => {}
+                b'\n' | b'\r' => events.extend(self.end_line()),
+                byte => self.line.push(byte),
+            }
+            if self.line.len() + self.data.len() > MAX_EVENT {
+                return None;
+            }
+        }
+        Some(events)
+    }
+
+    /// The event that ends with an empty line, but for comments, and for what is not JSON.
+    fn end_line(&mut self) -> Option<Event> {
+        if self.line.is_empty() {
+            let (id, data) = (self.id.take(), std::mem::take(&mut self.data));
+            return Some(Event { id, data: serde_json::from_str(&data).ok()? });
+        }
+        let line = String::from_utf8_lossy(&self.line);
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "data" => {
+                self.data.push_str(value);
+                self.data.push('\n');
+            }
+            "id" => self.id = Some(value.to_owned()),
+            _ => {}
+        }
+        self.line.clear();
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
+
+    fn all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
+        let mut reader = Reader::default();
+        pieces.into_iter().flat_map(|piece| reader.push(piece).unwrap()).collect()
+    }
 
     #[test]
     fn events_are_read_and_comments_are_not() {
-        let event = read("id: 7\nevent: x\ndata: {\"a\":\ndata: 1}\n\n").unwrap();
-        assert_eq!((event.id.as_deref(), event.data), (Some("7"), serde_json::json!({ "a": 1 })));
-        assert!(read(": still here\n\n").is_none());
-        assert!(read("data: nonsense\n\n").is_none());
+        let stream =
+            b": still here\n\nid: 7\nevent: x\ndata: {\"a\":\ndata: 1}\n\ndata: nonsense\n\ndata:2\r\n\r\ndata: 3";
+        let event = |id: Option<&str>, data| Event { id: id.map(str::to_owned), data };
+        assert_eq!(all([&stream[..]]), [event(Some("7"), json!({ "a": 1 })), event(None, json!(2))]);
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_not_kept() {
+        let mut reader = Reader::default();
+        let piece = vec![b'x'; MAX_EVENT / 2];
+        assert!(reader.push(&piece).is_some() && reader.push(&piece).is_some());
+        assert!(reader.push(b"x").is_none());
+    }
+
+    const WORDS: &[&str] =
+        &["data:", "data: ", "data", "event:", "id:", "id: 7", ":", "\n", "\r", "\r\n", "\n\n", "{}", "[1]"];
+
+    proptest! {
+        #[test]
+        fn no_cut_changes_what_was_said((stream, pieces) in sa_hostile::pieces(sa_hostile::text(WORDS))) {
+            prop_assert_eq!(all([stream.as_bytes()]), all(pieces.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn no_bytes_are_cut_into_something_else((stream, pieces) in sa_hostile::pieces(sa_hostile::noise())) {
+            prop_assert_eq!(all([&stream[..]]), all(pieces.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn what_is_written_as_events_is_read(
+            values in proptest::collection::vec(sa_hostile::json(&["type", "caller_tool_request"]), 0..4),
+            end in prop::sample::select(&["\n", "\r", "\r\n"][..]),
+        ) {
+            let stream: String = values.iter().map(|value| format!("id: 7{end}data: {value}{end}{end}")).collect();
+            let read = all([stream.as_bytes()]);
+            prop_assert!(read.iter().all(|event| event.id.as_deref() == Some("7")));
+            prop_assert_eq!(read.into_iter().map(|event| event.data).collect::<Vec<_>>(), values);
+        }
     }
 }
