@@ -51,6 +51,7 @@ const SEES: [(&str, &[&str]); 29] = [
             "sa-vault",
         ],
     ),
+    ("sa-hostile", &[]),
     ("sa-testkit", &["*"]),
     ("sa-e2e", &["*"]),
     ("sa-bench", &["*"]),

@@ -104,4 +104,26 @@ mod tests {
             assert_eq!(parse(url).unwrap_err().code(), "validation-error", "{url:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn an_address_that_is_taken_leads_to_one_server_and_shows_no_secret(
+            text in sa_hostile::text(&["ws", "http", "s", "://", "//", ":", "@", "/", "?", "#", "token=canary", "canary:canary@", "gw", "[::1]", "3210"]),
+            channel in ".{0,20}",
+        ) {
+            match parse(&text) {
+                Ok(url) => {
+                    proptest::prop_assert!(matches!(url.scheme(), "ws" | "wss") && url.host_str().is_some() && url.fragment().is_none());
+                    let address = for_channel(&url, &Token("s&t".into()), &channel, "i", None);
+                    proptest::prop_assert_eq!((address.host_str(), address.port()), (url.host_str(), url.port()));
+                    let pairs: Vec<_> = address.query_pairs().collect();
+                    let named = |name: &str| pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect::<Vec<_>>();
+                    proptest::prop_assert_eq!(named("channel"), [channel.as_str()]);
+                    proptest::prop_assert_eq!(named("token"), ["s&t"]);
+                    proptest::prop_assert!(!shown(&address).contains("s&t") && !shown(&address).contains("s%26t"));
+                }
+                Err(error) => proptest::prop_assert!(error.code() == "validation-error" && error.to_string().len() < sa_hostile::SHORT),
+            }
+        }
+    }
 }

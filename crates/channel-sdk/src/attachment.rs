@@ -132,4 +132,19 @@ mod tests {
         assert!(split(vec![meta(1), meta(u64::MAX)], &bytes).is_err());
         assert!(split(vec![meta(4)], &bytes).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn parts_lie_one_after_another_within_what_came(
+            sizes in proptest::collection::vec(proptest::prop_oneof![3 => 0_u64..20, 1 => proptest::prelude::any::<u64>()], 0..6),
+            bytes in sa_hostile::noise(),
+        ) {
+            let meta = |size| AttachmentMeta { id: None, mime_type: "a/b".into(), name: None, size };
+            let bytes = Bytes::from(bytes);
+            if let Ok(parts) = split(sizes.iter().copied().map(meta).collect(), &bytes) {
+                proptest::prop_assert!(parts.iter().map(|part| part.data.len() as u64).eq(sizes));
+                proptest::prop_assert!(bytes.starts_with(&parts.iter().flat_map(|part| part.data.to_vec()).collect::<Vec<_>>()));
+            }
+        }
+    }
 }

@@ -7,6 +7,8 @@ use crate::Error;
 
 /// The longest id.
 const MAX_ID: usize = 128;
+/// The longest that is said of what cannot be read.
+const MAX_WORDS: usize = 512;
 
 /// `message`: something that somebody says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,11 +129,21 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
     /// A payload that came from somebody.
     fn read(json: &str, sender: &str) -> Result<Self, Error> {
         let what = format!("a {} of \"{}\"", Self::KIND, sender.escape_debug());
-        let mut read: Self = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+        let mut read: Self = parse(json, &what)?;
         read.mend();
         read.check().map_err(|why| Error::received(&what, why))?;
         Ok(read)
     }
+}
+
+/// What somebody else wrote. The reader of structs takes an array as well, for fields in their order, and repeats what it did
+/// not expect, however long that is.
+pub(crate) fn parse<T: for<'a> Deserialize<'a>>(json: &str, what: &str) -> Result<T, Error> {
+    if !json.trim_start().starts_with('{') {
+        return Err(Error::received(what, "it is not an object"));
+    }
+    let short = |error: serde_json::Error| sa_protocol::escaped_prefix(&error.to_string(), MAX_WORDS).to_owned();
+    serde_json::from_str(json).map_err(|error| Error::received(what, short(error)))
 }
 
 fn id(name: &str, id: &str) -> Result<(), String> {
@@ -245,5 +257,49 @@ mod tests {
         assert_eq!((result.progress, result.complete), (Some(100.0), true));
         assert!(MessageError { id: "x".repeat(129), error: String::new(), code: None }.write().is_err());
         assert!(ExecutionPause::read(r#"{"messageId":"m","status":"gone"}"#, "eve").is_err());
+    }
+
+    fn check<P: Payload + std::fmt::Debug + PartialEq>(json: &str) -> Result<(), proptest::test_runner::TestCaseError> {
+        match P::read(json, "eve") {
+            Ok(read) => {
+                let written = read.write().expect("what may be read may be sent");
+                proptest::prop_assert_eq!(P::read(&written, "eve").unwrap(), read, "{}", written);
+            }
+            Err(error) => {
+                proptest::prop_assert_eq!(error.code(), "validation-error");
+                proptest::prop_assert!(error.to_string().len() < sa_hostile::SHORT);
+            }
+        }
+        Ok(())
+    }
+
+    fn usual() -> Value {
+        serde_json::json!({
+            "id": "m", "content": "hi", "contentType": "text/plain", "replyTo": "n", "at": ["ann"], "complete": true,
+            "error": "e", "code": "c", "callId": "c", "methodName": "f", "providerId": "w", "args": {}, "isError": false,
+            "progress": 50.0, "messageId": "m", "status": "paused", "reason": "r",
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_taken_of_others_can_be_said_again(
+            nearly in sa_hostile::nearly(usual()), text in sa_hostile::text(&["{", "}", "[", "]", "\"id\":", "\"m\"", ",", "0"]),
+        ) {
+            for json in [nearly, text] {
+                check::<NewMessage>(&json)?;
+                check::<UpdateMessage>(&json)?;
+                check::<MessageError>(&json)?;
+                check::<MethodCallRequest>(&json)?;
+                check::<MethodResult>(&json)?;
+                check::<MethodCancel>(&json)?;
+                check::<ExecutionPause>(&json)?;
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_is_no_payload() {
+        assert_eq!(NewMessage::read(r#"["m","hi"]"#, "eve").unwrap_err().code(), "validation-error");
     }
 }

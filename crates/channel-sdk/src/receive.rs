@@ -193,7 +193,7 @@ fn read_presence(json: &str, sender: &str) -> Result<Presence, Error> {
         Leave,
     }
     let what = format!("a presence of \"{}\"", sender.escape_debug());
-    let shape: Shape = serde_json::from_str(json).map_err(|error| Error::received(&what, error.to_string()))?;
+    let shape: Shape = parse(json, &what)?;
     let action = match (shape.action, shape.leave_reason.as_deref()) {
         (Action::Join, _) => PresenceAction::Join,
         (Action::Update, _) => PresenceAction::Update,
@@ -201,4 +201,28 @@ fn read_presence(json: &str, sender: &str) -> Result<Presence, Error> {
         (Action::Leave, _) => PresenceAction::Leave(LeaveReason::Graceful),
     };
     Ok(Presence { action, metadata: shape.metadata.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_presence_breaks_the_reader(
+            text in sa_hostile::nearly(json!({ "action": "leave", "metadata": { "name": "a" }, "leaveReason": "disconnect" })),
+        ) {
+            match read_presence(&text, "eve") {
+                Ok(presence) => prop_assert!(text.contains(match presence.action {
+                    PresenceAction::Join => "join",
+                    PresenceAction::Update => "update",
+                    PresenceAction::Leave(_) => "leave",
+                }), "the rule is broken"),
+                Err(error) => prop_assert!(error.code() == "validation-error" && error.to_string().len() < sa_hostile::SHORT),
+            }
+        }
+    }
 }

@@ -165,4 +165,17 @@ mod tests {
         assert_eq!(change(PresenceAction::Update), RosterChange::Updated("a".into()));
         assert_eq!(change(leave), RosterChange::Left("a".into(), LeaveReason::Disconnect));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_snapshot_is_who_is_here_or_none(text in sa_hostile::nearly(serde_json::json!({
+            "ann": { "metadata": { "name": "Ann", "methods": [{ "name": "a", "timeout": 5 }] } }, "bob": {},
+        }))) {
+            for (id, participant) in read(&text).into_iter().flatten() {
+                proptest::prop_assert_eq!(&id, &participant.id);
+                let _ = (participant.name(), participant.handle(), participant.kind());
+                proptest::prop_assert!(participant.methods().iter().all(|method| method.timeout.is_none_or(|millis| millis > 0)));
+            }
+        }
+    }
 }

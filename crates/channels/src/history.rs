@@ -148,3 +148,46 @@ pub(crate) fn sender_of(body: &[u8]) -> Option<String> {
     };
     serde_json::from_slice::<Shape<'_>>(json).ok().map(|shape| shape.sender_id.into_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever has become of the store, what is read of it is JSON, or nothing.
+        #[test]
+        fn no_stored_entry_breaks_its_readers(
+            noise in sa_hostile::noise(), file in prop::option::of("[a-z0-9-]{0,8}\n?"), nearly in sa_hostile::nearly(json!({
+                "type": "presence", "senderId": "ann", "payload": {}, "attachmentMeta": [{ "id": "a", "mimeType": "a/b", "size": 3 }],
+            })),
+        ) {
+            for body in [noise, nearly.into_bytes()] {
+                let body = match &file {
+                    Some(file) => [b"@", file.as_bytes(), &body].concat(),
+                    None => body,
+                };
+                let _ = (sender_of(&body), attachments::described(&body));
+                let entry = Entry { seq: 7, at_ms: 0, body: body.clone().into() };
+                if let Some(stored) = Stored::of(&entry) {
+                    prop_assert!(body.ends_with(&stored.body));
+                    prop_assert!(stored.file.is_none_or(|file| !file.contains('\n')));
+                }
+            }
+        }
+
+        #[test]
+        fn a_stored_message_is_read_as_it_was_written(sender in ".{0,12}", file in prop::option::of("[a-z0-9-]{1,8}")) {
+            let written = json!({ "type": "presence", "senderId": sender, "payload": {} }).to_string();
+            let body = file.as_ref().map_or_else(|| written.clone(), |file| format!("@{file}\n{written}"));
+            prop_assert_eq!(sender_of(body.as_bytes()), Some(sender));
+            let stored = Stored::of(&Entry { seq: 7, at_ms: 0, body: body.into() }).unwrap();
+            prop_assert_eq!(stored.file.as_deref(), file.as_deref());
+            let shown: serde_json::Value = serde_json::from_str(&stored.json().unwrap()).unwrap();
+            prop_assert_eq!(&shown["id"], &json!(7));
+            prop_assert!(stored.presence().is_some());
+        }
+    }
+}

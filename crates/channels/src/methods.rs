@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sa_core::directory::{Attach, Registration};
+use sa_core::json::why;
 use sa_core::link::{Link, LinkProvider};
 use sa_core::{
     Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, GrantId, Output, ProviderId, RawJson, Schema, Scope,
@@ -47,8 +48,12 @@ pub(crate) struct Method<'a> {
 
 impl<'a> Metadata<'a> {
     pub(crate) fn read(json: &'a str) -> Result<Self, String> {
+        // The reader of structs takes an array as well, for fields in their order.
+        if !json.trim_start().starts_with('{') {
+            return Err("the metadata is not an object".into());
+        }
         let metadata: Self =
-            serde_json::from_str(json).map_err(|error| format!("the metadata cannot be read: {error}"))?;
+            serde_json::from_str(json).map_err(|error| format!("the metadata cannot be read: {}", why(&error)))?;
         if metadata.methods.len() > MAX_METHODS {
             return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
         }
@@ -305,5 +310,47 @@ mod tests {
             let methods = serde_json::json!({ "methods": [{ "name": bad }] });
             assert!(Metadata::read(&methods.to_string()).is_err(), "{bad:?}");
         }
+    }
+
+    fn usual() -> serde_json::Value {
+        serde_json::json!({ "handle": "ann", "methods": [
+            { "name": "search", "description": "d", "parameters": { "type": "object" }, "returns": {}, "timeout": 5.0 },
+        ] })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_a_participant_says_of_itself_keeps_to_the_rules_or_is_refused_in_few_words(
+            nearly in sa_hostile::nearly(usual()), text in sa_hostile::text(&["{", "}", "[", "]", "\"handle\":", "\"a\"", ","]),
+        ) {
+            for json in [nearly, text] {
+                match Metadata::read(&json) {
+                    Ok(metadata) => {
+                        proptest::prop_assert!(json.trim_start().starts_with('{') && metadata.methods.len() <= MAX_METHODS, "the rule is broken");
+                        let names = metadata.methods.iter().map(|method| &method.name).chain(&metadata.handle);
+                        proptest::prop_assert!(names.into_iter().all(|name| (1..=128).contains(&name.len()) && is_visible(name)));
+                        for tool in catalog("w", &metadata).tools {
+                            proptest::prop_assert!(sa_core::naming::is_exposable(&tool.name));
+                            proptest::prop_assert!(tool.description.is_none_or(|text| text.len() <= MAX_DESCRIPTION));
+                            proptest::prop_assert!(tool.input.is_none_or(|schema| schema.raw().as_str().starts_with('{')), "the rule is broken");
+                        }
+                    }
+                    Err(why) => proptest::prop_assert!(why.len() < sa_hostile::SHORT, "{} bytes", why.len()),
+                }
+            }
+        }
+
+        #[test]
+        fn any_error_of_a_participant_is_an_error(text in sa_hostile::nearly(serde_json::json!({ "error": "e", "code": "timeout" }))) {
+            if let Ok(content) = RawJson::parse(&text) {
+                let kind = failure(&content).kind;
+                proptest::prop_assert!(kind == CallErrorKind::Failed || text.contains("timeout"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_says_nothing_of_a_participant() {
+        assert!(Metadata::read(r#"["ann",[]]"#).is_err());
     }
 }

@@ -4,7 +4,7 @@
 //! a valid one, but the model would make these calls a second time. So they are kept for a while, and put back in where the
 //! client's call stands. What was forgotten meanwhile (by a restart, by age) is missed by nobody but the model.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +88,9 @@ impl Memory {
         }
         let mut out: Vec<Box<RawValue>> = Vec::with_capacity(messages.len());
         let mut after: Option<Box<RawValue>> = None;
+        let mut leading = Digest::default();
+        // What was hidden happened once, however often a conversation names it.
+        let mut back = HashSet::new();
         for place in 0..messages.len() {
             let message = &messages[place];
             let peek = Peek::of(message);
@@ -99,9 +102,11 @@ impl Memory {
                     let ids = call_ids(calls);
                     return ids.into_iter().find_map(|id| self.find(principal, id));
                 }
-                self.find(principal, digest(&messages[..place], peek.function_call?.get()))
+                let call = peek.function_call?.get();
+                leading.go_on(&messages[..place]);
+                self.find(principal, leading.place(call))
             });
-            match hidden {
+            match hidden.filter(|hidden| back.insert(Arc::as_ptr(hidden))) {
                 Some(hidden) => {
                     out.extend(hidden.before.iter().cloned());
                     out.push(with_calls(message, &hidden.calls));
@@ -137,14 +142,38 @@ impl Kept {
 
 /// Stands for a place in a conversation of the older form, whose calls have no ids.
 pub(crate) fn digest(before: &[Box<RawValue>], function_call: &str) -> String {
-    let mut hasher = blake3::Hasher::new();
-    let texts = before.iter().map(|message| message.get()).chain([function_call]);
-    for text in texts {
-        // As a tree, because clients write the same JSON in another order or with other spaces.
-        let tree: Value = serde_json::from_str(text).unwrap_or_default();
-        hasher.update(canonical(&tree).as_bytes()).update(b"\n");
+    let mut leading = Digest::default();
+    leading.go_on(before);
+    leading.place(function_call)
+}
+
+/// What leads up to a place, each message read once however many places there are.
+#[derive(Default)]
+struct Digest {
+    hasher: blake3::Hasher,
+    messages: usize,
+}
+
+impl Digest {
+    /// Goes on to the place after these, which begin with those that it has read.
+    fn go_on(&mut self, before: &[Box<RawValue>]) {
+        for message in before.iter().skip(self.messages) {
+            take_in(&mut self.hasher, message.get());
+            self.messages += 1;
+        }
     }
-    hasher.finalize().to_hex().to_string()
+
+    fn place(&self, function_call: &str) -> String {
+        let mut hasher = self.hasher.clone();
+        take_in(&mut hasher, function_call);
+        hasher.finalize().to_hex().to_string()
+    }
+}
+
+fn take_in(hasher: &mut blake3::Hasher, text: &str) {
+    // As a tree, because clients write the same JSON in another order or with other spaces.
+    let tree: Value = serde_json::from_str(text).unwrap_or_default();
+    hasher.update(canonical(&tree).as_bytes()).update(b"\n");
 }
 
 fn canonical(value: &Value) -> String {
@@ -239,6 +268,46 @@ mod tests {
         let b = digest(&raws(&json!([{ "content": "x", "role": "user" }])), r#"{ "arguments": "{}", "name": "f" }"#);
         assert_eq!(a, b);
         assert_ne!(a, digest(&raws(&json!([{ "content": "y", "role": "user" }])), r#"{"name":"f","arguments":"{}"}"#));
+    }
+
+    #[test]
+    fn what_is_put_back_is_put_back_once() {
+        let memory = Memory::default();
+        let me: Arc<str> = "me".into();
+        memory.keep(&me, ["theirs".to_owned()].into_iter(), hidden());
+        let message = json!({ "role": "assistant", "tool_calls": [{ "id": "theirs" }] });
+        let restored = memory.restore(&me, raws(&json!(vec![message; 1_000])));
+        assert_eq!(restored.len(), 1_003);
+    }
+
+    /// Read anew for each of its places, the conversation would be read ten thousand times.
+    #[test]
+    fn a_conversation_is_read_once() {
+        let memory = Memory::default();
+        let me: Arc<str> = "me".into();
+        let call = json!({ "name": "f", "arguments": "{}" });
+        let messages = raws(&json!(vec![json!({ "role": "assistant", "function_call": call }); 10_000]));
+        memory.keep(&me, [digest(&messages[..9_000], &call.to_string())].into_iter(), hidden());
+        let restored = memory.restore(&me, messages);
+        assert_eq!(restored.len(), 10_003);
+        assert_eq!(restored[9_000].get(), r#"{"round":1}"#, "in its place");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_conversation_breaks_what_puts_calls_back(
+            messages in proptest::collection::vec(sa_hostile::json(&["role", "assistant", "tool", "tool_calls", "function_call", "id", "theirs", "name"]), 0..6),
+        ) {
+            let memory = Memory::default();
+            let me: Arc<str> = "me".into();
+            memory.keep(&me, ["theirs".to_owned()].into_iter(), hidden());
+            let named = messages.iter().map(|message| json!({ "role": "assistant", "tool_calls": message }));
+            let raws = raws(&messages.iter().cloned().chain(named).collect::<Value>());
+            let restored = memory.restore(&me, raws.clone());
+            proptest::prop_assert!((raws.len()..=raws.len() + 3).contains(&restored.len()));
+            let modern = crate::legacy::to_modern(restored);
+            let _ = crate::legacy::to_legacy(&modern.iter().map(|message| &**message).collect::<Vec<_>>());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use sa_core::Pattern;
+use sa_core::json::why;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -85,7 +86,7 @@ impl Asked {
             return Err(ChatError::invalid("", "the body must be a JSON object"));
         }
         let mut fields: Fields = serde_json::from_slice(body)
-            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {error}")))?;
+            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
         let model: String = required(&mut fields, "model", "the name of a model, such as GET /v1/models lists")?;
         let messages: Vec<Box<RawValue>> = required(&mut fields, "messages", "a list of messages")?;
         if messages.is_empty() || messages.len() > MAX_MESSAGES {
@@ -161,7 +162,9 @@ impl Asked {
             (_, Some("required")) | (Some("function" | "custom"), _) => Some(Cow::Owned(json!("auto"))),
             (Some("allowed_tools"), _) => {
                 let mut choice = choice.clone();
-                choice["allowed_tools"]["mode"] = json!("auto");
+                if let Some(allowed) = choice.get_mut("allowed_tools").and_then(Value::as_object_mut) {
+                    allowed.insert("mode".into(), json!("auto"));
+                }
                 Some(Cow::Owned(choice))
             }
             _ => Some(Cow::Borrowed(choice)),
@@ -194,7 +197,8 @@ fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Resu
 fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
     // Clients send what they leave empty as null.
     let Some(raw) = fields.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
-    serde_json::from_str(raw.get()).map_err(|error| ChatError::invalid(name, format!("{name} cannot be read: {error}")))
+    serde_json::from_str(raw.get())
+        .map_err(|error| ChatError::invalid(name, format!("{name} cannot be read: {}", why(&error))))
 }
 
 /// JSON of our own making as it goes into a request.
@@ -263,13 +267,72 @@ mod tests {
         assert_eq!(choice(json!({ "type": "function", "function": { "name": "f" } })), Some(json!("auto")));
         let allowed = |mode: &str| json!({ "type": "allowed_tools", "allowed_tools": { "mode": mode, "tools": [] } });
         assert_eq!(choice(allowed("required")), Some(allowed("auto")));
+        for odd in [json!({ "type": "allowed_tools" }), json!({ "type": "allowed_tools", "allowed_tools": 7 })] {
+            assert_eq!(choice(odd.clone()), Some(odd));
+        }
+    }
+
+    const WORDS: &[&str] = &[
+        "model",
+        "messages",
+        "role",
+        "user",
+        "content",
+        "tools",
+        "functions",
+        "function",
+        "function_call",
+        "tool_choice",
+        "allowed_tools",
+        "type",
+        "mode",
+        "auto",
+        "required",
+        "name",
+        "parameters",
+        "stream",
+        "stream_options",
+        "include_usage",
+        "n",
+        "switchboard",
+        "events",
+        "session",
+        "channel",
+        "none",
+        "all",
+    ];
+
+    fn usual() -> Value {
+        json!({
+            "model": "m", "messages": [{ "role": "user", "content": "x" }], "stream": true, "n": 1,
+            "tools": [{ "type": "function", "function": { "name": "f" } }],
+            "tool_choice": { "type": "allowed_tools", "allowed_tools": { "mode": "auto", "tools": [] } },
+            "stream_options": { "include_usage": true }, "parallel_tool_calls": false,
+            "switchboard": { "tools": ["a*"], "events": true, "max_rounds": 3, "timeout_ms": 5 },
+        })
     }
 
     proptest::proptest! {
         #[test]
-        fn no_body_breaks_the_reader(text in "[\\[\\]{}\",:a-z_0-9 ]{0,80}", bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
-            let _ = Asked::read(&bytes, None);
-            let _ = Asked::read(format!("{{\"model\":\"m\",\"messages\":{text}}}").as_bytes(), Some(&text));
+        fn no_body_breaks_the_reader(
+            noise in sa_hostile::noise(), nearly in sa_hostile::nearly(usual()), choice in sa_hostile::json(WORDS),
+            header in sa_hostile::text(&["a", ",", "none", "all", "*", " "]),
+        ) {
+            let forced = json!({ "model": "m", "messages": [{}], "tool_choice": choice }).to_string();
+            for body in [noise, nearly.into_bytes(), forced.into_bytes()] {
+                match Asked::read(&body, Some(&header)) {
+                    Ok(asked) => {
+                        proptest::prop_assert!((1..=MAX_MESSAGES).contains(&asked.messages.len()));
+                        proptest::prop_assert!(asked.tools.len() <= MAX_TOOLS);
+                        // What says how to call tools is still that after the first round, whatever it is.
+                        proptest::prop_assert_eq!(asked.choice(true).is_some(), asked.choice(false).is_some());
+                    }
+                    Err(error) => {
+                        proptest::prop_assert_eq!(error.status, 400);
+                        proptest::prop_assert!(error.body().len() < sa_hostile::SHORT, "{} bytes", error.body().len());
+                    }
+                }
+            }
         }
     }
 }

@@ -267,12 +267,45 @@ mod tests {
         assert!(new_id("call_abc").starts_with("call_") && new_id("") != new_id(""));
     }
 
+    const WORDS: &[&str] = &[
+        "tool_calls",
+        "function_call",
+        "function",
+        "custom",
+        "name",
+        "arguments",
+        "input",
+        "index",
+        "id",
+        "type",
+        "content",
+        "role",
+        "refusal",
+        "f",
+    ];
+
     proptest::proptest! {
         #[test]
-        fn no_delta_breaks_it(text in "[\\[\\]{}\",:a-z_0-9 ]{0,80}") {
-            if let Ok(delta) = serde_json::from_str::<Value>(&text) {
-                assemble(&[delta.clone(), json!({ "tool_calls": delta }), json!({ "tool_calls": [delta] })]);
-            }
+        fn no_delta_breaks_it(deltas in proptest::collection::vec(sa_hostile::json(WORDS), 0..6)) {
+            let wrapped = deltas.iter().map(|delta| json!({ "tool_calls": [delta] }));
+            let round = assemble(&deltas.iter().cloned().chain(wrapped).collect::<Vec<_>>());
+            proptest::prop_assert!(round.calls.len() <= MAX_CALLS);
+            let ids: std::collections::HashSet<_> = round.calls.iter().map(|call| &call.id).collect();
+            proptest::prop_assert_eq!(ids.len(), round.calls.len(), "each call has an id of its own");
+            proptest::prop_assert!(!ids.contains(&String::new()));
+        }
+
+        #[test]
+        fn arguments_are_the_same_wherever_they_were_cut(
+            text in "\\PC{0,40}", cuts in proptest::collection::vec(proptest::prelude::any::<proptest::sample::Index>(), 0..6),
+        ) {
+            let mut places: Vec<_> = cuts.iter().map(|cut| text.floor_char_boundary(cut.index(text.len() + 1))).collect();
+            places.push(text.len());
+            places.sort_unstable();
+            let mut start = 0;
+            let pieces = places.into_iter().map(|end| call(0, None, None, &text[std::mem::replace(&mut start, end)..end]));
+            let deltas: Vec<_> = [call(0, Some("a"), Some("f"), "")].into_iter().chain(pieces).collect();
+            check(&deltas, &[("a", "f", &text)]);
         }
     }
 }

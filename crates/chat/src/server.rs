@@ -179,9 +179,7 @@ impl Begun {
             Ok(Value::Object(answer)) if answer.contains_key("error") && !answer.contains_key("choices") => {
                 Err(self.complaint(&Value::Object(answer)))
             }
-            Ok(Value::Object(answer)) if answer.get("choices").and_then(|choices| choices.get(0)).is_some() => {
-                Ok(answer)
-            }
+            Ok(Value::Object(answer)) if has_choice(&answer) => Ok(answer),
             Ok(_) => Err(self.rubbish("its answer has no choices")),
             Err(error) => Err(self.rubbish(&format!("its answer is not JSON: {error}"))),
         }
@@ -196,19 +194,7 @@ impl Begun {
 
     /// Such an answer as the only piece of a stream.
     pub(crate) async fn into_piece(self) -> Result<Map<String, Value>, ChatError> {
-        let mut piece = self.whole().await?;
-        for choice in piece.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
-            let mut delta = choice["message"].take();
-            for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
-                call["index"] = json!(index);
-            }
-            choice["delta"] = delta;
-            if let Some(choice) = choice.as_object_mut() {
-                choice.remove("message");
-            }
-        }
-        piece.insert("object".into(), json!("chat.completion.chunk"));
-        Ok(piece)
+        self.whole().await.map(as_piece)
     }
 
     /// The data of the next event; `None` once the stream has ended.
@@ -259,6 +245,25 @@ impl Begun {
     }
 }
 
+fn has_choice(answer: &Map<String, Value>) -> bool {
+    answer.get("choices").is_some_and(|choices| choices[0].is_object())
+}
+
+/// A whole answer in the form of the only piece of a stream.
+fn as_piece(mut answer: Map<String, Value>) -> Map<String, Value> {
+    let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+    for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let mut delta = choice.remove("message").unwrap_or_default();
+        let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (index, call) in calls.into_iter().flatten().filter_map(Value::as_object_mut).enumerate() {
+            call.insert("index".into(), json!(index));
+        }
+        choice.insert("delta".into(), delta);
+    }
+    answer.insert("object".into(), json!("chat.completion.chunk"));
+    answer
+}
+
 fn silent(name: &str, patience: Duration) -> ChatError {
     let message = format!("the server of the model \"{name}\" said nothing for {} ms", patience.as_millis());
     ChatError::server(504, "upstream_timeout", message)
@@ -272,4 +277,60 @@ fn quote(words: &str, secrets: &[SecretString]) -> String {
 fn retry_after(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     (text.len() <= 40).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::round::Round;
+
+    const WORDS: &[&str] = &[
+        "choices",
+        "message",
+        "delta",
+        "tool_calls",
+        "function_call",
+        "function",
+        "custom",
+        "name",
+        "arguments",
+        "input",
+        "index",
+        "id",
+        "content",
+        "role",
+        "usage",
+        "finish_reason",
+        "object",
+    ];
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_what_makes_a_piece_of_it(choices in sa_hostile::json(WORDS), more in sa_hostile::json(WORDS)) {
+            for choices in [choices.clone(), json!([choices]), json!([{ "message": choices }, more])] {
+                let answer = Map::from_iter([("choices".to_owned(), choices)]);
+                if has_choice(&answer) {
+                    let whole = Round::of(&answer);
+                    let piece = as_piece(answer.clone());
+                    let mut pieces = Round::default();
+                    pieces.take(&piece);
+                    pieces.end();
+                    prop_assert_eq!(whole.text(), pieces.text());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_without_an_object_for_a_choice_is_none() {
+        for choices in [json!([]), json!([7]), json!(["x"]), json!([null]), json!({ "0": {} }), json!("x")] {
+            assert!(!has_choice(&Map::from_iter([("choices".to_owned(), choices.clone())])), "{choices}");
+        }
+        let odd = json!([{ "message": "hello" }, 7, { "message": { "tool_calls": [1, { "id": "a" }] } }]);
+        let piece = as_piece(Map::from_iter([("choices".to_owned(), odd)]));
+        let calls = json!([1, { "id": "a", "index": 0 }]);
+        assert_eq!(piece["choices"], json!([{ "delta": "hello" }, 7, { "delta": { "tool_calls": calls } }]));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod tree;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,8 +79,7 @@ impl RawJson {
 /// reader takes them; `serde_json` takes one key for a word of its own. Most texts have nothing of the kind, and are not
 /// parsed for it.
 pub fn is_readable(text: &str) -> bool {
-    const OWN_WORD: &str = "$serde_json::private::";
-    if text.contains(OWN_WORD) {
+    if text.contains(tree::OWN_WORD) {
         return false;
     }
     let (mut digits, mut before) = (0_usize, b' ');
@@ -87,11 +87,32 @@ pub fn is_readable(text: &str) -> bool {
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
         let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
         if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
-            return serde_json::from_str::<serde_json::Value>(text).is_ok();
+            return serde_json::from_str::<tree::Readable>(text).is_ok();
         }
         before = byte;
     }
     true
+}
+
+/// The most that a message repeats of what somebody else wrote, in characters.
+const MAX_QUOTED: usize = 200;
+
+/// A text of somebody else's, for a message that repeats it: the beginning, where it is long.
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// Why a JSON text cannot be read, for whoever wrote it. The reader's own words repeat what it did not expect, however long
+/// that is.
+pub fn why(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    match shortened(&said) {
+        Cow::Owned(short) if error.line() > 0 => format!("{short} at line {} column {}", error.line(), error.column()),
+        short => short.into_owned(),
+    }
 }
 
 /// Nothing deeper enters: less than serde's own limit of 128, so that whoever gets it can read it, inside a frame too.
@@ -173,7 +194,8 @@ mod tests {
             assert!(is_readable(text), "{text}");
         }
         let own = r#"{"a":{"$serde_json::private::RawValue":"[1]"}}"#;
-        for text in ["1e999", "[-1E+999]", r#""\ud800""#, own, &long(400)] {
+        let escaped = r#"[{"\u0024serde_json::privat\u0065::RawValue":"[1]"}]"#;
+        for text in ["1e999", "[-1E+999]", r#""\ud800""#, own, escaped, &long(400)] {
             assert!(!is_readable(text), "{text}");
         }
     }
@@ -187,5 +209,20 @@ mod tests {
             let error = RawJson::parse(twice).unwrap().to_value().unwrap_err();
             assert!(error.to_string().contains("\"a\" appears twice"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_said_of_a_long_text_is_short() {
+        let long = "\u{1}".repeat(100_000);
+        let twice = format!("{{{0}:1,{0}:2}}", serde_json::Value::from(long.as_str()));
+        let error = RawJson::parse(&twice).unwrap().to_value().unwrap_err();
+        assert!(error.to_string().len() < 2_000);
+        let wrong = serde_json::from_str::<Vec<u8>>(&format!("[\n{}]", serde_json::Value::from(long))).unwrap_err();
+        let said = why(&wrong);
+        assert!(said.len() < 2_000 && said.contains("at line 2 column"), "{said}");
+        assert_eq!(
+            why(&serde_json::from_str::<u8>("[]").unwrap_err()),
+            "invalid type: sequence, expected u8 at line 1 column 0"
+        );
     }
 }

@@ -3,12 +3,19 @@
 /// Names that are less alike than this are two names, and not one and its misspelling.
 const ALIKE: f64 = 0.7;
 
+/// Names that are longer, in bytes, are nobody's misspelling, and to compare two takes as much as both lengths multiplied.
+const MAX_NAME: usize = 128;
+
 /// The known name that is most like the one that was written, if any is like it at all. Capitals, and what stands between
 /// words, do not count.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if written.len() > MAX_NAME {
+        return None;
+    }
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
     let wanted = plain(written);
-    let scored = known.into_iter().map(|name| (strsim::normalized_damerau_levenshtein(&plain(name), &wanted), name));
+    let known = known.into_iter().filter(|name| name.len() <= MAX_NAME);
+    let scored = known.map(|name| (strsim::normalized_damerau_levenshtein(&plain(name), &wanted), name));
     scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
@@ -20,7 +27,7 @@ const MOST: usize = 3;
 pub fn similar<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     // A name that somebody made up has no end; neither may the comparison.
     let plain = |name: &str| -> String {
-        name.chars().take(128).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+        name.chars().take(MAX_NAME).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
     let wanted = plain(written);
     if wanted.len() < 3 {
@@ -65,5 +72,9 @@ mod tests {
         assert_eq!(nearest("colour", known), None);
         assert_eq!(nearest("parameters_for_model", known), None);
         assert_eq!(nearest("", known), None);
+        // Compared, these would take a hundred times the memory of any machine.
+        let endless = "x".repeat(10_000_000);
+        assert_eq!(nearest(&endless, [endless.as_str()]), None);
+        assert_eq!(nearest("apikey", [endless.as_str(), "apiKey"]), Some("apiKey"));
     }
 }

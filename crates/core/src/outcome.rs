@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use crate::json::RawJson;
 
@@ -74,7 +75,7 @@ impl Block {
         #[derive(serde::Deserialize)]
         struct Shape<'a> {
             #[serde(borrow)]
-            content: Vec<Item<'a>>,
+            content: Vec<&'a RawValue>,
         }
         #[derive(serde::Deserialize)]
         struct Item<'a> {
@@ -98,12 +99,17 @@ impl Block {
         let blocks: Option<Vec<_>> = shape
             .content
             .into_iter()
-            .map(|item| match (&*item.kind, item.text, item.data, item.mime_type) {
-                ("text", Some(text), _, _) => Some(Self::Text(text.into_owned())),
-                ("image", _, Some(data), Some(mime)) => {
-                    Some(Self::Image { data: data.into_owned(), mime_type: mime.into_owned() })
+            .map(|item| {
+                // The reader of structs takes a list as well, for fields in their order.
+                let item: Item<'_> =
+                    serde_json::from_str(Some(item.get()).filter(|item| item.starts_with('{'))?).ok()?;
+                match (&*item.kind, item.text, item.data, item.mime_type) {
+                    ("text", Some(text), _, _) => Some(Self::Text(text.into_owned())),
+                    ("image", _, Some(data), Some(mime)) => {
+                        Some(Self::Image { data: data.into_owned(), mime_type: mime.into_owned() })
+                    }
+                    _ => None,
                 }
-                _ => None,
             })
             .collect();
         blocks.unwrap_or_default()
@@ -299,6 +305,7 @@ mod tests {
         check_blocks(r#"{"content":"plain","type":"text"}"#, 0);
         check_blocks(r#"{"content":[{"type":"text","text":"a"},{"type":"video"}]}"#, 0);
         check_blocks(r#"{"content":[{"type":"text"}]}"#, 0);
+        check_blocks(r#"{"content":[["text","a","b","c"]],"type":1}"#, 0);
         check_blocks(r#"[{"type":"text","text":"content"}]"#, 0);
         check_blocks("null", 0);
     }

@@ -16,7 +16,7 @@ use self::cost::Cost;
 use self::graph::Graph;
 use self::kept::{Handle, Kept, Room, Sizeable};
 use crate::aside::{self, LARGE, aside};
-use crate::json::{MAX_DEPTH, RawJson, is_too_deep};
+use crate::json::{MAX_DEPTH, RawJson, is_too_deep, shortened};
 use crate::nearest;
 use crate::outcome::{CallError, CallErrorKind};
 
@@ -193,13 +193,13 @@ fn unusable(error: &ValidationError<'_>) -> String {
     let place = error.instance_path().to_string();
     match error.kind() {
         ValidationErrorKind::Referencing(_) => {
-            format!("a \"$ref\" leads nowhere in it, and none is followed out of it: {}", shortened(error.to_string()))
+            format!("a \"$ref\" leads nowhere in it, and none is followed out of it: {}", shortened(&error.to_string()))
         }
         ValidationErrorKind::AnyOf { .. } if place.ends_with("/type") => {
             let kinds = "\"string\", \"number\", \"integer\", \"boolean\", \"object\", \"array\" or \"null\"";
-            format!("{} is no type, which is {kinds}{}", shortened(error.instance().to_string()), at(&place))
+            format!("{} is no type, which is {kinds}{}", shortened(&error.instance().to_string()), at(&place))
         }
-        _ => format!("{}{}", shortened(error.to_string()), at(&place)),
+        _ => format!("{}{}", shortened(&error.to_string()), at(&place)),
     }
 }
 
@@ -232,41 +232,40 @@ fn mistake(error: &ValidationError<'_>, schema: &Value, words: impl Fn(&Validati
             let kind = schema
                 .pointer(parent)
                 .and_then(|schema| schema.get("properties")?.get(name)?.get("type"))
-                .map(|kind| format!(" ({})", kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)));
+                .map(|kind| kind.as_str().map_or_else(|| kind.to_string(), str::to_owned))
+                .map(|kind| format!(" ({})", shortened(&kind)));
             let given = schema.pointer(parent).and_then(|schema| misspelt(schema, name, error.instance()));
             let given = given.map(|given| format!(", did you mean it by \"{given}\"?")).unwrap_or_default();
-            format!("missing \"{name}\"{}{}{given}", kind.unwrap_or_default(), at(&place))
+            format!("missing \"{}\"{}{}{given}", shortened(name), kind.unwrap_or_default(), at(&place))
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             let beside = error.schema_path().to_string();
             let parent = beside.strip_suffix("/additionalProperties").unwrap_or_default();
             let known = schema.pointer(parent).and_then(|schema| schema.get("properties")?.as_object());
             let meant = meant(unexpected, known, error.instance());
-            format!("{}{}{meant}", shortened(format!("unknown \"{}\"", unexpected.join("\", \""))), at(&place))
+            format!("{}{}{meant}", shortened(&format!("unknown \"{}\"", unexpected.join("\", \""))), at(&place))
         }
         ValidationErrorKind::Type { kind } => {
             let expected = match kind {
                 TypeKind::Single(kind) => kind.to_string(),
                 TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.to_string()).collect::<Vec<_>>().join(" or "),
             };
-            let subject = if place.is_empty() { "the arguments".to_owned() } else { format!("\"{}\"", &place[1..]) };
+            let subject = subject(&place, "the arguments");
             format!("{subject} must be {expected}, not {}", type_name(error.instance()))
         }
         ValidationErrorKind::Enum { options } => {
             let allowed: Vec<String> =
                 options.as_array().into_iter().flatten().take(12).map(Value::to_string).collect();
             let more = if options.as_array().is_some_and(|all| all.len() > 12) { ", …" } else { "" };
-            let subject = if place.is_empty() { "the value".to_owned() } else { format!("\"{}\"", &place[1..]) };
-            shortened(format!("{subject} must be one of {}{more}", allowed.join(", ")))
+            let subject = subject(&place, "the value");
+            format!("{subject} must be one of {}", shortened(&format!("{}{more}", allowed.join(", "))))
         }
         _ => {
-            format!("{}{}", shortened(words(error)), at(&place))
+            format!("{}{}", shortened(&words(error)), at(&place))
         }
     }
 }
 
-/// Names that are longer are nobody's misspelling, and dear to compare.
-const MAX_NAME: usize = 64;
 /// No more than these are compared with what is known.
 const MAX_NAMES: usize = 16;
 
@@ -277,7 +276,7 @@ fn misspelt<'a>(schema: &Value, missing: &str, given: &'a Value) -> Option<&'a s
         return None;
     }
     let names = given.as_object()?.keys().map(String::as_str);
-    let unknown = names.filter(|name| name.len() <= MAX_NAME && !known.is_some_and(|known| known.contains_key(*name)));
+    let unknown = names.filter(|name| !known.is_some_and(|known| known.contains_key(*name)));
     nearest(missing, unknown.take(MAX_NAMES))
 }
 
@@ -285,17 +284,17 @@ fn misspelt<'a>(schema: &Value, missing: &str, given: &'a Value) -> Option<&'a s
 fn meant(unknown: &[String], known: Option<&serde_json::Map<String, Value>>, given: &Value) -> String {
     let free = || known.into_iter().flat_map(|known| known.keys()).filter(|name| given.get(name.as_str()).is_none());
     let near = |name: &String| nearest(name, free().map(String::as_str));
-    let meant: Vec<&str> =
-        unknown.iter().filter(|name| name.len() <= MAX_NAME).take(MAX_NAMES).filter_map(near).collect();
+    let meant: Vec<&str> = unknown.iter().take(MAX_NAMES).filter_map(near).collect();
     if meant.is_empty() { String::new() } else { format!(", did you mean \"{}\"?", meant.join("\", \"")) }
 }
 
-fn shortened(text: String) -> String {
-    if text.chars().count() <= 200 { text } else { text.chars().take(200).chain(['…']).collect() }
+fn at(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!(" at {}", shortened(place)) }
 }
 
-fn at(place: &str) -> String {
-    if place.is_empty() { String::new() } else { format!(" at {place}") }
+/// What a mistake is about, by its place.
+fn subject(place: &str, whole: &str) -> String {
+    place.strip_prefix('/').map_or_else(|| whole.to_owned(), |place| format!("\"{}\"", shortened(place)))
 }
 
 fn type_name(value: &Value) -> &'static str {

@@ -47,3 +47,30 @@ fn key<S: AsRef<str>>(host: &Host<S>) -> String {
         Host::Ipv6(address) => address.to_canonical().to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: &[&str] =
+        &["localhost", ":", "3400", "80", "0", "65536", "[::1]", "127.0.0.1", ".", "/", "@", "?", "#", "*", "+", "a-b"];
+
+    proptest! {
+        /// What is allowed is one host and one port, in whichever spelling a URL has them, and nothing beside.
+        #[test]
+        fn an_entry_is_a_host_and_a_port(entry in sa_hostile::text(WORDS)) {
+            match Allowed::parse(&[entry.as_str()]) {
+                Ok(allowed) => {
+                    let url = Url::parse(&format!("http://{entry}/")).unwrap();
+                    let (host, port) = (url.host().unwrap(), url.port_or_known_default().unwrap());
+                    prop_assert!(port > 0 && url.username().is_empty() && url.path() == "/");
+                    prop_assert!(allowed.has(&host, port) && !allowed.has(&host, port ^ 1));
+                    prop_assert!(!allowed.has(&Host::Domain("elsewhere.example"), port));
+                }
+                Err(why) => prop_assert!(why.contains(&entry)),
+            }
+        }
+    }
+}

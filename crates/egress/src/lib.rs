@@ -179,11 +179,11 @@ impl Egress {
     /// The client for a URL that may be asked. A literal address never sees the resolver, and so is looked at here.
     fn client_for(&self, url: &Url, allowed: &Allowed) -> Result<&reqwest::Client, EgressError> {
         let bad = |why: &str| Err(EgressError::new(EgressErrorKind::BadUrl, why.to_owned()));
-        if !matches!(url.scheme(), "http" | "https") {
-            return bad(&format!("only http and https can be reached, not {}", url.scheme()));
-        }
         if url.as_str().len() > MAX_URL {
             return bad(&format!("the URL has more than {MAX_URL} bytes"));
+        }
+        if !matches!(url.scheme(), "http" | "https") {
+            return bad(&format!("only http and https can be reached, not {}", url.scheme()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return bad("a URL with a user name or a password in it is not used");

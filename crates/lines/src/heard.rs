@@ -38,7 +38,7 @@ pub(crate) struct Heard {
 }
 
 #[derive(Default)]
-struct Skipped {
+pub(crate) struct Skipped {
     outline: Outline,
     length: usize,
     told: bool,
@@ -114,7 +114,7 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Option<Line<T>> {
 }
 
 impl Skipped {
-    fn pass(&mut self, piece: &[u8]) {
+    pub(crate) fn pass(&mut self, piece: &[u8]) {
         self.length += piece.len();
         if !self.told {
             self.outline.pass(piece);
@@ -122,16 +122,14 @@ impl Skipped {
     }
 
     /// What the line is, once, as soon as it has said so.
-    fn line<T>(&mut self, is_end: bool) -> Option<Line<T>> {
+    pub(crate) fn line<T>(&mut self, is_end: bool) -> Option<Line<T>> {
         if self.told {
             return None;
         }
         let line = match serde_json::from_slice(&self.outline.so_far()) {
             Ok(Rough { id: Some(id), method: Some(_) }) => Line::LongRequest(Some(id)),
             // Its method may be yet to come.
-            Ok(Rough { id: Some(id), method: None }) if is_end || self.outline.has(b"\"result\"") => {
-                Line::LongAnswer(id)
-            }
+            Ok(Rough { id: Some(id), method: None }) if is_end || self.outline.has("result") => Line::LongAnswer(id),
             _ if is_end => Line::LongRequest(None),
             _ => return None,
         };

@@ -10,20 +10,23 @@ pub(crate) struct Outline {
     /// Up to where it is sure: what is behind may go on.
     sure: usize,
     depth: usize,
-    /// How much of a text was seen, inside of one.
+    /// Where the text begins, inside of one.
     in_text: Option<usize>,
     is_escape: bool,
+    /// Whether there was no room for something. What comes after it would seem to follow what was before.
+    is_full: bool,
 }
 
 impl Outline {
     pub(crate) fn pass(&mut self, piece: &[u8]) {
         for &byte in piece {
-            if let Some(seen) = self.in_text {
-                self.pass_text(byte, seen);
+            if let Some(begin) = self.in_text {
+                self.pass_text(byte, begin);
                 continue;
             }
             match byte {
-                b'"' => self.in_text = Some(0),
+                b' ' | b'\t' | b'\r' | b'\n' => continue,
+                b'"' => self.in_text = Some(self.text.len()),
                 b'{' | b'[' => {
                     self.depth += 1;
                     if self.depth == 2 {
@@ -33,11 +36,11 @@ impl Outline {
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
-                        self.sure = self.text.len();
+                        self.settle();
                     }
                     continue;
                 }
-                b',' if self.depth == 1 => self.sure = self.text.len(),
+                b',' if self.depth == 1 => self.settle(),
                 _ => {}
             }
             if self.depth == 1 {
@@ -46,27 +49,44 @@ impl Outline {
         }
     }
 
-    fn pass_text(&mut self, byte: u8, seen: usize) {
-        // No field that matters here has anything to escape.
-        if self.is_escape || byte == b'\\' {
-            self.is_escape = !self.is_escape;
+    /// Keeps a text as it is written. One that is too long is none that matters here, and nothing is kept of it: its
+    /// beginning could be taken for another.
+    fn pass_text(&mut self, byte: u8, begin: usize) {
+        let is_end = byte == b'"' && !self.is_escape;
+        self.is_escape = byte == b'\\' && !self.is_escape;
+        if is_end {
+            self.in_text = None;
+        }
+        if self.depth != 1 {
             return;
         }
-        self.in_text = if byte == b'"' { None } else { Some(seen + 1) };
-        if self.depth == 1 && (byte == b'"' || seen < MAX_TEXT) {
+        if self.text.len() - begin <= MAX_TEXT {
             self.keep(byte);
+        } else if is_end {
+            self.text.truncate(begin);
+            let stands_in: &[u8] = if self.text.ends_with(b":") { b"null" } else { b"\"\"" };
+            stands_in.iter().for_each(|byte| self.keep(*byte));
         }
     }
 
     fn keep(&mut self, byte: u8) {
-        if self.text.len() < MAX_OUTLINE {
+        self.is_full |= self.text.len() >= MAX_OUTLINE;
+        if !self.is_full {
             self.text.push(byte);
         }
     }
 
-    /// Whether it has a field of this name, or a text.
-    pub(crate) fn has(&self, text: &[u8]) -> bool {
-        self.text.windows(text.len()).any(|window| window == text)
+    /// A field has ended.
+    fn settle(&mut self) {
+        if !self.is_full {
+            self.sure = self.text.len();
+        }
+    }
+
+    /// Whether it has a field of this name, whose value may be yet to come.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let field = format!("\"{name}\":");
+        self.text.windows(field.len()).any(|window| window == field.as_bytes())
     }
 
     /// The object as far as it is known, as JSON.
@@ -92,11 +112,24 @@ mod tests {
     #[test]
     fn only_what_is_certain_of_the_object_itself_is_kept() {
         let whole = r#" {"jsonrpc":"2.0", "result":{"id":7,"x":["}",{"id":8}]},"text":"\"id\":9,","id":12}"#;
-        let kept = json!({ "jsonrpc": "2.0", "result": null, "text": "id:9,", "id": 12 });
+        let kept = json!({ "jsonrpc": "2.0", "result": null, "text": "\"id\":9,", "id": 12 });
         assert_eq!(outline(whole), Some(kept));
         assert_eq!(outline(r#"{"id":12,"result":{"content":["#), Some(json!({ "id": 12 })));
         assert_eq!(outline(r#"{"id":1"#), None, "it may go on");
         assert_eq!(outline(&format!(r#"{{"text":"{}","id":3}}"#, "x".repeat(100_000))).unwrap()["id"], 3);
+        assert_eq!(
+            outline(r#"{"id\n":1,"id":2}"#),
+            Some(json!({ "id\n": 1, "id": 2 })),
+            "an escape is a part of a name"
+        );
+        let long = "x".repeat(MAX_TEXT);
+        assert_eq!(outline(&format!(r#"{{"id":"{long}y","{long}":1}}"#)), Some(json!({ "id": null, "": 1 })));
+        let filler = format!(r#""{}":0,"#, "x".repeat(100)).repeat(40);
+        for room in 0..200 {
+            let id = outline(&format!(r#"{{{filler}"{}":0,"id":123456789,"z":0}}"#, "x".repeat(room)))
+                .and_then(|outline| outline["id"].as_u64());
+            assert!(id.is_none_or(|id| id == 123_456_789), "{id:?} is a part of it");
+        }
         let mut many = Outline::default();
         many.pass(r#"{"a":{},"b":"c","#.repeat(10_000).as_bytes());
         assert!(many.text.len() <= MAX_OUTLINE);

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
@@ -129,4 +130,117 @@ fn values_are_counted_and_not_what_is_in_texts() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(is_too_much(nested(MAX_LEVELS + 1).as_bytes()) && is_too_much(nested(100_000).as_bytes()));
     assert!(!is_too_much(nested(MAX_LEVELS).as_bytes()));
+}
+
+type Said = Line<RxJsonRpcMessage<RoleServer>>;
+
+/// What a line is, in one word, and which request it is about.
+fn named(line: Said) -> (&'static str, Option<RequestId>) {
+    match line {
+        Line::Message(message) => ("message", message.into_request().map(|(_, id)| id)),
+        Line::Answer(id) => ("answer", Some(id)),
+        Line::LongAnswer(id) => ("long answer", Some(id)),
+        Line::Request(id) => ("request", id),
+        Line::LongRequest(id) => ("long request", id),
+        Line::News => ("news", None),
+        Line::Noise => ("noise", None),
+        Line::Endless => ("endless", None),
+    }
+}
+
+fn whole_line<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<(&'static str, Option<RequestId>)> {
+    let mut heard = Heard::default();
+    for piece in pieces {
+        assert!(heard.hear::<RxJsonRpcMessage<RoleServer>>(piece, false).is_none());
+    }
+    heard.end();
+    heard.whole().and_then(|_| heard.read()).map(named)
+}
+
+fn usual() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "t", "arguments": {} } })
+}
+
+/// The parts of a message in any order, with an id of either kind.
+fn parts() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+    let id = prop_oneof![
+        (0_i64..1_000_000).prop_map(Value::from),
+        "[a-z\"\\\\\n é]{0,20}".prop_map(Value::from),
+        sa_hostile::long().prop_map(Value::from)
+    ];
+    let other = sa_hostile::json(&["id", "method", "result", "x"]);
+    let kind = prop::sample::select(&["method", "result", "error", "x"][..]);
+    (prop::option::of(id), kind, other.clone(), other, "result|id|method|\\PC{0,200}")
+        .prop_map(|(id, kind, value, params, text)| {
+            let value = if kind == "method" { Value::from("tools/call") } else { value };
+            let id = id.map(|id| ("id", id));
+            id.into_iter()
+                .chain([("jsonrpc", "2.0".into()), (kind, value), ("params", params), ("note", text.into())])
+                .collect::<Vec<_>>()
+        })
+        .prop_shuffle()
+}
+
+proptest! {
+    #[test]
+    fn no_cut_changes_what_a_line_is((text, pieces) in sa_hostile::pieces(sa_hostile::nearly(usual()))) {
+        prop_assert_eq!(whole_line([text.as_bytes()]), whole_line(pieces.iter().map(Vec::as_slice)));
+    }
+
+    /// Whoever asks is told, whatever is wrong with the question.
+    #[test]
+    fn no_request_is_lost_without_a_word(text in sa_hostile::nearly(usual())) {
+        let line = text.replace(['\n', '\r'], " ");
+        let id = serde_json::from_str::<Value>(&line).ok().filter(|line| line["method"] != Value::Null).map(|line| line["id"].clone());
+        let id = id.and_then(|id| serde_json::from_value::<RequestId>(id).ok());
+        match (whole_line([line.as_bytes()]), id) {
+            (Some((kind, told)), Some(id)) => prop_assert!(kind == "request" && told.is_none() || told == Some(id), "{kind}"),
+            (None, Some(id)) => prop_assert!(false, "{id} is lost"),
+            (_, None) => {}
+        }
+    }
+
+    #[test]
+    fn no_bytes_break_the_reader((stream, pieces) in sa_hostile::pieces(sa_hostile::noise())) {
+        prop_assert_eq!(whole_line([&stream[..]]), whole_line(pieces.iter().map(Vec::as_slice)));
+    }
+
+    /// Of a line that is too long, what it is about is known by its own fields alone, wherever they stand and it is cut.
+    #[test]
+    fn what_a_long_line_is_about_is_known_wherever_it_was_cut((text, pieces) in sa_hostile::pieces(parts().prop_map(|parts| {
+        let fields: Vec<String> = parts.iter().map(|(name, value)| format!("\"{name}\" : {value}")).collect();
+        format!("{{ {} }}", fields.join(" ,\t"))
+    }))) {
+        let mut skipped = crate::heard::Skipped::default();
+        let last = pieces.len() - 1;
+        let mut told = Vec::new();
+        for (at, piece) in pieces.iter().enumerate() {
+            skipped.pass(piece);
+            told.extend(skipped.line::<RxJsonRpcMessage<RoleServer>>(at == last).map(named));
+        }
+        let message: Value = serde_json::from_str(&text).unwrap();
+        let id = serde_json::from_value::<RequestId>(message["id"].clone()).ok();
+        // A name that long is nobody's.
+        let id = id.filter(|_| message["id"].to_string().len() < 128);
+        let expected = match (id, message.get("method")) {
+            (Some(id), Some(_)) => ("long request", Some(id)),
+            (Some(id), None) => ("long answer", Some(id)),
+            (None, _) => ("long request", None),
+        };
+        prop_assert_eq!(told, [expected], "{}", text);
+    }
+
+    #[test]
+    fn values_are_counted_as_a_reader_finds_them(value in sa_hostile::json(&["a", ",", "[", "\"", "\\"])) {
+        fn count(value: &Value) -> usize {
+            match value {
+                Value::Array(items) => items.len().max(1) + items.iter().map(count).sum::<usize>(),
+                Value::Object(fields) => fields.len().max(1) + fields.values().map(count).sum::<usize>(),
+                _ => 0,
+            }
+        }
+        let (text, values) = (value.to_string(), count(&value));
+        prop_assert!(!has_more_values(text.as_bytes(), values));
+        prop_assert!(values == 0 || has_more_values(text.as_bytes(), values - 1));
+    }
 }

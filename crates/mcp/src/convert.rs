@@ -342,4 +342,53 @@ mod tests {
         let text = serde_json::to_value(&converted.content).unwrap()[0]["text"].as_str().unwrap().to_owned();
         assert_eq!(text, "invalid_args: missing \"query\"; see the schema");
     }
+
+    const WORDS: &[&str] = &[
+        "content",
+        "type",
+        "text",
+        "image",
+        "audio",
+        "data",
+        "mimeType",
+        "image/png",
+        "resource",
+        "uri",
+        "isError",
+        "structuredContent",
+        "_meta",
+        "resultType",
+        "complete",
+        "error",
+        "code",
+        "message",
+        "annotations",
+    ];
+
+    proptest::proptest! {
+        #[test]
+        fn any_result_is_one_that_clients_can_read(
+            content in sa_hostile::json(WORDS), native in sa_hostile::json(WORDS), failed in proptest::prelude::any::<bool>(),
+        ) {
+            let wrapped = json!({ "content": [content] });
+            for content in [content, wrapped] {
+                let output = Output::from_provider(RawJson::of(&content), Vec::new());
+                let told = result(&Ok(output.clone()));
+                let written = serde_json::to_value(&told).unwrap();
+                proptest::prop_assert!(serde_json::from_value::<CallToolResult>(written).is_ok());
+                // The short way says the same as the long one.
+                if let Some(plain) = plain(&Ok(output.clone())) {
+                    proptest::prop_assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::to_value(&told).unwrap());
+                }
+                let outcome = if failed {
+                    Err(CallError::new(CallErrorKind::Failed, "f").with_native(RawJson::of(&native)))
+                } else {
+                    Ok(Output { native: Some(RawJson::of(&native)), ..output })
+                };
+                let written = serde_json::to_value(result(&outcome)).unwrap();
+                proptest::prop_assert!(serde_json::from_value::<CallToolResult>(written).is_ok());
+                let _ = protocol_error(&outcome);
+            }
+        }
+    }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, InputRequiredResult,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerRequest,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams, Prompt,
+    ReadResourceRequestParams, ReadResourceResponse, Resource, ResourceTemplate, ServerRequest,
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
     Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun, Question, RawJson,
-    Router, Scope, Update, UpdateSink, View, Watch, aside,
+    Router, Scope, Update, UpdateSink, View, Watch, aside, json::why,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,7 +61,7 @@ impl<'a> Passthrough<'a> {
         page: Option<PaginatedRequestParams>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let listed = self.uris(Listing::Resources, "uri").await;
-        result(paged("resources", listed, page)?)
+        result(paged::<Resource>("resources", listed, page)?)
     }
 
     pub(crate) async fn templates(
@@ -69,7 +69,7 @@ impl<'a> Passthrough<'a> {
         page: Option<PaginatedRequestParams>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let listed = self.uris(Listing::Templates, "uriTemplate").await;
-        result(paged("resourceTemplates", listed, page)?)
+        result(paged::<ResourceTemplate>("resourceTemplates", listed, page)?)
     }
 
     pub(crate) async fn prompts(&self, page: Option<PaginatedRequestParams>) -> Result<ListPromptsResult, ErrorData> {
@@ -84,7 +84,7 @@ impl<'a> Passthrough<'a> {
                 }
             }
         }
-        result(paged("prompts", prompts, page)?)
+        result(paged::<Prompt>("prompts", prompts, page)?)
     }
 
     pub(crate) async fn read(
@@ -273,11 +273,15 @@ impl<'a> Passthrough<'a> {
     }
 }
 
-/// What a provider lists, as trees.
+/// What a provider lists, as trees. Nothing but objects can be listed, and a provider may say something else.
 async fn read(source: &DocumentsView, listing: Listing) -> Vec<Value> {
     let items = source.documents.list(listing).await;
     let bytes = items.iter().map(RawJson::len).sum();
-    aside::in_turn(bytes, || items.iter().filter_map(|item| item.to_value().ok()).collect()).await
+    aside::in_turn(bytes, || objects(&items)).await
+}
+
+fn objects(items: &[RawJson]) -> Vec<Value> {
+    items.iter().filter_map(|item| item.to_value().ok()).filter(Value::is_object).collect()
 }
 
 /// A client that can be asked while its request runs.
@@ -301,12 +305,19 @@ impl UpdateSink for Client {
     }
 }
 
-fn paged(key: &str, items: Vec<Value>, page: Option<PaginatedRequestParams>) -> Result<Value, ErrorData> {
+/// One page of a list. An item that is none is left out: the list is that of many providers, and one of them must not spoil
+/// it for all.
+fn paged<T: DeserializeOwned>(
+    key: &str,
+    items: Vec<Value>,
+    page: Option<PaginatedRequestParams>,
+) -> Result<Value, ErrorData> {
     let wrong = || ErrorData::invalid_params("the cursor is none of this list", None);
     let cursor = page.and_then(|page| page.cursor);
     let from: usize = cursor.map_or(Ok(0), |cursor| cursor.parse()).map_err(|_| wrong())?;
     let more = items.len() > from.saturating_add(PAGE);
-    let items: Vec<Value> = items.into_iter().skip(from).take(PAGE).collect();
+    let is_one = |item: &Value| T::deserialize(item).is_ok();
+    let items: Vec<Value> = items.into_iter().skip(from).take(PAGE).filter(is_one).collect();
     let mut answer = json!({ key: items });
     if more {
         answer["nextCursor"] = json!((from + PAGE).to_string());
@@ -327,7 +338,7 @@ fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
     if let Some(answer) = answer.as_object_mut() {
         answer.entry("resultType").or_insert_with(|| json!("complete"));
     }
-    serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(why(&error), None))
 }
 
 /// A request that a provider has not answered.
@@ -364,4 +375,67 @@ fn mark(item: &mut Value, source: &DocumentsView) {
 fn error(error: DocumentError) -> ErrorData {
     let data = error.data.and_then(|data| data.to_value().ok());
     ErrorData::new(ErrorCode(error.code), error.message, data)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: &[&str] =
+        &["uri", "uriTemplate", "name", "title", "description", "mimeType", "_meta", "arguments", "a"];
+
+    fn items() -> impl Strategy<Value = Vec<RawJson>> {
+        let item =
+            prop_oneof![sa_hostile::json(WORDS), Just(json!({ "uri": "a:b", "uriTemplate": "a:{b}", "name": "n" }))];
+        prop::collection::vec(item.prop_map(|item| RawJson::of(&item)), 0..6)
+    }
+
+    fn renamed(items: &[RawJson], key: &str) -> Vec<Value> {
+        let mut items = objects(items);
+        for item in &mut items {
+            item[key] = json!("mail+a:b");
+        }
+        items
+    }
+
+    proptest! {
+        #[test]
+        fn what_one_provider_lists_never_spoils_the_list_of_all(items in items()) {
+            let good = items.iter().filter(|item| item.as_str().contains("a:{b}")).count();
+            let resources = paged::<Resource>("resources", renamed(&items, "uri"), None).unwrap();
+            prop_assert!(result::<ListResourcesResult>(resources).unwrap().resources.len() >= good);
+            let templates = paged::<ResourceTemplate>("resourceTemplates", renamed(&items, "uriTemplate"), None).unwrap();
+            prop_assert!(result::<ListResourceTemplatesResult>(templates).unwrap().resource_templates.len() >= good);
+            let prompts = paged::<Prompt>("prompts", renamed(&items, "name"), None).unwrap();
+            prop_assert!(result::<ListPromptsResult>(prompts).unwrap().prompts.len() >= good);
+        }
+
+        #[test]
+        fn a_cursor_leads_into_the_list_or_is_refused(cursor in sa_hostile::text(&["0", "5", "1", "-", "+", "e"]), count in 0_usize..1_200) {
+            let items: Vec<_> = (0..count).map(|number| json!({ "uri": number.to_string(), "name": "n" })).collect();
+            let page = PaginatedRequestParams::default().with_cursor(Some(cursor.clone()));
+            match paged::<Resource>("resources", items, Some(page)) {
+                Ok(answer) => {
+                    let listed = answer["resources"].as_array().unwrap().len();
+                    prop_assert!(listed <= PAGE && (answer.get("nextCursor").is_none() || listed == PAGE));
+                }
+                Err(error) => prop_assert_eq!(error.code, ErrorCode::INVALID_PARAMS),
+            }
+        }
+
+        #[test]
+        fn no_answer_breaks_what_reads_it(text in sa_hostile::nearly(json!({
+            "resultType": "input_required", "requestState": "s", "contents": [{ "uri": "a:b", "text": "x" }],
+            "inputRequests": { "a": { "method": "roots/list" } },
+        }))) {
+            if let Ok(answer) = serde_json::from_str::<Value>(&text) {
+                let _ = input_required(&answer);
+                if let Err(error) = result::<rmcp::model::ReadResourceResult>(answer) {
+                    prop_assert!(error.message.len() < sa_hostile::SHORT);
+                }
+            }
+        }
+    }
 }

@@ -242,3 +242,38 @@ fn is_answer(what: &str, answer: &Value) -> bool {
 fn value(json: &RawJson) -> Value {
     serde_json::from_str(json.as_str()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: &[&str] = &[
+        "_meta",
+        NAME,
+        "message",
+        "requestedSchema",
+        "type",
+        "object",
+        "messages",
+        "maxTokens",
+        "action",
+        "accept",
+        "roots",
+    ];
+
+    proptest! {
+        #[test]
+        fn a_question_keeps_its_name_out_of_what_is_asked(params in sa_hostile::json(WORDS), answer in sa_hostile::json(WORDS)) {
+            for what in [SAMPLING, ELICITATION, ROOTS, "other"] {
+                let mut question = Question { what: what.into(), params: RawJson::of(&params) };
+                let name = own_name(&mut question);
+                prop_assert!(name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len())));
+                let left = question.params.to_value().unwrap();
+                prop_assert!(left["_meta"].get(NAME).is_none());
+                let _ = (request(&question), is_answer(what, &answer));
+            }
+        }
+    }
+}

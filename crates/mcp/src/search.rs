@@ -177,3 +177,27 @@ fn described(tool: &Tool) -> Value {
     }
     described
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: &[&str] = &["name", "arguments", "{}", "{\"a\":1}", "[", "null", "demo_echo"];
+
+    proptest! {
+        #[test]
+        fn what_is_to_be_called_has_a_name_or_is_refused(given in sa_hostile::json(WORDS)) {
+            let given = given.as_object().cloned();
+            match unwrap(given.clone()) {
+                Ok((name, arguments)) => {
+                    let given = given.unwrap();
+                    prop_assert_eq!(&given["name"], &name);
+                    prop_assert!(arguments.is_none() || given.contains_key("arguments"));
+                }
+                Err(error) => prop_assert!(error.kind == CallErrorKind::InvalidArgs && error.message.len() < sa_hostile::SHORT),
+            }
+        }
+    }
+}

@@ -161,7 +161,7 @@ fn written(response: Response<BoxBody<Bytes, Infallible>>, weight: Weight) -> Re
     })
 }
 
-fn opens_session(body: &Bytes) -> bool {
+pub(crate) fn opens_session(body: &Bytes) -> bool {
     #[derive(Deserialize)]
     struct Head<'a> {
         #[serde(borrow)]

@@ -255,3 +255,26 @@ fn unknown() -> ErrorData {
 fn unavailable(error: StoreError) -> ErrorData {
     ErrorData::internal_error(format!("the task cannot be read: {error}"), None)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever is in the store, a task is read as it was written down, or is not there.
+        #[test]
+        fn a_task_that_was_kept_is_read_or_is_not_there(text in sa_hostile::nearly(json!({
+            "principal": "p", "tool": "t", "created_ms": 1_700_000_000_000_i64, "updated_ms": 5, "state": { "completed": { "content": [] } },
+        })), ms: i64) {
+            if let Ok(mut kept) = serde_json::from_str::<Kept>(&text) {
+                kept.updated_ms = ms;
+                let again: Kept = serde_json::from_slice(&serde_json::to_vec(&kept).unwrap()).unwrap();
+                prop_assert_eq!(format!("{again:?}"), format!("{kept:?}"));
+                let task = serde_json::to_value(kept.task("id")).unwrap();
+                prop_assert!(task["createdAt"].as_str().is_some_and(|time| time.parse::<Timestamp>().is_ok()), "{task}");
+            }
+        }
+    }
+}

@@ -132,3 +132,58 @@ fn shortened(text: &str) -> String {
 pub(crate) fn bad(reason: impl Into<std::borrow::Cow<'static, str>>) -> Close {
     Close::new(close::BAD_HELLO, reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sa_protocol::node::Incoming;
+    use sa_socket::Liveness;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn usual() -> Value {
+        json!({
+            "type": "node_hello", "protocol_version": PROTOCOL_VERSION, "capabilities": ["a.b", "Bash"], "features": ["progress"],
+            "node": { "id": "n", "name": "N", "node_type": "t", "version": "1", "tags": ["x"] }, "max_request_bytes": 5,
+            "tools": [{ "name": "a.b.c", "title": "T", "description": "d", "input_schema": { "type": "object" },
+                "output_schema": {}, "annotations": {}, "capabilities": ["x.y"], "timeout_ms": 5 }],
+            "host": { "role": "execution", "os": "linux", "env": ["A"] },
+        })
+    }
+
+    fn options() -> NodeOptions {
+        let second = Duration::from_secs(1);
+        NodeOptions {
+            hello_patience: second,
+            liveness: Liveness { ping_every: second, dead_after: second },
+            max_pending: 1,
+            max_frame_bytes: 1 << 20,
+            max_outbox_bytes: 1 << 20,
+            max_tools: 4,
+            primary: None,
+            gateway_version: "0",
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_is_let_in_keeps_to_the_rules(text in sa_hostile::nearly(usual())) {
+            let Ok(Incoming::Hello(hello)) = Incoming::decode(&text) else { return Ok(()) };
+            match read(&hello, &options(), "here") {
+                Ok(node) => {
+                    prop_assert!((1..=MAX_ID).contains(&node.id.len()) && !node.id.chars().any(misleads));
+                    prop_assert!(node.catalog.tools.len() + node.catalog.prefixes.len() <= 4);
+                    for tool in &node.catalog.tools {
+                        prop_assert!(validate_tool_name(&tool.name).is_ok());
+                        prop_assert!(tool.description.as_ref().is_none_or(|text| text.len() <= MAX_DESCRIPTION));
+                        prop_assert!(tool.input.as_ref().is_none_or(|schema| schema.raw().to_value().is_ok()));
+                    }
+                    prop_assert!(node.ignored.iter().all(|why| why.len() < sa_hostile::SHORT));
+                    prop_assert!(node.about.to_value().is_ok());
+                }
+                Err(close) => prop_assert!(close.reason.len() <= 123),
+            }
+        }
+    }
+}

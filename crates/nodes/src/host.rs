@@ -267,3 +267,26 @@ impl Drop for Question<'_> {
         self.host.state().asked.remove(&self.number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_program_has_a_name_that_leads_nowhere_else(
+            bins in prop::collection::vec(prop_oneof![sa_hostile::text(&["a", ".", "/", "\\", "-"]), sa_hostile::long()], 0..4),
+        ) {
+            match check_bins(&bins) {
+                Ok(()) => {
+                    prop_assert!((1..=MAX_BINS).contains(&bins.len()));
+                    let one_part = |bin: &String| std::path::Path::new(bin).components().count() == 1 && bin.len() <= MAX_BIN_NAME;
+                    prop_assert!(bins.iter().all(|bin| one_part(bin) && std::path::Path::new("/bin").join(bin).starts_with("/bin")));
+                }
+                Err(error) => prop_assert!(error.to_string().len() < sa_hostile::SHORT && !error.to_string().contains(char::is_control)),
+            }
+        }
+    }
+}

@@ -73,4 +73,24 @@ mod tests {
         let many: Vec<String> = (0..2_000).map(|n| format!("K{n}")).collect();
         assert_eq!(shown(Some(&json!({ "env": many }).to_string()))["env"].as_array().map(Vec::len), Some(MAX_ENV));
     }
+
+    const WORDS: &[&str] = &["role", "os", "env", "execution", "Linux", "A=secret", "PATH", "cpu", "="];
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_is_shown_that_could_be_a_secret_or_too_much(
+            host in sa_hostile::json(WORDS), text in sa_hostile::nearly(json!({ "role": "execution", "os": "linux", "env": ["A=secret"], "cpu": 8 })),
+        ) {
+            for host in [host.to_string(), text] {
+                let shown = shown(Some(&host));
+                proptest::prop_assert!(shown.is_object() || shown.is_null());
+                proptest::prop_assert!(shown.to_string().len() <= MAX_MORE + MAX_ENV * (MAX_ENV_KEY + 4) + 200);
+                for key in shown["env"].as_array().into_iter().flatten() {
+                    let key = key.as_str().unwrap();
+                    proptest::prop_assert!((1..=MAX_ENV_KEY).contains(&key.len()) && !key.contains('='));
+                }
+                proptest::prop_assert!(shown["os"].as_str().is_none_or(|os| (1..=MAX_OS).contains(&os.len())));
+            }
+        }
+    }
 }

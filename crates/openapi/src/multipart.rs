@@ -106,3 +106,43 @@ fn boundary(parts: &[Part]) -> String {
 fn quoted(text: &str) -> String {
     text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_file_is_read_as_it_was_written(bytes in sa_hostile::noise(), name in "[^;,\"\\s]{0,8}") {
+            let (plain, safe) = (BASE64_STANDARD.encode(&bytes), BASE64_URL_SAFE_NO_PAD.encode(&bytes));
+            let broken: String = plain.chars().flat_map(|c| [c, '\n']).collect();
+            for text in [plain.clone(), safe, broken] {
+                prop_assert_eq!(File::read(&text).unwrap().bytes, &bytes[..]);
+            }
+            let encoded = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+            let file = File::read(&format!("data:image/png;name={encoded};base64,{plain}")).unwrap();
+            prop_assert_eq!((file.media.as_deref(), file.name), (Some("image/png"), Some(name)));
+            prop_assert_eq!(file.bytes, bytes);
+        }
+
+        #[test]
+        fn no_text_makes_a_file_that_breaks_its_form(
+            text in sa_hostile::text(&["data:", "image/png", ";", "name=", "filename=", "base64", ",", "AAAA", "=", "\"", "charset=x"]),
+            name in sa_hostile::text(&["a", "\"", ";"]),
+        ) {
+            let Ok(file) = File::read(&text) else { return Ok(()) };
+            prop_assert!(file.media.as_deref().is_none_or(|media| media.is_ascii() && !media.contains(char::is_control)));
+            let part = Part { name, filename: file.name, media: file.media, bytes: file.bytes.clone() };
+            let (body, media) = write(vec![part]);
+            let boundary = media.strip_prefix("multipart/form-data; boundary=").unwrap();
+            prop_assert!(!file.bytes.windows(boundary.len()).any(|window| window == boundary.as_bytes()));
+            // A head of two or three lines, and then what is in the file.
+            let head = body.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+            prop_assert!(body[..head].iter().filter(|byte| **byte == b'\n').count() <= 2);
+            prop_assert!(body[head + 4..].starts_with(&file.bytes));
+        }
+    }
+}

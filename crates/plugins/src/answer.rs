@@ -142,4 +142,27 @@ mod tests {
         assert!(fault.error.message.ends_with("400: API key required") && fault.error.hint.is_some());
         assert_eq!(answer(304, "", b"").unwrap_err().error_type, PluginErrorType::PluginServerError);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_answer_has_a_meaning(
+            status in 100_u16..1_000, media in proptest::sample::select(&["", "application/json", "a/b+json; x=y", "text/plain", "image/png", "image/svg+xml", "/"][..]),
+            noise in sa_hostile::noise(), nearly in sa_hostile::nearly(json!({ "body": { "message": "m" }, "errorType": "PluginSettingsInvalid" })),
+        ) {
+            for body in [noise, nearly.into_bytes()] {
+                match answer(status, &media, &body) {
+                    Ok(output) => {
+                        proptest::prop_assert!((200..300).contains(&status));
+                        if let [Block::Image { data, .. }] = &output.blocks[..] {
+                            proptest::prop_assert_eq!(BASE64_STANDARD.decode(data).unwrap(), body);
+                        }
+                    }
+                    Err(fault) => {
+                        proptest::prop_assert!(fault.error.message.len() < sa_hostile::SHORT);
+                        proptest::prop_assert!(!fault.error.message.contains(['\n', '\r', '\u{1b}']), "the rule is broken");
+                    }
+                }
+            }
+        }
+    }
 }

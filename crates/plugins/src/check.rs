@@ -9,7 +9,7 @@ use url::Url;
 use crate::manifest::{self, Manifest, Problem, Severity};
 use crate::registry::{Addition, ChangeError, Terms};
 use crate::source::{FetchError, Validators};
-use crate::{Plugins, openapi, places};
+use crate::{Plugins, openapi};
 
 impl Plugins {
     /// What is wrong with a manifest, line by line, and whether it could be added on these terms.
@@ -28,16 +28,16 @@ impl Plugins {
             // Perhaps it is an OpenAPI document, without a manifest.
             return Ok(match openapi::read(&text, base.as_ref()) {
                 Ok(document) => {
-                    let lines = places::lines_of_json(&text);
-                    let servers = self.servers(&document, &lines, "/servers", &allowed);
+                    let servers = self.servers(&document, "/servers", &allowed);
                     let usable = !servers.iter().any(|problem| problem.severity == Severity::Error);
-                    (usable, [servers, mentioned(&document, &lines, "")].concat())
+                    let mut problems = [servers, mentioned(&document, "")].concat();
+                    manifest::place(&text, &mut problems);
+                    (usable, problems)
                 }
                 Err(_) => (false, problems),
             });
         };
-        let lines = places::lines(&text);
-        problems.extend(self.unreachable(&text, manifest, &lines, &allowed));
+        problems.extend(self.unreachable(&text, manifest, &allowed));
         let mut usable = true;
         if let Some(url) = &manifest.openapi {
             let fetched = self.fetch(url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
@@ -47,49 +47,39 @@ impl Plugins {
             });
             match document {
                 Ok(document) => {
-                    let servers = self.servers(&document, &lines, "/openapi", &allowed);
+                    let servers = self.servers(&document, "/openapi", &allowed);
                     usable = !servers.iter().any(|problem| problem.severity == Severity::Error);
-                    problems.extend(servers.into_iter().chain(mentioned(&document, &lines, "/openapi")));
+                    problems.extend(servers.into_iter().chain(mentioned(&document, "/openapi")));
                 }
                 Err(why) => {
                     usable = false;
-                    let (path, message) =
-                        ("/openapi".to_owned(), format!("the OpenAPI document cannot be used: {why}"));
-                    let line = places::line_of(&lines, &path);
-                    problems.push(Problem { severity: Severity::Error, line, path, message });
+                    let message = format!("the OpenAPI document cannot be used: {why}");
+                    problems.push(problem(Severity::Error, "/openapi", message));
                 }
             }
         }
-        problems.sort_by_key(|problem| problem.line);
+        manifest::place(&text, &mut problems);
         Ok((usable, problems))
     }
 
     /// A document without a server that could be called, and servers that could never be called from here.
-    fn servers(
-        &self,
-        document: &sa_openapi::Document,
-        lines: &places::Lines,
-        path: &str,
-        allowed: &Allowed,
-    ) -> Vec<Problem> {
+    fn servers(&self, document: &sa_openapi::Document, path: &str, allowed: &Allowed) -> Vec<Problem> {
         let origins: BTreeSet<String> =
             document.operations().iter().flat_map(|operation| openapi::origins(document, operation)).collect();
-        let problem = |severity, message| {
-            let (line, path) = (places::line_of(lines, path), path.to_owned());
-            Problem { severity, line, path, message }
-        };
         if origins.is_empty() {
-            return vec![problem(Severity::Error, openapi::NO_SERVER.to_owned())];
+            return vec![problem(Severity::Error, path, openapi::NO_SERVER.to_owned())];
         }
         let refused = |origin: &String| self.shared.egress.check(&Url::parse(origin).ok()?, allowed).err();
         let refused = origins.iter().filter_map(|origin| Some((origin, refused(origin)?)));
         refused
-            .map(|(origin, error)| problem(Severity::Warning, format!("{origin} cannot be called from here: {error}")))
+            .map(|(origin, error)| {
+                problem(Severity::Warning, path, format!("{origin} cannot be called from here: {error}"))
+            })
             .collect()
     }
 
     /// Functions at addresses that could never be called from here.
-    fn unreachable(&self, text: &str, manifest: &Manifest, lines: &places::Lines, allowed: &Allowed) -> Vec<Problem> {
+    fn unreachable(&self, text: &str, manifest: &Manifest, allowed: &Allowed) -> Vec<Problem> {
         let refused = |url| self.shared.egress.check(url, allowed).err();
         let apis = manifest.apis.iter().filter_map(|api| Some((api, refused(api.url.as_ref()?)?)));
         apis.map(|(api, error)| {
@@ -101,22 +91,23 @@ impl Plugins {
                     .position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
             });
             let path = format!("/api/{}/url", at.unwrap_or_default());
-            let line = places::line_of(lines, &path);
-            let message = format!("\"{}\" cannot be called from here: {error}", api.name);
-            Problem { severity: Severity::Warning, line, path, message }
+            problem(Severity::Warning, &path, format!("\"{}\" cannot be called from here: {error}", api.name))
         })
         .collect()
     }
 }
 
 /// What a document's author should know. Within a manifest all of it stands where the document is named.
-fn mentioned(document: &sa_openapi::Document, lines: &places::Lines, at: &str) -> Vec<Problem> {
+fn mentioned(document: &sa_openapi::Document, at: &str) -> Vec<Problem> {
     let problems = document.problems().iter().map(|problem| {
-        let path = if at.is_empty() { problem.pointer.clone() } else { at.to_owned() };
+        let path = if at.is_empty() { &problem.pointer } else { at };
         let message = if at.is_empty() { problem.message.clone() } else { problem.to_string() };
-        Problem { severity: Severity::Warning, line: places::line_of(lines, &path), path, message }
+        self::problem(Severity::Warning, path, message)
     });
-    let mut problems: Vec<Problem> = problems.collect();
-    problems.sort_by_key(|problem| problem.line);
-    problems
+    problems.collect()
+}
+
+/// A problem whose line is yet to be found.
+fn problem(severity: Severity, path: &str, message: String) -> Problem {
+    Problem { severity, line: 1, path: path.to_owned(), message }
 }

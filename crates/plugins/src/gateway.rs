@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sa_core::json::{shortened, why};
 use sa_core::{CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext, View};
 use sa_egress::Allowed;
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
@@ -60,7 +61,7 @@ impl Plugins {
 
     async fn try_run(&self, asked: Asked<'_>) -> Result<Reply, Refusal> {
         let payload: PluginRequestPayload<'_> = serde_json::from_slice(asked.body).map_err(|error| {
-            let why = format!("the body must be JSON with \"identifier\" and \"apiName\": {error}");
+            let why = format!("the body must be JSON with \"identifier\" and \"apiName\": {}", why(&error));
             refusal(PluginErrorType::Status(400), why)
         })?;
         let settings = asked.settings.map(parse_header).transpose();
@@ -69,8 +70,8 @@ impl Plugins {
         self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
         let found = self.find(&payload, &asked.view.principal.id).await?;
         let own = function(&found, &payload.api_name, &asked.view.principal)?;
-        let arguments = payload.arguments_text().map_err(|error| error.to_string());
-        let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| error.to_string()));
+        let arguments = payload.arguments_text().map_err(|error| why(&error));
+        let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| why(&error)));
         let args = args.map_err(|error| {
             refusal(PluginErrorType::PluginApiParamsError, format!("\"arguments\" must be a JSON text: {error}"))
         })?;
@@ -144,7 +145,8 @@ impl Plugins {
         let mut missing = refusal(
             PluginErrorType::PluginMarketIndexNotFound,
             format!(
-                "there is no plugin \"{identifier}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}"
+                "there is no plugin \"{}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}",
+                shortened(identifier)
             ),
         );
         for index in indexes {
@@ -193,7 +195,8 @@ impl Plugins {
         let errors = reading.errors();
         let manifest = reading.manifest.ok_or_else(|| invalid_manifest(identifier, &errors))?;
         if manifest.identifier != identifier {
-            let why = format!("it is the manifest of \"{}\", not of \"{identifier}\"", manifest.identifier);
+            let why =
+                format!("it is the manifest of \"{}\", not of \"{}\"", manifest.identifier, shortened(identifier));
             return Err(invalid_manifest(identifier, &why));
         }
         let unusable = |why: String| {
@@ -243,6 +246,7 @@ fn function(found: &Found, name: &str, asker: &Principal) -> Result<String, Refu
 }
 
 fn invalid_manifest(identifier: &str, why: &str) -> Refusal {
+    let identifier = shortened(identifier);
     refusal(PluginErrorType::PluginManifestInvalid, format!("the manifest of \"{identifier}\" cannot be used: {why}"))
 }
 

@@ -168,3 +168,27 @@ impl Plugins {
         Ok(entries)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_names_a_plugin_and_an_address_or_is_refused(
+            text in sa_hostile::nearly(json!({ "plugins": [{ "identifier": "a", "manifest": "https://a.example/m.json" }, { "identifier": "b", "manifest": "m.json" }] })),
+        ) {
+            let base: Url = "https://b.example/index.json".parse().unwrap();
+            for value in read(&text).into_iter().flatten() {
+                match entry(&value, Some(&base)) {
+                    Ok((identifier, url)) => prop_assert!(is_identifier(&identifier) && matches!(url.scheme(), "http" | "https")),
+                    Err(why) => prop_assert!(why.len() < sa_hostile::SHORT),
+                }
+                let _ = entry(&value, None);
+            }
+        }
+    }
+}

@@ -13,8 +13,8 @@ use serde_json::Value;
 use url::Url;
 
 pub(crate) use self::about::is_identifier;
-pub(crate) use self::reader::read_beside;
 pub use self::reader::{MAX_MANIFEST, Problem, Reading, Severity, read};
+pub(crate) use self::reader::{place, read_beside};
 
 /// What a plugin is, as far as its manifest can be used.
 #[derive(Debug, Clone, PartialEq)]

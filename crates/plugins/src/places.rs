@@ -1,31 +1,43 @@
-//! On which line of a JSON text each of its parts stands.
+//! On which line of a JSON text a part of it stands.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-/// Lines, from 1 on, by JSON pointer.
-pub(crate) type Lines = HashMap<String, usize>;
+use sa_core::json::is_too_deep;
 
-/// A text that is known to be JSON. An object's member stands where its name does.
-pub(crate) fn lines(text: &str) -> Lines {
-    let mut scanner = Scanner { bytes: text.as_bytes(), at: 0, line: 1, lines: Lines::new() };
-    scanner.value(&mut String::new());
-    scanner.lines
+/// The lines, from 1 on, on which the parts stand that these JSON pointers lead to, or the nearest that contain them. An
+/// object's member stands where its name does. A text that is no JSON has one line.
+///
+/// Nothing is kept of parts that nobody asks for: each has a pointer that may be as long as the text.
+pub(crate) fn lines<'p>(text: &str, pointers: impl IntoIterator<Item = &'p str>) -> Vec<usize> {
+    let mut wanted = Part { line: Some(1), parts: BTreeMap::new() };
+    let pointers: Vec<&str> = pointers.into_iter().collect();
+    for pointer in &pointers {
+        pointer.split('/').skip(1).fold(&mut wanted, |part, name| part.parts.entry(name).or_default());
+    }
+    let is_json = || !is_too_deep(text) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    if !wanted.parts.is_empty() && is_json() {
+        Scanner { bytes: text.as_bytes(), at: 0, line: 1 }.value(Some(&mut wanted));
+    }
+    pointers.iter().map(|pointer| wanted.line(pointer)).collect()
 }
 
-/// The same for a text that may be something else than JSON, and then has no lines that could be told.
-pub(crate) fn lines_of_json(text: &str) -> Lines {
-    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() { lines(text) } else { Lines::new() }
+/// A part that somebody asks for, or that contains one.
+#[derive(Default)]
+struct Part<'p> {
+    /// Where it was found.
+    line: Option<usize>,
+    /// By name, as a pointer has it.
+    parts: BTreeMap<&'p str, Part<'p>>,
 }
 
-/// The line of a part, or of the nearest one that contains it.
-pub(crate) fn line_of(lines: &Lines, pointer: &str) -> usize {
-    let mut pointer = pointer;
-    loop {
-        match (lines.get(pointer), pointer.rfind('/')) {
-            (Some(line), _) => return *line,
-            (None, Some(slash)) => pointer = &pointer[..slash],
-            (None, None) => return 1,
+impl Part<'_> {
+    fn line(&self, pointer: &str) -> usize {
+        let (mut part, mut line) = (self, self.line);
+        for name in pointer.split('/').skip(1) {
+            let Some(inner) = part.parts.get(name).filter(|inner| inner.line.is_some()) else { break };
+            (part, line) = (inner, inner.line);
         }
+        line.unwrap_or(1)
     }
 }
 
@@ -34,22 +46,23 @@ pub(crate) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
+/// Goes through a text that is known to be JSON, and not too deep.
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     line: usize,
-    lines: Lines,
 }
 
 impl Scanner<'_> {
-    /// Its depth is bounded by whoever has parsed the text before.
-    fn value(&mut self, path: &mut String) {
+    fn value(&mut self, mut part: Option<&mut Part<'_>>) {
         self.space();
-        self.lines.entry(path.clone()).or_insert(self.line);
+        if let Some(part) = &mut part {
+            part.line.get_or_insert(self.line);
+        }
         match self.bytes.get(self.at) {
-            Some(b'{') => self.members(path, b'}'),
-            Some(b'[') => self.members(path, b']'),
-            Some(b'"') => drop(self.string()),
+            Some(b'{') => self.members(part, b'}'),
+            Some(b'[') => self.members(part, b']'),
+            Some(b'"') => self.string(),
             _ => {
                 let rest = &self.bytes[self.at.min(self.bytes.len())..];
                 self.at += rest.iter().position(|byte| b",]} \t\r\n".contains(byte)).unwrap_or(rest.len());
@@ -57,7 +70,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn members(&mut self, path: &mut String, end: u8) {
+    fn members(&mut self, mut part: Option<&mut Part<'_>>, end: u8) {
         self.at += 1;
         for index in 0_usize.. {
             self.space();
@@ -73,24 +86,35 @@ impl Scanner<'_> {
                 }
                 Some(_) => {}
             }
-            let length = path.len();
-            path.push('/');
+            let (begin, line) = (self.at, self.line);
             if end == b'}' {
-                let line = self.line;
-                path.push_str(&escape(&self.string()));
-                self.lines.insert(path.clone(), line);
+                self.string();
+            }
+            // Most parts have none that anybody asks for, and their names need not be known.
+            let inner = part.as_mut().filter(|part| !part.parts.is_empty()).and_then(|part| {
+                let name = if end == b'}' { self.name(begin) } else { index.to_string() };
+                part.parts.get_mut(name.as_str())
+            });
+            if end == b'}' {
                 self.space();
                 self.at += 1; // the colon
-            } else {
-                path.push_str(&index.to_string());
             }
-            self.value(path);
-            path.truncate(length);
+            let inner = inner.map(|inner| {
+                // Of two of one name the last one counts.
+                inner.line = (end == b'}').then_some(line);
+                inner
+            });
+            self.value(inner);
         }
     }
 
-    fn string(&mut self) -> String {
-        let start = self.at;
+    /// The text that began there, as a part of a pointer.
+    fn name(&self, begin: usize) -> String {
+        let name: String = serde_json::from_slice(&self.bytes[begin..self.at]).unwrap_or_default();
+        escape(&name)
+    }
+
+    fn string(&mut self) {
         self.at += 1;
         while let Some(byte) = self.bytes.get(self.at) {
             self.at += if *byte == b'\\' { 2 } else { 1 };
@@ -98,8 +122,7 @@ impl Scanner<'_> {
                 break;
             }
         }
-        let end = self.at.min(self.bytes.len());
-        serde_json::from_slice(&self.bytes[start.min(end)..end]).unwrap_or_default()
+        self.at = self.at.min(self.bytes.len());
     }
 
     fn space(&mut self) {
@@ -112,17 +135,73 @@ impl Scanner<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
     fn each_part_has_its_line() {
         let text = "{\n \"a\": [1,\n  {\"b/c\": \"x\\\"}\\n\"}, 3],\n\n \"d\":\n true\n}";
-        let lines = lines(text);
-        for (pointer, line) in [("", 1), ("/a", 2), ("/a/0", 2), ("/a/1", 3), ("/a/1/b~1c", 3), ("/a/2", 3), ("/d", 5)]
-        {
-            assert_eq!(line_of(&lines, pointer), line, "{pointer}");
+        let expected = [
+            ("", 1),
+            ("/a", 2),
+            ("/a/0", 2),
+            ("/a/1", 3),
+            ("/a/1/b~1c", 3),
+            ("/a/2", 3),
+            ("/d", 5),
+            ("/a/1/missing", 3),
+            ("/a/missing/deeper", 2),
+            ("/missing", 1),
+        ];
+        let (pointers, found): (Vec<_>, Vec<_>) = expected.into_iter().unzip();
+        assert_eq!(lines(text, pointers.iter().copied()), found);
+        assert_eq!(lines("{\n\"a\": }", ["/a", ""]), [1, 1], "no JSON");
+    }
+
+    /// Each of its hundred thousand parts has a pointer of a quarter of a megabyte.
+    #[test]
+    fn a_long_name_around_many_parts_costs_no_more_than_the_text() {
+        let name = "x".repeat(250_000);
+        let text = format!("{{\"{name}\":\n[{}\n0]}}", "0,".repeat(100_000));
+        let (outer, last) = (format!("/{name}"), format!("/{name}/100000"));
+        assert_eq!(lines(&text, [outer.as_str(), &last, "/other"]), [1, 3, 1]);
+    }
+
+    /// The pointers to all parts of a value.
+    fn pointers(value: &Value, path: &str, found: &mut Vec<String>) {
+        found.push(path.to_owned());
+        match value {
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(at, item)| pointers(item, &format!("{path}/{at}"), found));
+            }
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, field)| pointers(field, &format!("{path}/{}", escape(name)), found));
+            }
+            _ => {}
         }
-        assert_eq!(line_of(&lines, "/a/1/missing"), 3, "where it would have to be");
-        assert_eq!(line_of(&lines, "/missing"), 1);
+    }
+
+    proptest! {
+        /// Written with one value on each line, the parts stand in the order in which they are found.
+        #[test]
+        fn the_parts_of_any_json_are_found(value in sa_hostile::json(&["a", "b/c", "~", "", "0"])) {
+            let text = serde_json::to_string_pretty(&value).unwrap();
+            let mut all = Vec::new();
+            pointers(&value, "", &mut all);
+            let found = lines(&text, all.iter().map(String::as_str));
+            prop_assert!(found.is_sorted());
+            prop_assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "each on a line of its own");
+            prop_assert!(found.iter().all(|line| (1..=text.lines().count()).contains(line)));
+        }
+
+        #[test]
+        fn no_text_and_no_pointer_breaks_it(
+            text in sa_hostile::text(&["{", "}", "[", "]", "\"", ":", ",", "\"a\":", "1"]), pointer in sa_hostile::text(&["/", "a", "~1", "0"]),
+        ) {
+            let found = lines(&text, [pointer.as_str()]);
+            prop_assert!((1..=text.split('\n').count()).contains(&found[0]));
+        }
     }
 }

@@ -134,6 +134,10 @@ impl Hidden {
         let mut copied = 0;
         for found in self.spellings.as_ref()?.find_iter(bytes) {
             let (mut start, mut end) = (found.start(), found.end());
+            // Covered already. To look once more for the end of a run that is full of them would take forever.
+            if end <= copied {
+                continue;
+            }
             if found.pattern().as_usize() >= self.base64_from {
                 // What stands around it belongs to it.
                 while start > copied && is_base64(bytes[start - 1]) {
@@ -348,6 +352,29 @@ mod tests {
             let said = json!({ "a": format!("{before}{secret}{after}"), "b": [1, secret] }).to_string();
             let shown: Value = serde_json::from_str(&hidden.text(&said)).unwrap();
             proptest::prop_assert!(secret.contains('*') || !shown.to_string().contains(&secret));
+        }
+    }
+
+    /// A server that was sent a secret may repeat it without end. Each part of the run is looked at once.
+    #[test]
+    fn an_answer_that_is_nothing_but_a_secret_is_soon_covered() {
+        let secret = "NobMO8c3N-long-enough".to_owned();
+        let run = base64::prelude::BASE64_STANDARD.encode(&secret).repeat(40_000);
+        let hidden = Hidden::new(&[secret]);
+        assert_eq!(hidden.text(&run), MASK);
+        let covered = hidden.body(&[b"\0", run.as_bytes()].concat().into());
+        assert!(covered.len() == run.len() + 1 && covered[1..].iter().all(|byte| *byte == b'*'));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_breaks_it_and_what_has_no_secret_is_left_alone(
+            noise in sa_hostile::noise(), json in sa_hostile::nearly(serde_json::json!({ "a": ["x", { "b": 12_345_678 }], "c": "{\"d\":\"e\"}" })),
+        ) {
+            let hidden = Hidden::new(&["canary-secret-91".to_owned(), "12345670".to_owned()]);
+            for body in [Bytes::from(noise), Bytes::from(json)] {
+                proptest::prop_assert_eq!(hidden.body(&body), body);
+            }
         }
     }
 }

@@ -332,4 +332,23 @@ mod tests {
         assert_eq!(new, json!({ "apiKey": "old", "more": { "pin": "p", "depth": 2 } }));
         assert!(restore(&mut json!({ "apiKey": "***" }), None, "").is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_header_is_read_as_it_is_written_or_refused_without_a_word_of_it(
+            value in sa_hostile::json(&["apiKey", "canary"]), noise in sa_hostile::noise(),
+            nearly in sa_hostile::nearly(serde_json::json!({ "apiKey": "canary", "n": 1 })),
+        ) {
+            if let Value::Object(settings) = value {
+                let written = header(&settings);
+                proptest::prop_assert!(written.is_ascii() && !written.contains(char::is_control));
+                proptest::prop_assert_eq!(parse_header(written.as_bytes()).unwrap(), settings);
+            }
+            for bytes in [noise, nearly.into_bytes()] {
+                if let Err(why) = parse_header(&bytes) {
+                    proptest::prop_assert!(!why.contains("canary") && why.len() < 200);
+                }
+            }
+        }
+    }
 }

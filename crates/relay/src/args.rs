@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sa_core::json::why;
 use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -207,7 +208,8 @@ pub(crate) fn wait(wait_ms: Option<u64>) -> Duration {
 
 /// Reads arguments. What is not known is ignored: callers send what other gateways understand.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(json: &RawJson) -> Result<T, CallError> {
-    serde_json::from_str(json.as_str()).map_err(|error| invalid(format!("the arguments cannot be read: {error}")))
+    serde_json::from_str(json.as_str())
+        .map_err(|error| invalid(format!("the arguments cannot be read: {}", why(&error))))
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> CallError {
@@ -270,5 +272,49 @@ mod tests {
             "[{}]",
             (0..200).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect::<Vec<_>>().join(",")
         ));
+    }
+
+    fn short(error: &CallError) -> bool {
+        error.kind == CallErrorKind::InvalidArgs && error.message.len() < sa_hostile::SHORT
+    }
+
+    fn usual() -> serde_json::Value {
+        serde_json::json!({
+            "message": "m", "session_id": "s", "caller_id": "ann", "agent": "a", "timeout_ms": 1, "wait_ms": 5,
+            "caller_tools": [{ "name": "t", "title": "T", "inputSchema": { "type": "object" }, "annotations": {} }],
+            "context": { "caller_id": "bob", "caller_tools": [{ "name": "u", "parameters": {} }], "timeout_ms": 7 },
+            "since": 3, "limit": 2, "known": ["r"], "request_id": "r", "result": {}, "error": { "message": "e", "kind": "failed" },
+            "progress": 0.5, "total": 1.0, "chunk": "c",
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_callers_write_is_taken_by_its_rules_or_refused_in_few_words(text in sa_hostile::nearly(usual())) {
+            let Ok(json) = RawJson::parse(&text) else { return Ok(()) };
+            match read::<NewMessage>(&json).and_then(|mut message| message.lending()) {
+                Ok(lending) => {
+                    let id = lending.caller_id.unwrap_or_else(|| "x".into());
+                    proptest::prop_assert!((1..=MAX_CALLER_ID).contains(&id.len()) && !id.contains(char::is_whitespace));
+                    for tool in lending.tools.into_iter().flatten() {
+                        proptest::prop_assert!(sa_protocol::validate_tool_name(&tool.name).is_ok());
+                        proptest::prop_assert_eq!(&tool.told("x")["name"], &tool.name);
+                        let tool = tool.tool(&id, Duration::from_secs(1));
+                        proptest::prop_assert!(tool.input.is_none_or(|schema| schema.check().is_ok()));
+                    }
+                }
+                Err(error) => proptest::prop_assert!(short(&error), "{}", error.message.len()),
+            }
+            for error in [
+                Response::read(&json).err(),
+                read::<EventsQuery>(&json).err(),
+                read::<Next>(&json).err(),
+                read::<Of>(&json).err(),
+            ].into_iter().flatten() {
+                proptest::prop_assert!(short(&error), "{}", error.message.len());
+            }
+            let waited = read::<EventsQuery>(&json).map_or(Duration::ZERO, |query| wait(query.wait_ms));
+            proptest::prop_assert!(waited <= MAX_WAIT);
+        }
     }
 }

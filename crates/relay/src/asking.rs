@@ -273,3 +273,29 @@ fn word(response: &args::Response) -> Word {
         None => Word::Answer(Ok(Output::json(RawJson::null()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        /// An error is an error, in whichever form a caller writes it, and what is no answer is never taken for a good one.
+        #[test]
+        fn any_answer_of_a_caller_has_a_meaning(text in sa_hostile::nearly(json!({
+            "session_id": "s", "request_id": "r", "result": { "content": [] }, "error": { "message": "e", "kind": "timeout" },
+            "progress": 0.5, "total": 1, "message": "m", "chunk": [1],
+        }))) {
+            let Some(response) = RawJson::parse(&text).ok().and_then(|json| args::Response::read(&json).ok()) else { return Ok(()) };
+            let failed = response.error.as_ref().is_some_and(|error| !error.is_null());
+            match word(&response) {
+                Word::Answer(Err(_)) => prop_assert!(failed || response.result.is_some()),
+                Word::Answer(Ok(output)) => prop_assert!(!failed && output.content.as_str() == response.result.as_ref().map_or("null", |raw| raw.get())),
+                Word::Update(Update::Chunk { content, .. }) => prop_assert_eq!(Some(content.as_str()), response.chunk.as_ref().map(|raw| raw.get())),
+                Word::Update(_) => prop_assert!(response.progress.is_some()),
+            }
+        }
+    }
+}

@@ -173,3 +173,25 @@ fn gone() -> Failure {
     let data = json!({ "kind": "offline", "retryable": true });
     Failure { code: -32001, message: "the connection to the gateway is gone".into(), data: Some(data) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_line_of_the_gateways_is_read_or_passed_over(text in sa_hostile::nearly(json!({
+            "type": "caller_tools_config", "params": { "caller_id": "c", "tools": [{ "name": "t", "exposed_name": "c_t" }] },
+        })), answer in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": -32_000, "message": "m", "data": {} } }))) {
+            for line in [text, answer] {
+                if let Ok(incoming) = serde_json::from_str::<Incoming>(&line) {
+                    prop_assert!(incoming.error.is_none() || line.contains("code"));
+                    prop_assert!(incoming.params.is_none_or(|config| config.tools.iter().all(|tool| line.contains(&tool.name) || line.contains('\\'))));
+                }
+            }
+        }
+    }
+}

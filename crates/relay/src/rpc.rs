@@ -157,8 +157,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_to_an_end(line in proptest::collection::vec(any::<u8>(), 0..200), first in any::<bool>()) {
-            decode(&line, first);
+        fn any_line_is_a_request_or_a_short_word_on_why_it_is_none(
+            noise in sa_hostile::noise(), first in any::<bool>(), nearly in sa_hostile::nearly(serde_json::json!({
+                "jsonrpc": "2.0", "id": 1, "method": "caller_tool", "params": { "tool": "t", "arguments": {} },
+            })), batched in any::<bool>(),
+        ) {
+            let nearly = if batched { format!("[{nearly},{nearly}]") } else { nearly };
+            for line in [noise, nearly.into_bytes()] {
+                let items = match decode(&line, first) {
+                    Incoming::Nothing => Vec::new(),
+                    Incoming::One(item) => vec![item],
+                    Incoming::Batch(items) => items,
+                };
+                for item in items {
+                    match item {
+                        Ok(request) => prop_assert!(request.id.is_none_or(|id| is_id(id.get()))),
+                        Err(fault) => {
+                            prop_assert!(matches!(fault.code, PARSE_ERROR | INVALID_REQUEST));
+                            prop_assert!(fault.message.len() < sa_hostile::SHORT);
+                        }
+                    }
+                }
+            }
         }
 
         #[test]

@@ -133,4 +133,26 @@ mod tests {
         assert_eq!(stream_and_seq(row), (MAX_HEADS as u32, MAX_SEQ));
         assert!(row > row_id(MAX_HEADS as u32, MAX_SEQ - 1));
     }
+
+    proptest::proptest! {
+        /// Two keys that are written alike would be one.
+        #[test]
+        fn no_two_keys_are_written_alike(
+            a in "[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|.{0,24}", b in ".{0,24}",
+            streams in (0..MAX_HEADS as u32, 0..MAX_HEADS as u32),
+        ) {
+            let packed = |stream, key: &str| pack_key(stream, key, &mut Vec::new()).to_vec();
+            // The bytes of a packed key, taken for a key of their own.
+            let bytes = String::from_utf8_lossy(&packed(0, &a)[4..]).into_owned();
+            for other in [&b, &bytes, &a.to_lowercase()] {
+                proptest::prop_assert_eq!(packed(streams.0, &a) == packed(streams.0, other), a == *other);
+            }
+            proptest::prop_assert_eq!(packed(streams.0, &a) == packed(streams.1, &a), streams.0 == streams.1);
+        }
+
+        #[test]
+        fn a_row_is_its_stream_and_its_number(stream in 0..=MAX_HEADS as u32, seq in 0..=MAX_SEQ) {
+            proptest::prop_assert_eq!(stream_and_seq(row_id(stream, seq)), (stream, seq));
+        }
+    }
 }

@@ -94,3 +94,71 @@ fn checksum(big_endian: bool, bytes: &[u8], sum: &mut (u32, u32)) {
         sum.1 = sum.1.wrapping_add(word(&pair[4..])).wrapping_add(sum.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A log of these pages, with the salts and checksums that SQLite writes.
+    fn log(big_endian: bool, page: u32, salts: Salts, frames: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let words = [if big_endian { 0x377f_0683_u32 } else { 0x377f_0682 }, 3_007_000, page, 0];
+        words.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+        bytes.extend(salts);
+        let mut sum = (0, 0);
+        checksum(big_endian, &bytes, &mut sum);
+        bytes.extend([sum.0.to_be_bytes(), sum.1.to_be_bytes()].concat());
+        for number in 0..frames {
+            let head = [(number as u32).to_be_bytes(), 0_u32.to_be_bytes()].concat();
+            let content = vec![number as u8; page as usize];
+            checksum(big_endian, &head, &mut sum);
+            checksum(big_endian, &content, &mut sum);
+            bytes.extend([&head[..], &salts, &sum.0.to_be_bytes(), &sum.1.to_be_bytes(), &content].concat());
+        }
+        bytes
+    }
+
+    fn scanned(bytes: &[u8], wanted: u32) -> Scan {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        scan(file.path(), wanted).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn frames_are_intact_up_to_the_first_bit_that_is_not(
+            big_endian: bool, page in prop::sample::select(&[512_u32, 1_024][..]), salts: Salts, frames in 0_usize..5,
+            at: prop::sample::Index, bit in 0_u8..8, cut: prop::sample::Index,
+        ) {
+            let whole = log(big_endian, page, salts, frames);
+            prop_assert_eq!(scanned(&whole, u32::MAX), Scan::Frames { salts, intact: frames as u32 });
+            let size = FRAME_HEADER + page as usize;
+            let cut = cut.index(whole.len());
+            let expected = match cut.checked_sub(HEADER) {
+                None => Scan::Missing,
+                Some(length) => Scan::Frames { salts, intact: (length / size) as u32 },
+            };
+            prop_assert_eq!(scanned(&whole[..cut], u32::MAX), expected);
+            let mut bent = whole.clone();
+            let at = at.index(whole.len());
+            bent[at] ^= 1 << bit;
+            let expected = match at.checked_sub(HEADER) {
+                None => Scan::BadHeader,
+                Some(behind) => Scan::Frames { salts, intact: (behind / size) as u32 },
+            };
+            prop_assert_eq!(scanned(&bent, u32::MAX), expected);
+        }
+
+        #[test]
+        fn no_file_breaks_the_reader(noise in prop::collection::vec(any::<u8>(), 0..600), page: u32) {
+            prop_assert!(matches!(scanned(&noise, u32::MAX), Scan::Missing | Scan::BadHeader));
+            let headed = log(true, page, [7; 8], 0);
+            let found = scanned(&[headed, noise].concat(), u32::MAX);
+            prop_assert!(matches!(found, Scan::BadHeader | Scan::Frames { intact: 0, .. }), "the rule is broken");
+        }
+    }
+}

@@ -168,3 +168,25 @@ fn decode(bytes: &[u8; SLOT]) -> Option<Seen> {
         frames: short(64)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_slot_is_read_as_it_was_written_or_not_at_all(
+            version: u64, commits: u64, store in "[0-9a-f]{32}", salts: [u8; 8], frames: u32, at in 0..SLOT, bit in 0_u8..8,
+            noise in prop::collection::vec(any::<u8>(), SLOT),
+        ) {
+            let seen = Seen { version, commits, store, salts, frames };
+            let mut slot = encode(&seen);
+            prop_assert_eq!(decode(&slot), Some(seen));
+            slot[at] ^= 1 << bit;
+            prop_assert_eq!(decode(&slot), None);
+            prop_assert_eq!(decode(noise.as_slice().try_into().unwrap()), None);
+        }
+    }
+}

@@ -86,4 +86,27 @@ mod tests {
         }
         assert_eq!(passes(40, "x"), Some(40));
     }
+
+    fn first_too_long<'a>(most: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let mut gauge = Gauge::new(most);
+        pieces.into_iter().any(|piece| !gauge.fits(piece))
+    }
+
+    const WORDS: &[&str] =
+        &["data:", "data: 0123456789", ":", ": ping", "id: 1", "\n", "\r", "\r\n", "\n\n", "\r\n\r\n"];
+
+    proptest::proptest! {
+        #[test]
+        fn no_cut_changes_what_is_too_long((stream, pieces) in sa_hostile::pieces(sa_hostile::text(WORDS)), most in 0_usize..60) {
+            let whole = first_too_long(most, [stream.as_bytes()]);
+            proptest::prop_assert_eq!(whole, first_too_long(most, pieces.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn an_event_that_fits_is_never_too_long(lines in proptest::collection::vec("[a-z]{0,9}", 1..5), count in 1_usize..5) {
+            let event: String = lines.iter().map(|line| format!("data:{line}\n")).chain(["\n".to_owned()]).collect();
+            proptest::prop_assert!(!first_too_long(event.len(), [event.repeat(count).as_bytes()]));
+            proptest::prop_assert!(first_too_long(event.len() - 3, [event.as_bytes()]));
+        }
+    }
 }

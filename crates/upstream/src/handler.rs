@@ -12,6 +12,7 @@ use rmcp::model::{
     ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient, ServiceError};
+use sa_core::json::why;
 use sa_core::{CallErrorKind, RawJson};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,8 +66,9 @@ async fn ask<T: DeserializeOwned>(
         CallErrorKind::NotAllowed => ErrorData::invalid_request(error.message, None),
         _ => ErrorData::internal_error(error.message, None),
     })?;
-    serde_json::from_str(answer.as_str())
-        .map_err(|error| ErrorData::internal_error(format!("the client's answer is none to {what}: {error}"), None))
+    serde_json::from_str(answer.as_str()).map_err(|error| {
+        ErrorData::internal_error(format!("the client's answer is none to {what}: {}", why(&error)), None)
+    })
 }
 
 impl ClientHandler for Handler {

@@ -16,6 +16,7 @@ use crate::connection::{Connection, Era, Failure};
 use crate::outcome;
 use crate::spec::Spec;
 use crate::table::Asker;
+use crate::trouble::words;
 
 const BUCKET: &str = "upstream_lists";
 /// How many items of each kind a server may list, and on how many pages.
@@ -210,7 +211,7 @@ async fn all<T: Serialize>(
         let result =
             connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
                 |failure| match failure {
-                    Failure::Answered(error) => format!("it answers {method} with an error: {}", error.message),
+                    Failure::Answered(error) => format!("it answers {method} with an error: {}", words(&error.message)),
                     Failure::Refused(why) => format!("it does not take {method}: {why}"),
                     _ => format!("it ended the connection when it was asked for {method}; look at its own log"),
                 },
@@ -252,4 +253,30 @@ fn length(value: &impl Serialize) -> usize {
     let mut count = Count(0);
     let _ = serde_json::to_writer(&mut count, value);
     count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_read_or_asked_anew(text in sa_hostile::nearly(json!({
+            "fingerprint": "f", "era": "discover", "resources": [{ "uri": "a:b", "name": "n" }], "templates": [], "prompts": [{ "name": "p" }],
+            "tools": [{ "name": "t", "description": "d", "inputSchema": { "type": "object", "properties": { "a": {} } } }],
+        }))) {
+            if let Ok(lists) = serde_json::from_str::<Lists>(&text) {
+                match serde_json::from_slice::<Lists>(&serde_json::to_vec(&lists).unwrap()) {
+                    Ok(again) => prop_assert_eq!(&again, &lists),
+                    // Of the keys that a server may choose, the reader takes one for a word of its own.
+                    Err(_) => prop_assert!(text.contains("$serde_json::private")),
+                }
+                let catalog = lists.catalog("mail", &Spec::default());
+                prop_assert!(catalog.tools.iter().all(|tool| server_name(&"mail".into(), &tool.name) == tool.short.as_deref().unwrap()));
+                let _ = (lists.wants_headers(), lists.has_resource("a:b"), lists.documents(Listing::Prompts));
+            }
+        }
+    }
 }

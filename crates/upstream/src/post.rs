@@ -293,3 +293,43 @@ fn is(response: &Response, kind: &str) -> bool {
 fn session_of(response: &Response) -> Option<String> {
     Some(response.headers().get(HEADER_SESSION_ID)?.to_str().ok()?.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rmcp::model::JsonRpcMessage;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_scope_is_a_part_of_its_challenge(
+            challenge in sa_hostile::text(&["Bearer ", "scope=", "Scope=", "\"", "a:b", ",", ";", "error=\"insufficient_scope\""]),
+        ) {
+            if let Some(scope) = scope_in(&challenge) {
+                prop_assert!(challenge.contains(&scope) && !scope.is_empty() || challenge.contains("\"\""));
+            }
+        }
+
+        #[test]
+        fn a_scope_is_read_as_it_is_written(scope in "[a-z:/. ]{1,20}", before in "(realm=\"x\", )?") {
+            let challenge = format!("Bearer {before}SCOPE=\"{scope}\", error=\"insufficient_scope\"");
+            prop_assert_eq!(scope_in(&challenge), Some(scope));
+        }
+
+        /// Whatever a server answers with, whoever has asked gets an answer, under the number of what was asked.
+        #[test]
+        fn whatever_comes_is_an_answer_to_what_was_asked(
+            text in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [] } })), number in 0_i64..10,
+        ) {
+            let asked = RequestId::Number(number);
+            if let Ok(answer) = serde_json::from_str(&text) {
+                match belonging("it", asked.clone(), answer) {
+                    JsonRpcMessage::Response(response) => prop_assert_eq!(response.id, asked),
+                    JsonRpcMessage::Error(error) => prop_assert_eq!(error.id, Some(asked)),
+                    other => prop_assert!(false, "{other:?} is no answer"),
+                }
+            }
+        }
+    }
+}

@@ -365,4 +365,25 @@ mod tests {
         assert!(resolve("env:NO_SUCH_VARIABLE_HERE").unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
         assert!(resolve("file:/no/such/file").is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_spec_that_is_taken_keeps_to_the_rules(
+            text in sa_hostile::nearly(serde_json::json!({
+                "url": "https://example.com/mcp", "headers": { "X-Key": "env:X" }, "max_running": 5, "timeout_ms": 5,
+                "oauth": { "grant": "authorization_code", "scopes": ["a"], "issuer": "https://a.example" },
+            })), name in sa_hostile::text(&["a", "_", "-", "."]),
+        ) {
+            let Ok(spec) = serde_json::from_str::<Spec>(&text) else { return Ok(()) };
+            match spec.check(&name) {
+                Ok(()) => {
+                    proptest::prop_assert!(sa_core::naming::is_exposable(&name) && !name.contains("__"));
+                    proptest::prop_assert!(spec.command.is_empty() != spec.url.is_empty());
+                    let again: Spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
+                    proptest::prop_assert_eq!(again.fingerprint(), spec.fingerprint(), "as it is stored");
+                }
+                Err(why) => proptest::prop_assert!(why.len() < 3 * sa_hostile::SHORT, "{} bytes", why.len()),
+            }
+        }
+    }
 }

@@ -44,7 +44,7 @@ pub(crate) fn of_handshake(error: &ClientInitializeError, place: &str) -> String
         }
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let versions: Vec<&str> = server_supported.iter().map(rmcp::model::ProtocolVersion::as_str).collect();
-            let versions = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
+            let versions = if versions.is_empty() { "none".to_owned() } else { words(&versions.join(", ")) };
             format!("{place} speaks no version of MCP that the gateway knows (it offers {versions}); update it")
         }
         ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled => {
@@ -227,4 +227,33 @@ pub(crate) fn words(text: &str) -> String {
         return line.chars().take(MAX_WORDS).chain(['…']).collect();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_others_say_is_one_short_line(text in prop_oneof![sa_hostile::text(&["HTTP ", "404", ": ", "Caused by: ", "\n"]), sa_hostile::long()]) {
+            let shown = words(&text);
+            prop_assert!(shown.chars().count() <= MAX_WORDS + 1 && !shown.contains(['\n', '\r', '\t']));
+            prop_assert!(cause(&text).chars().count() <= MAX_WORDS + 1);
+            let said = StreamableHttpError::<reqwest::Error>::UnexpectedServerResponse(text.clone().into());
+            prop_assert!(of_request(&said).len() < sa_hostile::SHORT);
+            if let Some((status, said)) = status_in(&text) {
+                prop_assert!(text.starts_with(&format!("HTTP {}", status.as_u16())) && text.contains(said), "the rule is broken");
+            }
+        }
+
+        #[test]
+        fn a_place_has_no_query(url in sa_hostile::text(&["http://", "a.example", "/", "?", "token=canary", "#", "canary", "@", ":80"])) {
+            let shown = place(&url);
+            if let Ok(shown) = url::Url::parse(&shown) {
+                prop_assert!(shown.query().is_none() && shown.fragment().is_none(), "{shown}");
+            }
+        }
+    }
 }

@@ -141,4 +141,40 @@ mod tests {
         assert!(other.open("a", &sealed).is_err());
         assert!(Vault::new(dir.path().join("none"), Some(&Key("short".into()))).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_opens_but_what_was_sealed(
+            text in ".{0,40}", place in ".{0,10}", noise in sa_hostile::noise(),
+            at in proptest::prelude::any::<proptest::sample::Index>(), bit in 0_u8..8, cut in proptest::prelude::any::<proptest::sample::Index>(),
+        ) {
+            let vault = Vault::new("/nowhere".into(), Some(&Key("a key of enough length".into()))).unwrap();
+            let sealed = vault.seal(&place, &text).unwrap();
+            proptest::prop_assert_eq!(vault.open(&place, &sealed).unwrap(), text);
+            let mut bent = sealed.clone();
+            bent[at.index(sealed.len())] ^= 1 << bit;
+            let cut = &sealed[..cut.index(sealed.len())];
+            for wrong in [&noise[..], &bent, cut, &[&sealed[..], &noise[..], b"x"].concat()] {
+                proptest::prop_assert!(matches!(vault.open(&place, wrong), Err(VaultError::Sealed)));
+            }
+            proptest::prop_assert!(vault.open(&format!("{place}x"), &sealed).is_err(), "the rule is broken");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_key_file_holds_a_key_or_is_refused(content in sa_hostile::noise()) {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("settings.key");
+            fs::write(&file, &content).unwrap();
+            let vault = Vault::new(file.clone(), None).unwrap();
+            let is_key = std::str::from_utf8(&content).is_ok_and(|text| text.trim().len() >= MIN_KEY);
+            match vault.seal("a", "text") {
+                Ok(sealed) => proptest::prop_assert!(is_key && vault.open("a", &sealed).unwrap() == "text"),
+                Err(error) => proptest::prop_assert!(!is_key && matches!(error, VaultError::KeyFile { .. }), "the rule is broken"),
+            }
+            proptest::prop_assert_eq!(fs::read(&file).unwrap(), content, "what is there is never written over");
+        }
+    }
 }

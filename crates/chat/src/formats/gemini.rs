@@ -7,6 +7,10 @@ use super::schema::follow;
 const MAX_DEPTH: usize = 16;
 /// How many schemas one tool's may grow to when its references are written out.
 const MAX_NODES: usize = 2_000;
+/// How much of it may be written out again for another reference, or another type, in bytes.
+const MAX_REPEATED: usize = 2 << 20;
+/// How many types there are, but for `null`.
+const TYPES: usize = 6;
 /// Fields that pass as they are.
 const KEPT: [&str; 13] = [
     "title",
@@ -25,13 +29,14 @@ const KEPT: [&str; 13] = [
 ];
 
 pub(super) fn subset(schema: &Value) -> Value {
-    let mut work = Work { root: schema, nodes: 0, followed: Vec::new() };
+    let mut work = Work { root: schema, nodes: 0, repeated: 0, followed: Vec::new() };
     Value::Object(work.convert(schema, 0))
 }
 
 struct Work<'a> {
     root: &'a Value,
     nodes: usize,
+    repeated: usize,
     /// The references that are being written out, so that a circle is noticed.
     followed: Vec<String>,
 }
@@ -71,8 +76,16 @@ impl Work<'_> {
             }
             // A choice must be the only field there is.
             several => {
-                let several: Vec<Value> =
-                    several.iter().map(|choice| Value::Object(self.convert(choice, depth + 1))).collect();
+                let several: Vec<Value> = several
+                    .iter()
+                    .map(|choice| {
+                        Value::Object(if self.repeats(choice) {
+                            self.convert(choice, depth + 1)
+                        } else {
+                            typed("OBJECT")
+                        })
+                    })
+                    .collect();
                 return Map::from_iter([("anyOf".to_owned(), Value::Array(several))]);
             }
         }
@@ -80,8 +93,8 @@ impl Work<'_> {
     }
 
     fn reference(&mut self, place: &str, fields: &Map<String, Value>, depth: usize) -> Map<String, Value> {
-        let target = follow(self.root, place).and_then(Value::as_object).cloned();
-        let (Some(mut target), false) = (target, self.followed.iter().any(|known| known == place)) else {
+        let target = follow(self.root, place).filter(|_| !self.followed.iter().any(|known| known == place));
+        let Some(mut target) = target.filter(|target| self.repeats(target)).and_then(Value::as_object).cloned() else {
             return typed("OBJECT");
         };
         let beside =
@@ -91,6 +104,12 @@ impl Work<'_> {
         let converted = self.convert(&Value::Object(target), depth + 1);
         self.followed.pop();
         converted
+    }
+
+    /// Whether there is room to write this out once more.
+    fn repeats(&mut self, schema: &Value) -> bool {
+        self.repeated = self.repeated.saturating_add(schema.to_string().len());
+        self.repeated <= MAX_REPEATED
     }
 
     fn plain(&mut self, fields: &Map<String, Value>, nullable: bool, depth: usize) -> Map<String, Value> {
@@ -167,7 +186,7 @@ fn choices(fields: &Map<String, Value>) -> (Vec<Value>, bool) {
     match fields.get("type").and_then(Value::as_array) {
         Some(kinds) => {
             let nullable = kinds.iter().any(|kind| kind == "null");
-            let kinds: Vec<&Value> = kinds.iter().filter(|kind| *kind != "null").collect();
+            let kinds: Vec<&Value> = kinds.iter().filter(|kind| *kind != "null").take(TYPES).collect();
             let alone = |kind: &&Value| {
                 let mut fields = fields.clone();
                 fields.insert("type".into(), (*kind).clone());
@@ -274,13 +293,62 @@ mod tests {
         assert!(subset(&schema).to_string().len() < 5_000_000);
     }
 
+    #[test]
+    fn what_is_long_is_not_written_out_a_thousand_times() {
+        let long = json!({ "type": "string", "description": "x".repeat(60_000) });
+        let references: Map<String, Value> =
+            (0..1_000).map(|n| (format!("p{n}"), json!({ "$ref": "#/$defs/long" }))).collect();
+        let referring = json!({ "properties": references, "$defs": { "long": long } });
+        let kinds = vec!["string"; 1_000];
+        let choosing = json!({ "type": kinds, "description": "x".repeat(60_000) });
+        for schema in [referring, choosing] {
+            assert!(subset(&schema).to_string().len() < 2 * MAX_REPEATED);
+        }
+    }
+
+    const WORDS: &[&str] = &[
+        "type",
+        "string",
+        "integer",
+        "object",
+        "array",
+        "null",
+        "properties",
+        "items",
+        "prefixItems",
+        "required",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "enum",
+        "const",
+        "$ref",
+        "$defs",
+        "#/$defs/a",
+        "#",
+        "a",
+        "description",
+        "format",
+        "nullable",
+    ];
+
+    /// Whether there is a type, or a choice of some, at each place where Gemini wants one.
+    fn has_types(schema: &Value) -> bool {
+        let inner = |key: &str| schema.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values);
+        let choices = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+        let mut parts = inner("properties").chain(choices).chain(schema.get("items"));
+        (schema["type"].is_string() || schema["anyOf"].is_array()) && parts.all(has_types)
+    }
+
     proptest::proptest! {
         #[test]
-        fn every_schema_has_a_type_everywhere(text in "[\\[\\]{}\",:a-z0-9 ]{0,60}") {
-            if let Ok(schema) = serde_json::from_str::<Value>(&text) {
-                let subset = subset(&schema);
-                proptest::prop_assert!(subset.get("type").is_some() || subset.get("anyOf").is_some());
+        fn every_schema_has_a_type_everywhere(schema in sa_hostile::json(WORDS), definition in sa_hostile::json(WORDS)) {
+            let mut schema = schema;
+            if let Some(fields) = schema.as_object_mut() {
+                fields.insert("$defs".into(), json!({ "a": definition }));
             }
+            let subset = subset(&schema);
+            proptest::prop_assert!(has_types(&subset), "{subset}");
         }
     }
 }

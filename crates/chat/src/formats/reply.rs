@@ -175,12 +175,45 @@ mod tests {
         assert!(arguments("[1]").unwrap_err().contains("object"));
     }
 
+    const WORDS: &[&str] = &[
+        "choices",
+        "message",
+        "tool_calls",
+        "function_call",
+        "function",
+        "functionCall",
+        "name",
+        "arguments",
+        "args",
+        "input",
+        "content",
+        "parts",
+        "candidates",
+        "role",
+        "model",
+        "assistant",
+        "type",
+        "tool_use",
+        "stop_reason",
+        "jsonrpc",
+        "method",
+        "tools/call",
+        "params",
+        "id",
+        "{}",
+        "null",
+    ];
+
     proptest::proptest! {
         #[test]
-        fn no_reply_breaks_the_reader(text in "[\\[\\]{}\",:a-z_0-9 ]{0,80}") {
-            if let Ok(reply) = serde_json::from_str::<Value>(&text) {
-                for format in Format::ALL {
-                    let _ = (detect(&reply), wanted(format, &reply));
+        fn no_reply_breaks_the_reader(reply in sa_hostile::json(WORDS)) {
+            for reply in [reply.clone(), json!([reply]), json!({ "choices": [{ "message": reply }] })] {
+                let _ = detect(&reply);
+                for wanted in Format::ALL.into_iter().flat_map(|format| wanted(format, &reply)) {
+                    match wanted.arguments {
+                        Ok(arguments) => proptest::prop_assert!(arguments.as_str().starts_with('{'), "the rule is broken"),
+                        Err(why) => proptest::prop_assert!(why.len() < sa_hostile::SHORT),
+                    }
                 }
             }
         }

@@ -28,8 +28,11 @@ impl TraceContext {
     fn parse(header: &str) -> Option<Self> {
         let mut parts = header.trim().split('-');
         let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        // Rust's own reader of numbers takes a sign, too.
+        let digits =
+            |text: &str, count: usize| text.len() == count && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let shaped =
-            version.len() == 2 && version != "ff" && trace.len() == 32 && parent.len() == 16 && flags.len() == 2;
+            digits(version, 2) && version != "ff" && digits(trace, 32) && digits(parent, 16) && digits(flags, 2);
         let future_version = version != "00";
         if !shaped || (parts.next().is_some() && !future_version) {
             return None;
@@ -80,6 +83,8 @@ mod tests {
         check_trace("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
         check_trace("00-00000000000000000000000000000000-00f067aa0ba902b7-01", false);
         check_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", false);
+        check_trace("00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
+        check_trace("zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
         check_trace("00-é", false);
         check_trace("", false);
         let trace = TraceContext::continue_from(Some(good));
@@ -96,6 +101,16 @@ mod tests {
             for header in [header, hex] {
                 let trace = TraceContext::continue_from(Some(&header));
                 proptest::prop_assert_eq!(TraceContext::continue_from(Some(&trace.traceparent())).trace_id, trace.trace_id);
+            }
+        }
+
+        #[test]
+        fn a_trace_that_is_taken_is_the_one_that_was_written(
+            version in "[0-9a-z+]{2}", trace in "[0-9a-f+-]{31,33}", span in "[0-9a-f+]{15,17}", flags in "[0-9a-f+]{1,3}",
+        ) {
+            if let Some(read) = TraceContext::parse(&format!("{version}-{trace}-{span}-{flags}")) {
+                proptest::prop_assert_eq!(format!("{:032x}", read.trace_id), trace);
+                proptest::prop_assert_eq!(format!("{:016x}", read.parent), span);
             }
         }
     }

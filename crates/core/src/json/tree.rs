@@ -5,6 +5,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::shortened;
+
+/// What begins like this `serde_json` takes for a word of its own, where it stands as a key.
+pub(super) const OWN_WORD: &str = "$serde_json::private::";
+
 /// A tree that has no key twice. `serde_json` on its own keeps the last of two equal keys, and whoever gets the text may
 /// keep the first: then what was checked would not be what is used.
 pub(super) struct Tree(pub(super) Value);
@@ -65,10 +70,68 @@ impl<'de> Visitor<'de> for Builder {
         while let Some(key) = fields.next_key::<String>()? {
             let Tree(value) = fields.next_value()?;
             if object.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the key {key:?} appears twice")));
+                return Err(A::Error::custom(format_args!("the key {:?} appears twice", shortened(&key))));
             }
             object.insert(key, value);
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// Nothing but the certainty that a text can be read, and has no key that is not what it says.
+pub(super) struct Readable;
+
+impl<'de> Deserialize<'de> for Readable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Readable;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Readable, E> {
+        Ok(Readable)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Readable, A::Error> {
+        while items.next_element::<Readable>()?.is_some() {}
+        Ok(Readable)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Readable, A::Error> {
+        while let Some(key) = fields.next_key::<String>()? {
+            if key.starts_with(OWN_WORD) {
+                return Err(A::Error::custom("a key that its readers take for something else"));
+            }
+            fields.next_value::<Readable>()?;
+        }
+        Ok(Readable)
     }
 }

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// No system takes longer paths, and none of the other texts that are not the content of a file need be longer.
 const MAX_PATH_BYTES: usize = 4096;
 
+/// The most that is repeated of an argument's name that is none, in characters.
+const MAX_NAME: usize = 64;
+
 /// The largest whole number that JSON carries without loss everywhere.
 const MAX_NUMBER: f64 = 9_007_199_254_740_991.0;
 
@@ -22,6 +25,7 @@ impl Args {
             other => return Err(invalid(format!("the arguments must be an object, and are {}", kind(&other)))),
         };
         if let Some(name) = args.keys().find(|name| !known.contains(&name.as_str())) {
+            let name: String = name.chars().take(MAX_NAME).collect();
             return Err(invalid(format!("there is no argument `{name}`; there are {}", known.join(", "))));
         }
         Ok(Self(args))
@@ -178,5 +182,27 @@ mod tests {
         check_absolute("../a", "/work/a");
         check_absolute("/etc/../../x", "/x");
         check_absolute(".", "/work/space");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arguments_keep_to_the_rules_or_are_refused_in_few_words(
+            args in sa_hostile::json(&["path", "limit", "all", "a", "~", "\0", "", "x/../y"]), long in sa_hostile::long(),
+        ) {
+            let odd = [json!({ "path": &long }), json!({ &long: 1 }), json!({ "limit": &long }), args];
+            for args in odd {
+                let read = || -> Result<(), ToolError> {
+                    let mut args = Args::new(args.clone(), &["path", "limit", "all"])?;
+                    let path = args.path("path")?;
+                    assert!((1..=MAX_PATH_BYTES).contains(&path.len()) && !path.contains('\0'), "{path:?}");
+                    assert!(absolute(Path::new("/work"), Path::new(&path)).components().all(|part| part != Component::ParentDir));
+                    assert!(args.count("limit")?.is_none_or(|count| count <= MAX_NUMBER as u64));
+                    args.flag("all").map(drop)
+                };
+                if let Err(error) = read() {
+                    proptest::prop_assert!(matches!(&error, ToolError::InvalidArgs(why) if why.len() < sa_hostile::SHORT), "{error:?}");
+                }
+            }
+        }
     }
 }

@@ -28,6 +28,9 @@ pub(super) struct Grep(pub(super) Arc<Files>);
 const MAX_MATCHES: usize = 100;
 const MAX_CHARACTERS: usize = 200;
 
+/// How much is said of a pattern that is none, in bytes.
+const MAX_WORDS: usize = 1_000;
+
 /// A line must fit into memory to be matched; a file with a longer one is not searched.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
@@ -117,7 +120,13 @@ impl NodeTool for Grep {
 fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
     // A line ends before its `\r\n` as well, for the pattern as for whoever reads the result.
     let built = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).crlf(true).build(pattern);
-    built.map_err(|error| invalid(format!("`pattern` is no regular expression for single lines: {error}")))
+    built.map_err(|error| {
+        // A long pattern is not repeated: its last line says what is wrong.
+        let said = error.to_string();
+        let said = if said.len() <= MAX_WORDS { &said } else { said.lines().next_back().unwrap_or_default() };
+        let said = &said[..said.floor_char_boundary(MAX_WORDS)];
+        invalid(format!("`pattern` is no regular expression for single lines: {said}"))
+    })
 }
 
 fn find(
@@ -349,5 +358,33 @@ impl Sink for Hits {
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
         self.zeros = finish.binary_byte_offset().is_some();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grep_matcher::Matcher as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WORDS: &[&str] = &[
+        "a", "b", ".", "*", "+", "?", "(", ")", "[", "]", "{", "}", "|", "^", "$", "\\", "\\n", "{1000}", "(?i)",
+        "(?=", "\\1", "\\pL",
+    ];
+
+    proptest! {
+        #[test]
+        fn a_pattern_is_for_single_lines_or_is_refused_in_few_words(text in sa_hostile::text(WORDS), long in sa_hostile::long()) {
+            for pattern in [text, format!("({long}"), format!("{long}[")] {
+                match matcher(&pattern) {
+                    Ok(matcher) => {
+                        let found = matcher.find(b"ab\nab").unwrap();
+                        prop_assert!(found.is_none_or(|found| !b"ab\nab"[found].contains(&b'\n')), "{pattern}");
+                    }
+                    Err(error) => prop_assert!(matches!(&error, ToolError::InvalidArgs(why) if why.len() < sa_hostile::SHORT), "{error:?}"),
+                }
+            }
+        }
     }
 }

@@ -69,4 +69,16 @@ mod tests {
         check("22 1 0:21 / /home rw - ext4 /dev/sda rw", None);
         check("", None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_place_is_read_as_the_kernel_writes_it(name in sa_hostile::noise(), line in sa_hostile::noise()) {
+            let _ = mount_point(&line);
+            let written: Vec<u8> = name.iter().flat_map(|byte| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+                byte => vec![*byte],
+            }).collect();
+            proptest::prop_assert_eq!(unescape(&written), name);
+        }
+    }
 }

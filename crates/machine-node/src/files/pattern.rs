@@ -146,4 +146,34 @@ mod tests {
             assert!(matches!(Pattern::parse(bad), Err(ToolError::InvalidArgs(_))), "{bad}");
         }
     }
+
+    const WORDS: &[&str] = &["*", "**", "?", "[", "]", "{", "}", ",", "/", "\\", "a", "b", ".", "..", "!", "-", "^"];
+
+    proptest::proptest! {
+        #[test]
+        fn a_directory_on_the_way_to_a_match_is_entered(
+            pattern in proptest::collection::vec(proptest::sample::select(WORDS), 1..12), path in "[ab][ab.]?(/[ab][ab.]?){0,3}",
+        ) {
+            let pattern = pattern.concat();
+            match Pattern::parse(&pattern) {
+                Ok(parsed) if parsed.matches(Path::new(&path)) => {
+                    let names: Vec<&str> = path.split('/').collect();
+                    proptest::prop_assert!(parsed.depth.is_none_or(|depth| depth == names.len()), "{pattern} on {path}: {:?}", parsed.depth);
+                    for (at, name) in names[..names.len() - 1].iter().enumerate() {
+                        proptest::prop_assert!(parsed.enters(Path::new(name), at + 1), "{pattern} enters {name:?} of {path}");
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => proptest::prop_assert!(matches!(error, ToolError::InvalidArgs(_)), "{error:?}"),
+            }
+        }
+
+        #[test]
+        fn no_text_breaks_the_reader_of_patterns(text in sa_hostile::text(WORDS)) {
+            if let Ok(pattern) = Pattern::parse(&text) {
+                proptest::prop_assert!(pattern.start(Path::new("/work")).is_absolute());
+                let _ = (pattern.is_absolute(), pattern.matches(Path::new("a/b")), pattern.enters(Path::new("a"), 0));
+            }
+        }
+    }
 }

@@ -42,4 +42,14 @@ mod tests {
             assert_eq!(clamped(&number(text), 10, 120_000), expected, "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_number_is_a_count_or_is_refused(whole_number in proptest::prelude::any::<i64>(), fraction in proptest::num::f64::NORMAL) {
+            for number in [Number::from(whole_number), Number::from_f64(fraction).unwrap()] {
+                proptest::prop_assert_eq!(whole("x", &number).is_ok(), number.as_f64().unwrap() >= 0.0);
+                proptest::prop_assert!((10..=500).contains(&clamped(&number, 10, 500)));
+            }
+        }
+    }
 }

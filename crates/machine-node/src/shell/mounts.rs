@@ -165,4 +165,16 @@ mod tests {
         assert_eq!(parse(b"1 2 0:1 / / ro - x y rw").unwrap().flags, MountFlags::RDONLY);
         assert_eq!(parse(b""), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_place_is_read_as_the_kernel_writes_it(name in sa_hostile::noise(), line in sa_hostile::noise()) {
+            let _ = parse(&line);
+            let written: Vec<u8> = name.iter().flat_map(|byte| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+                byte => vec![*byte],
+            }).collect();
+            proptest::prop_assert_eq!(unescape(&written), name);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Reads a manifest field by field, because published ones are often incomplete, and with a word on everything in it that is
 //! wrong.
 
+use sa_core::json::why;
 use sa_core::{RawJson, nearest};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -82,18 +83,23 @@ pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) ->
         match RawJson::parse(text).and_then(|json| json.to_value()) {
             Ok(Value::Object(fields)) => Some(fields),
             Ok(_) => fatal(1, "the manifest must be a JSON object".into()),
-            Err(error) => fatal(error.line().max(1), format!("this is not JSON: {error}")),
+            Err(error) => fatal(error.line().max(1), format!("this is not JSON: {}", why(&error))),
         }
     };
     let Some(fields) = value else { return Reading { manifest: None, problems } };
     let mut reader = Reader { problems, base, has_document };
     let manifest = reader.manifest(&fields);
-    let lines = places::lines(text);
-    for problem in &mut reader.problems {
-        problem.line = places::line_of(&lines, &problem.path);
-    }
-    reader.problems.sort_by_key(|problem| problem.line);
+    place(text, &mut reader.problems);
     Reading { manifest, problems: reader.problems }
+}
+
+/// Says of each problem on which line of the text it is, and puts them in that order.
+pub(crate) fn place(text: &str, problems: &mut [Problem]) {
+    let lines = places::lines(text, problems.iter().map(|problem| problem.path.as_str()));
+    for (problem, line) in problems.iter_mut().zip(lines) {
+        problem.line = line;
+    }
+    problems.sort_by_key(|problem| problem.line);
 }
 
 /// Goes through a manifest, and notes what is wrong in it.
@@ -194,6 +200,6 @@ impl Reader<'_> {
     }
 }
 
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(120).filter(|c| !c.is_control()).collect()
 }

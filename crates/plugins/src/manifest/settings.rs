@@ -3,7 +3,7 @@
 use sa_core::{RawJson, Schema};
 use serde_json::Value;
 
-use super::reader::Reader;
+use super::reader::{Reader, excerpt};
 use crate::places;
 
 impl Reader<'_> {
@@ -24,6 +24,7 @@ impl Reader<'_> {
             let secret = field.get("format").and_then(Value::as_str) == Some("password");
             if !secret && sounds_secret(name) {
                 let path = format!("/settings/properties/{}", places::escape(name));
+                let name = excerpt(name);
                 self.warn(&path, format!("\"{name}\" sounds like a secret and is not \"format\": \"password\", so it is shown to its user"));
             }
         }

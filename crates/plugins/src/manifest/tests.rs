@@ -109,3 +109,40 @@ fn incomplete_manifests_are_taken_as_they_are() {
     assert_eq!(relative.manifest.unwrap().apis[0].url.as_ref().unwrap().as_str(), "https://b.example/a");
     assert!(read(&good.replace("https://x.example", ""), None).manifest.is_none(), "nothing to be relative to");
 }
+
+fn usual() -> serde_json::Value {
+    serde_json::json!({
+        "identifier": "weather", "type": "markdown", "meta": { "title": "W", "tags": ["a"], "avatar": "x" }, "author": "me",
+        "ui": { "url": "/ui", "height": 5, "mode": "iframe" }, "openapi": "https://a.example/o.json",
+        "api": [{ "name": "now", "description": "d", "url": "/now", "parameters": { "type": "object", "properties": { "a": {} } } }],
+        "settings": { "type": "object", "properties": { "apiKey": { "type": "string", "format": "password" } } },
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_used_of_a_manifest_keeps_to_the_rules_and_the_rest_is_told_in_few_words(
+        nearly in sa_hostile::nearly(usual()), text in sa_hostile::text(&["{", "}", "[", "]", ":", ",", "\"api\":", "\"name\"", "\n"]),
+    ) {
+        for text in [nearly, text] {
+            let reading = read(&text, Some(&"https://a.example/p/manifest.json".parse().unwrap()));
+            let lines = text.split('\n').count();
+            proptest::prop_assert!(reading.problems.iter().all(|problem| (1..=lines).contains(&problem.line)));
+            proptest::prop_assert!(reading.problems.iter().all(|problem| problem.message.len() < sa_hostile::SHORT));
+            proptest::prop_assert!(reading.errors().len() < 5 * sa_hostile::SHORT);
+            let Some(manifest) = reading.manifest else {
+                proptest::prop_assert!(reading.problems.iter().any(|problem| problem.severity == Error));
+                continue;
+            };
+            proptest::prop_assert!(is_identifier(&manifest.identifier));
+            let urls = manifest.apis.iter().filter_map(|api| api.url.as_ref()).chain(&manifest.openapi);
+            for url in urls {
+                proptest::prop_assert!(matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none());
+            }
+            for api in &manifest.apis {
+                proptest::prop_assert!((1..=128).contains(&api.name.len()));
+                proptest::prop_assert!(api.parameters.as_str().starts_with('{'), "the rule is broken");
+            }
+        }
+    }
+}

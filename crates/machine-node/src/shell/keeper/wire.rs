@@ -91,3 +91,29 @@ pub(super) fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
         Err(io::Error::other("the other end left before it said what to run"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_a_keeper_says_is_read_as_it_was_said(pid: i32, why in any::<String>(), code: Option<i32>, signal: Option<i32>) {
+            for said in [Said::Started { pid }, Said::Failed { why }, Said::Exited { code, signal }, Said::Gone] {
+                let line = said.line();
+                prop_assert!(!line.contains('\n'));
+                prop_assert_eq!(serde_json::from_str::<Said>(&line).unwrap(), said);
+            }
+        }
+
+        #[test]
+        fn a_launch_is_read_as_it_was_written_or_refused(shell in any::<String>(), command in any::<String>(), terminal: bool, noise in sa_hostile::noise()) {
+            let launch = Launch { shell, command, terminal, sandbox: None };
+            let read: Launch = from_memory(in_memory(&launch).unwrap()).unwrap();
+            prop_assert_eq!((read.shell, read.command, read.terminal), (launch.shell, launch.command, terminal));
+            prop_assert!(from_memory::<Launch>(in_memory(&noise).unwrap()).is_err());
+        }
+    }
+}

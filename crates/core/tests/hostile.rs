@@ -1,0 +1,203 @@
+//! Whatever text comes, the model's own readers take it by their rules or refuse it in few words, and none of them panics.
+
+use proptest::prelude::*;
+use sa_core::json::{MAX_DEPTH, is_readable, is_too_deep, shortened, why};
+use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson, Schema, nearest, similar};
+use serde_json::{Value, json};
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn document() -> Value {
+    json!({ "a": [1, -2.5, "é\"\\", { "b": null, "$serde": true }], "content": [{ "type": "text", "text": "t" }] })
+}
+
+proptest! {
+    #[test]
+    fn json_is_taken_as_it_is_written(
+        nearly in sa_hostile::nearly(document()), text in sa_hostile::text(&["{", "}", "[", "]", "\"", ":", ",", "\\u0024", "$serde_json::private::RawValue"]),
+    ) {
+        for text in [nearly, text] {
+            match RawJson::parse(&text) {
+                Ok(json) => {
+                    prop_assert_eq!(json.as_str(), text.trim_matches([' ', '\t', '\r', '\n']));
+                    prop_assert!(!is_too_deep(&text));
+                    match json.to_value() {
+                        Ok(value) => {
+                            prop_assert!(depth(&value) <= MAX_DEPTH);
+                            // What is readable means the same to every reader.
+                            if is_readable(&text) {
+                                prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+                            }
+                        }
+                        Err(error) => prop_assert!(error.to_string().len() < sa_hostile::SHORT),
+                    }
+                }
+                Err(error) => prop_assert!(why(&error).len() < sa_hostile::SHORT),
+            }
+        }
+    }
+
+    #[test]
+    fn json_of_our_own_is_read_back(value in sa_hostile::json(&["a", "$", "\\u0024"])) {
+        let json = RawJson::of(&value);
+        prop_assert_eq!(json.to_value().unwrap(), value);
+        prop_assert!(json.is_readable());
+    }
+
+    #[test]
+    fn a_reader_quotes_no_more_than_a_few_words(text in sa_hostile::long()) {
+        prop_assert!(shortened(&text).chars().count() <= 201 && text.starts_with(shortened(&text).trim_end_matches('…')));
+        let quoted = Value::from(text).to_string();
+        prop_assert!(why(&serde_json::from_str::<u8>(&quoted).unwrap_err()).len() < sa_hostile::SHORT);
+    }
+
+    #[test]
+    fn blocks_are_all_that_a_result_has_or_none(content in sa_hostile::json(&["content", "type", "text", "image", "data", "mimeType"])) {
+        for content in [content.clone(), json!({ "content": content }), json!({ "content": [content] })] {
+            let output = Output::from_provider(RawJson::of(&content), Vec::new());
+            let items = content["content"].as_array().map_or(0, Vec::len);
+            prop_assert!(output.blocks.is_empty() || output.blocks.len() == items);
+            for (block, item) in output.blocks.iter().zip(content["content"].as_array().into_iter().flatten()) {
+                match block {
+                    Block::Text(text) => prop_assert_eq!(&item["text"], text),
+                    Block::Image { data, mime_type } => prop_assert!(item["data"] == **data && item["mimeType"] == **mime_type),
+                    Block::Other(other) => prop_assert!(false, "{other:?}"),
+                }
+            }
+            prop_assert_eq!(output.content.to_value().unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn ids_and_words_are_read_back_and_nothing_else_is(text in sa_hostile::text(&["0190a5b2-7f5e-7cc3-98a1-0123456789ab", "-", "{", "}", "urn:uuid:", "failed", "info"])) {
+        if let Ok(id) = text.parse::<CallId>() {
+            prop_assert_eq!(id.encode(&mut [0; CallId::LEN]).parse::<CallId>().unwrap(), id);
+        }
+        prop_assert!(CallErrorKind::parse(&text).is_none_or(|kind| kind.as_str() == text));
+        prop_assert!(LogLevel::parse(&text).is_none_or(|level| level.as_str() == text));
+    }
+
+    #[test]
+    fn what_was_meant_is_one_of_what_is_known(
+        written in prop_oneof![sa_hostile::text(&["a", "b", "_", "-"]), sa_hostile::long()],
+        known in prop::collection::vec(prop_oneof![sa_hostile::text(&["a", "b", "_"]), sa_hostile::long()], 0..4),
+    ) {
+        let names = || known.iter().map(String::as_str);
+        prop_assert!(nearest(&written, names()).is_none_or(|found| known.iter().any(|name| name == found)));
+        prop_assert!(similar(&written, names()).iter().all(|found| known.iter().any(|name| name == found) && *found != written));
+    }
+
+    #[test]
+    fn a_pattern_matches_what_it_says(pattern in "[ab*é]{0,8}", name in "[abé]{0,8}") {
+        prop_assert_eq!(Pattern::new(&pattern).matches(&name), matches(pattern.as_bytes(), name.as_bytes()));
+    }
+}
+
+/// The plainest matcher there is.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some((b'*', rest)) => (0..=name.len()).any(|skipped| matches(rest, &name[skipped..])),
+        Some((first, rest)) => name.split_first().is_some_and(|(byte, name)| byte == first && matches(rest, name)),
+    }
+}
+
+const WORDS: &[&str] = &[
+    "type",
+    "string",
+    "integer",
+    "object",
+    "array",
+    "null",
+    "properties",
+    "items",
+    "prefixItems",
+    "required",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "enum",
+    "const",
+    "pattern",
+    "^a+$",
+    "(?=a)b",
+    "patternProperties",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "dependentSchemas",
+    "$ref",
+    "$dynamicRef",
+    "#",
+    "#/$defs/a",
+    "#/%24defs/a",
+    "#a",
+    "$defs",
+    "$id",
+    "$anchor",
+    "a",
+    "minimum",
+    "multipleOf",
+    "maxLength",
+    "uniqueItems",
+    "format",
+    "date",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_schema_is_refused_or_judges_any_arguments_in_few_words(
+        schema in sa_hostile::json(WORDS), definition in sa_hostile::json(WORDS), args in sa_hostile::json(WORDS), long in sa_hostile::long(),
+    ) {
+        let mut schema = schema;
+        if let Some(fields) = schema.as_object_mut() {
+            fields.insert("$defs".into(), json!({ "a": definition }));
+        }
+        let schema = Schema::new(RawJson::of(&schema));
+        let usable = schema.check().is_ok();
+        prop_assert!(schema.check().err().unwrap_or_default().len() < sa_hostile::SHORT);
+        for args in [args, json!({ &long: { &long: 1 } }), json!({ "a": long }), json!([[long]])] {
+            let args = RawJson::of(&args);
+            for judged in [schema.validate(&args), schema.validate_secret(&args)] {
+                let Err(error) = judged else { continue };
+                prop_assert!(error.message.len() < 4 * sa_hostile::SHORT, "{} bytes", error.message.len());
+                prop_assert_eq!(error.kind, if usable { CallErrorKind::InvalidArgs } else { CallErrorKind::Failed });
+            }
+        }
+    }
+}
+
+/// Each of its mistakes is at a place whose name has a megabyte.
+#[test]
+fn the_place_of_a_mistake_is_told_in_few_words() {
+    let long = "x".repeat(1 << 20);
+    for schema in [
+        json!({ "additionalProperties": { "type": "string" } }),
+        json!({ "additionalProperties": { "enum": ["a"] } }),
+        json!({ "additionalProperties": { "minimum": 9 } }),
+        json!({ "additionalProperties": { "required": ["a"], "type": ["object", "integer"], "not": {} } }),
+        json!({ "additionalProperties": { "additionalProperties": false, "type": ["object", "integer"], "minimum": 9 } }),
+        json!({ "propertyNames": { "maxLength": 3 } }),
+        json!({ "additionalProperties": false }),
+    ] {
+        let args = RawJson::of(&json!({ &long: 5 }));
+        let error = Schema::new(RawJson::of(&schema)).validate(&args).unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::InvalidArgs);
+        assert!(error.message.len() < sa_hostile::SHORT, "{schema}: {} bytes", error.message.len());
+    }
+    let twice = format!("{{\"{long}\":1,\"{long}\":2}}");
+    let error = Schema::new(RawJson::empty_object()).validate(&RawJson::parse(&twice).unwrap()).unwrap_err();
+    assert!(error.message.len() < sa_hostile::SHORT, "{} bytes", error.message.len());
+}
