@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::client::Client;
+use super::flags::OfGateway;
 use super::lists::text;
 use super::output::{self, Failure};
 use super::run::layers;
@@ -52,7 +53,7 @@ pub(crate) struct DoctorArgs {
 
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
-    match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
+    match layers(global, &OfGateway::default()).and_then(|layers| Ok(Config::resolve(&layers)?)) {
         // A line for each mistake in it.
         Err(failure) => findings.extend(
             failure.message.lines().map(|mistake| Finding::bad(mistake, failure.hint.clone().unwrap_or_default())),
@@ -214,7 +215,8 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
         Ok(client) => client,
         Err(failure) => return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
     };
-    if !client.has_token() {
+    // Where there is no data directory, that says it all.
+    if !client.has_token() && config.data_dir.exists() {
         findings.push(Finding::bad(
             "there is no token to talk to the gateway with",
             "set SWITCHBOARD_TOKEN, or --token-file",

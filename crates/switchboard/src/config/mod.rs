@@ -1,16 +1,18 @@
 //! Configuration: a TOML file, then the environment (`SWITCHBOARD_SECTION_KEY`), then flags; each goes over the one
 //! before it.
 //!
-//! [`settings`] is what can be written, [`layers`] is where each value came from, and [`Config`] is what it means: checked,
-//! with paths and addresses resolved.
+//! [`settings`] is what can be written, [`flags`] what can be typed, [`layers`] is where each value came from, and [`Config`]
+//! is what it means: checked, with paths and addresses resolved.
 
 mod bounds;
 pub mod environment;
 mod file;
+pub mod flags;
 pub mod layers;
 pub mod named;
 pub mod settings;
 mod syntax;
+pub(crate) mod values;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 use self::layers::Layers;
 use self::settings::Settings;
+use crate::redact::printable;
 
 /// A mistake in the configuration: where it is, what is wrong, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +105,9 @@ impl Config {
         };
         let listen = resolve_listen(&settings.server.listen);
         if listen.is_none() {
-            wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into());
+            let written = printable(&settings.server.listen);
+            let message = format!("must be an address and a port, such as \"127.0.0.1:3210\", and is \"{written}\"");
+            wrong("server.listen", message);
         }
         let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
             ("", "") => None,
@@ -114,7 +119,7 @@ impl Config {
                 wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"));
                 None
             }
-            (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
+            (cert, key) => Some(TlsFiles { cert: from_home(cert), key: from_home(key) }),
         };
         let open = listen.filter(|listen| !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure);
         if let Some(listen) = open {
@@ -126,13 +131,17 @@ impl Config {
                 ),
             );
         }
-        check(&settings, &mut wrong);
+        values::check(&settings, &mut wrong);
         let node_tokens = NodeTokens::from_env(layers).unwrap_or_else(|mistake| {
             mistakes.push(mistake);
             NodeTokens::default()
         });
-        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
-        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key);
+        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { from_home(&settings.data.dir) };
+        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key::new);
+        let key = key.transpose().unwrap_or_else(|error| {
+            mistakes.push(of_variable("SWITCHBOARD_KEY", error.to_string()));
+            None
+        });
         let file = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         match listen {
             Some(listen) if mistakes.is_empty() => Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings }),
@@ -143,18 +152,20 @@ impl Config {
         }
     }
 
-    /// Makes sure that the files of TLS can be opened. Not a part of [`Config::resolve`]: the commands that are used beside
-    /// a gateway read the same configuration, and its private key is not theirs to read.
+    /// Makes sure that the files which are named can be used. Not a part of [`Config::resolve`]: the commands that are used
+    /// beside a gateway read the same configuration, and its private key is not theirs to read.
     pub fn check_files(&self, layers: &Layers) -> Result<(), ConfigError> {
-        let Some(tls) = &self.tls else { return Ok(()) };
-        let files = [("server.tls_cert", &tls.cert), ("server.tls_key", &tls.key)].into_iter();
-        let mistakes: Vec<Mistake> = files
-            .filter_map(|(key, file)| {
-                let error = std::fs::File::open(file).err()?;
-                let message = format!("{} cannot be opened: {error}", file.display());
-                Some(layers.mistake(key, message))
-            })
-            .collect();
+        let mut mistakes = Vec::new();
+        if let Some(tls) = &self.tls {
+            let wrong = crate::serve::check_tls(tls);
+            mistakes.extend(wrong.into_iter().map(|(key, message)| layers.mistake(key, message)));
+        }
+        if self.data_dir.exists() && !self.data_dir.is_dir() {
+            let message =
+                format!("{} is no directory; name one, which is made if it is not there", self.data_dir.display());
+            mistakes.push(layers.mistake("data.dir", message));
+        }
+        Mistake::sort(&mut mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }
     }
 
@@ -163,9 +174,7 @@ impl Config {
         if self.settings.skills.dirs.is_empty() {
             return vec![self.data_dir.join("skills")];
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let from_home = |dir: &String| Some(home.as_ref()?.join(dir.strip_prefix("~/")?));
-        self.settings.skills.dirs.iter().map(|dir| from_home(dir).unwrap_or_else(|| dir.into())).collect()
+        self.settings.skills.dirs.iter().map(|dir| from_home(dir)).collect()
     }
 
     /// The one file behind all records.
@@ -183,59 +192,26 @@ impl Config {
     }
 }
 
-/// What each setting says by itself, and what some say together.
-fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
-    for (key, message) in bounds::violations(settings) {
-        wrong(key, message);
-    }
-    for (name, spec) in &settings.upstream {
-        spec.check(name).unwrap_or_else(|error| wrong(&format!("upstream.{name}"), error));
-    }
-    for (name, spec) in &settings.models {
-        spec.check(name).unwrap_or_else(|error| wrong(&format!("models.{name}"), error));
-    }
-    let sessions = &settings.sessions;
-    if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
-        wrong("sessions.default_agent", format!("there is no [sessions.agents.{}]", sessions.default_agent));
-    }
-    for (name, _) in sessions.agents.iter().filter(|(_, agent)| agent.command.is_empty()) {
-        let needed = "needs a command: the program and its arguments, such as command = [\"my-agent\"]";
-        wrong(&format!("sessions.agents.{name}"), needed.into());
-    }
-    for entry in &settings.plugins.allow_private {
-        sa_plugins::check_private(entry).unwrap_or_else(|error| wrong("plugins.allow_private", error));
-    }
-    for name in &settings.plugins.settings_headers {
-        sa_plugins::check_settings_header(name).unwrap_or_else(|error| wrong("plugins.settings_headers", error));
-    }
-    if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
-        wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into());
-    }
-    let public = &settings.server.public_url;
-    if !public.is_empty() && !is_base(public) {
-        wrong("server.public_url", "must be a URL, such as \"https://gw.example.com\"".into());
-    }
-    if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
-        wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into());
-    }
-    crate::telemetry::check_filter(&settings.log.filter).unwrap_or_else(|error| wrong("log.filter", error));
-}
-
 impl NodeTokens {
     fn from_env(layers: &Layers) -> Result<Self, Mistake> {
         let shared = layers.variable("SA_NODE_TOKEN").filter(|token| !token.is_empty());
+        if shared.as_ref().is_some_and(|token| !is_token(token)) {
+            let message = "begins or ends with a space, or holds a line break, and so no node could show it";
+            return Err(of_variable("SA_NODE_TOKEN", message.into()));
+        }
         let mut bound = Vec::new();
         for pair in
             layers.variable("SA_NODE_TOKENS").unwrap_or_default().split(',').filter(|pair| !pair.trim().is_empty())
         {
-            // An id may hold colons (`linux:laptop`), a token of ours never does.
+            // An id may hold colons (`linux:laptop`), a token of ours never does. A space beside one would be a part of it.
             match pair.trim().rsplit_once(':') {
-                Some((id, token)) if !id.is_empty() && !token.is_empty() => bound.push((id.into(), token.into())),
+                Some((id, token)) if sa_nodes::is_id(id) && id == id.trim_end() && is_token(token) => {
+                    bound.push((id.into(), token.into()));
+                }
                 _ => {
-                    return Err(Mistake::new(
-                        "the environment variable SA_NODE_TOKENS".into(),
-                        "must be a list of id:token pairs with commas between them".into(),
-                    ));
+                    let message =
+                        "must be a list of id:token pairs with commas between them, and no space beside a colon";
+                    return Err(of_variable("SA_NODE_TOKENS", message.into()));
                 }
             }
         }
@@ -247,16 +223,24 @@ impl NodeTokens {
     }
 }
 
-pub(crate) fn millis(ms: u64) -> Duration {
-    Duration::from_millis(ms)
+/// Whether somebody could show this token.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.trim() == text && !text.contains(char::is_control)
 }
 
-/// Whether a path can be put behind it.
-fn is_base(text: &str) -> bool {
-    url::Url::parse(text).is_ok_and(|url| {
-        let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-        matches!(url.scheme(), "http" | "https") && url.has_host() && plain
-    })
+/// A mistake in a variable that sets no key.
+fn of_variable(name: &str, message: String) -> Mistake {
+    Mistake { key: name.to_owned(), ..Mistake::new(format!("the environment variable {name}"), message) }
+}
+
+/// A path as it is written in a file, where no shell has put the home directory in the place of `~`.
+fn from_home(path: &str) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    path.strip_prefix("~/").and_then(|below| Some(home()?.join(below))).unwrap_or_else(|| path.into())
+}
+
+pub(crate) fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
 }
 
 fn resolve_listen(text: &str) -> Option<SocketAddr> {

@@ -47,6 +47,7 @@ use serde::Serialize;
 use crate::assemble::Gateway;
 use crate::serve::Ends;
 
+pub(crate) use calls::MAX_PAGE;
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 pub(crate) use status::mark_started;
