@@ -28,20 +28,24 @@ fn generate() -> Result<[(&'static str, String); 3]> {
     run(cargo().args(["build", "--quiet", "--package", "switchboard"]))?;
     let openapi = ask(&["openapi"])?;
     let mut cli = "# The command line\n\nMade by `cargo xtask docs`; do not edit. Every command takes `--help`, `--version` and the \
-        global options, which stand under `switchboard` alone.\n"
+        global options, which stand under `switchboard` alone.\n\n\
+        With `--json` a command prints one JSON document on stdout: what the gateway's API returns, or for a failure its problem \
+        (`kind`, `detail`, `hint`, `retryable`), also where no gateway was asked. Words for people go to stderr. `tail` prints a \
+        document for each event, `up` and `serve` one once they listen; `mcp` and `relay` speak their protocol on stdout, and nothing else.\n"
         .to_owned();
     describe(&mut cli, &[])?;
     let keys: serde_json::Value = serde_json::from_str(&ask(&["config", "explain", "--json"])?)?;
     let mut config = "# Configuration keys\n\nMade by `cargo xtask docs`; do not edit. How the layers work: [configuration.md](configuration.md). \
         A key without a variable can only be in the file; NAME is yours to choose.\n\n\
-        | key | default | meaning | variable |\n|---|---|---|---|\n"
+        | key | default | meaning | variable, flag |\n|---|---|---|---|\n"
         .to_owned();
     for key in keys["keys"].as_array().into_iter().flatten() {
         let text = |name: &str| key[name].as_str().unwrap_or_default().replace('|', "\\|");
         // What has no default, or can only be in the file, has an empty cell.
         let code = |name: &str| Some(text(name)).filter(|text| !text.is_empty()).map(|text| format!("`{text}`"));
-        let (value, variable) = (code("value").unwrap_or_default(), code("variable").unwrap_or_default());
-        writeln!(config, "| `{}` | {value} | {} | {variable} |", text("key"), text("meaning"))?;
+        let value = code("value").unwrap_or_default();
+        let set_by = [code("variable"), code("flag")].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        writeln!(config, "| `{}` | {value} | {} | {set_by} |", text("key"), text("meaning"))?;
     }
     Ok([("docs/openapi.json", openapi), ("docs/cli.md", cli), ("docs/config-keys.md", config)])
 }

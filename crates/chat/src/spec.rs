@@ -95,6 +95,9 @@ impl Spec {
         if !url.username().is_empty() || url.password().is_some() {
             return Err("base_url must not hold a password: use api_key or headers".into());
         }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("base_url must not have a ? or a #: paths are put behind it".into());
+        }
         if url.path().ends_with("/chat/completions") {
             return Err("base_url is what stands before /chat/completions".into());
         }
@@ -217,6 +220,7 @@ mod tests {
         check("a b", at("http://a/v1"), "name");
         check("", at("http://a/v1"), "name");
         check("m", Spec::default(), "base_url");
+        check("m", at("http://a/v1?version=2"), "base_url");
         check("m", at("ftp://a/v1"), "http");
         check("m", at("https://me:secret@a/v1"), "password");
         check("m", at("http://a/v1/chat/completions"), "before");

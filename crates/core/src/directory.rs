@@ -130,6 +130,8 @@ pub struct Renamed {
     pub wanted: Arc<str>,
     /// Who goes by what it wanted.
     pub held_by: ProviderId,
+    /// Whether that one is away.
+    pub holder_away: bool,
 }
 
 impl Directory {
@@ -172,6 +174,12 @@ impl Directory {
     /// Every provider of a kind, those that left a while ago included, by id.
     pub fn members(&self, kind: &str) -> Vec<MemberView> {
         self.read(|index| index.members(kind))
+    }
+
+    /// Every tool of a provider that is here, of whatever kind, that goes by a longer name than it wished for; by the
+    /// provider's id.
+    pub fn renamed(&self) -> Vec<(ProviderId, Renamed)> {
+        self.read(Index::renamed)
     }
 
     /// What a provider's tool is exposed as, by the provider's own name for it.

@@ -56,7 +56,7 @@ impl fmt::Debug for ProviderId {
 
 /// By whose permission a provider is here. Providers with the same grant may share a prefix and replace each other;
 /// any other one is kept off what is already held.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(pub Arc<str>);
 
 impl GrantId {

@@ -36,7 +36,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             format!("protocol version {spoken} is not supported; this gateway speaks {PROTOCOL_VERSION}"),
         ));
     }
-    if id.is_empty() || id.len() > MAX_ID || id.chars().any(misleads) {
+    if !is_id(id) {
         return Err(bad("node.id must have 1 to 128 bytes and no control characters"));
     }
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
@@ -89,6 +89,11 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         max_request_bytes: hello.max_request_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX),
         ignored,
     })
+}
+
+/// Whether a node can have this id.
+pub fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(misleads)
 }
 
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.

@@ -18,6 +18,7 @@ use sa_core::{GrantId, Router};
 use sa_socket::Liveness;
 use tokio_util::sync::CancellationToken;
 
+pub use hello::is_id;
 pub use host::{Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
 
 /// The provider kind of nodes, in addresses and lists.

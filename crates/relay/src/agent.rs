@@ -80,6 +80,39 @@ fn yes() -> bool {
     true
 }
 
+impl AgentCommand {
+    /// What is wrong with it, if anything is.
+    pub fn check(&self) -> Result<(), String> {
+        let no_text = |text: &String| text.contains('\0');
+        match self.command.first() {
+            None => {
+                return Err("needs a command: the program and its arguments, such as command = [\"my-agent\"]".into());
+            }
+            Some(program) if program.trim().is_empty() => {
+                return Err("command must begin with a program, such as \"my-agent\"".into());
+            }
+            _ => {}
+        }
+        if self.command.iter().any(no_text) {
+            return Err("command holds a null character, which no argument can have".into());
+        }
+        let wrong = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
+        if let Some(name) = self.env.keys().find(wrong) {
+            return Err(format!("env: \"{}\" is no name of a variable", name.escape_debug()));
+        }
+        if let Some(name) = self.pass_env.iter().find(wrong) {
+            return Err(format!(
+                "pass_env: \"{}\" is no name of a variable; write the name alone",
+                name.escape_debug()
+            ));
+        }
+        if self.env.values().any(no_text) {
+            return Err("env: a value holds a null character, which no variable can have".into());
+        }
+        Ok(())
+    }
+}
+
 /// How an agent gets messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -124,7 +124,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
 
-    let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref())?);
+    let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref()));
     let upstreams =
         Upstreams::load(directory, Arc::clone(&records), Arc::clone(&vault), &settings.upstream, closing.clone())
             .await?;

@@ -296,6 +296,7 @@ pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
         .value("principal", &Who::from(&*call.principal))
         .text("surface", call.surface)
         .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
+        .text("trace_id", call.trace.encode_trace_id(&mut [0; 32]))
         .plain("at_ms", call.at_ms)
         .maybe(dispatched.as_ref(), |object, (_, waited)| object.plain("waited_us", waited.as_micros() as u64))
         .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))

@@ -26,6 +26,7 @@ mod sessions;
 pub mod sign_in;
 pub mod skills;
 pub mod telemetry;
+mod terminal;
 pub mod tokens;
 mod unfinished;
 mod wording;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,7 +52,11 @@ pub async fn serve_behind(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let tls = gateway.config.tls.as_ref().map(acceptor).transpose()?;
+    let unusable = |wrong: Vec<(&str, String)>| {
+        let wrong: Vec<String> = wrong.into_iter().map(|(key, message)| format!("{key}: {message}")).collect();
+        anyhow::anyhow!(wrong.join("; "))
+    };
+    let tls = gateway.config.tls.as_ref().map(acceptor).transpose().map_err(unusable)?;
     let most = gateway.config.settings.server.max_connections;
     let places = Arc::new(Semaphore::new(most));
     let ending = async {
@@ -177,24 +180,43 @@ async fn connection(
     }
 }
 
-/// Makes sure that the certificate and its key can be used, before anybody is told that the gateway is ready.
-pub fn check_tls(files: &TlsFiles) -> anyhow::Result<()> {
-    acceptor(files).map(drop)
+/// What is wrong with a certificate and its key, each with the configuration's key that names the file: to be known before
+/// anybody is told that the gateway is ready.
+pub fn check_tls(files: &TlsFiles) -> Vec<(&'static str, String)> {
+    acceptor(files).err().unwrap_or_default()
 }
 
-fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
-    use rustls_pki_types::pem::PemObject as _;
+fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Vec<(&'static str, String)>> {
+    use rustls_pki_types::pem::{Error, PemObject as _};
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    let (cert, key) = (files.cert.display(), files.key.display());
+    let unreadable = |error: Error, holds_none: String| match error {
+        Error::Io(error) => error.to_string(),
+        Error::NoItemsFound => holds_none,
+        error => error.to_string(),
+    };
     let certificates = CertificateDer::pem_file_iter(&files.cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| format!("cannot read the certificate {}", files.cert.display()))?;
-    anyhow::ensure!(!certificates.is_empty(), "{} holds no certificate", files.cert.display());
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .with_context(|| format!("cannot read the private key {}", files.key.display()))?;
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .with_context(|| format!("{} and {} do not go together", files.cert.display(), files.key.display()))?;
+        .and_then(|found| if found.is_empty() { Err(Error::NoItemsFound) } else { Ok(found) })
+        .map_err(|error| {
+            let none = "it holds no certificate (PEM, with a line BEGIN CERTIFICATE)".to_owned();
+            ("server.tls_cert", format!("{cert} cannot be used: {}", unreadable(error, none)))
+        });
+    let private = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
+        let none = "it holds no private key (PEM, with a line BEGIN PRIVATE KEY)".to_owned();
+        ("server.tls_key", format!("{key} cannot be used: {}", unreadable(error, none)))
+    });
+    let (certificates, private) = match (certificates, private) {
+        (Ok(certificates), Ok(private)) => (certificates, private),
+        (certificates, private) => return Err(certificates.err().into_iter().chain(private.err()).collect()),
+    };
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, private).map_err(|error| {
+            let message = format!(
+                "{key} is not the key of the certificate in {cert}: {error}; name two files that belong together"
+            );
+            vec![("server.tls_key", message)]
+        })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

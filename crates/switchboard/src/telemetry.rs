@@ -9,10 +9,12 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
-use sa_core::CallRecord;
+use sa_core::{CallRecord, nearest};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::settings::{Log, LogFormat, Telemetry};
+use crate::redact::{printable, steers};
+use crate::terminal::takes_colour;
 
 /// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for.
 pub fn init_logs(log: &Log) -> anyhow::Result<()> {
@@ -74,17 +76,65 @@ fn install<W: Write>(log: &Log, to: impl Fn() -> W + Send + Sync + 'static) -> a
         LogFormat::Json => false,
         LogFormat::Auto => std::io::stderr().is_terminal(),
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     let installed = if human {
-        subscriber.with_target(false).compact().try_init()
+        let subscriber = subscriber.with_ansi(takes_colour(&std::io::stderr())).with_target(false).compact();
+        subscriber.with_writer(move || OneLine(to(), for_people)).try_init()
     } else {
-        subscriber.json().flatten_event(true).try_init()
+        let subscriber = subscriber.json().flatten_event(true);
+        subscriber.with_writer(move || OneLine(to(), for_programs)).try_init()
     };
     installed.map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
 }
 
+/// A line of the log in which nothing steers a terminal: text from outside could otherwise begin a line of its own, which
+/// looks like one of ours. The subscriber writes each line at once.
+struct OneLine<W>(W, fn(char) -> Option<String>);
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let Self(to, escaped) = self;
+        let Some(line) = std::str::from_utf8(bytes).ok().filter(|line| line.trim_end_matches('\n').contains(steers))
+        else {
+            return to.write_all(bytes).map(|()| bytes.len());
+        };
+        let mut harmless = String::with_capacity(line.len() + 64);
+        for c in line.trim_end_matches('\n').chars() {
+            match escaped(c) {
+                Some(escape) => harmless.push_str(&escape),
+                None => harmless.push(c),
+            }
+        }
+        harmless.push('\n');
+        to.write_all(harmless.as_bytes()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Colours begin with an escape, which are ours: the subscriber has written those of others out already.
+fn for_people(c: char) -> Option<String> {
+    (steers(c) && c != '\u{1b}').then(|| c.escape_unicode().to_string())
+}
+
+/// JSON has an escape for each of them.
+fn for_programs(c: char) -> Option<String> {
+    steers(c).then(|| format!("\\u{:04x}", u32::from(c)))
+}
+
 /// Whether this says what is to be logged.
 pub(crate) fn check_filter(text: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    // A word that is no level is a part of the program, of which everything is logged, and nothing of any other: with a
+    // level that is misspelt there would be no logs.
+    for word in text.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
+        let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+        if let Some(level) = nearest(word, LEVELS).filter(|_| !is_level) {
+            return Err(format!("\"{}\" is no level; did you mean \"{level}\"?", printable(word)));
+        }
+    }
     filter(text).map(drop)
 }
 
@@ -176,5 +226,46 @@ impl Drop for Spans {
     fn drop(&mut self) {
         // Sends what is still queued.
         let _ = self.processor.shutdown();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(filter: &str, wrong: Option<&str>) {
+        match (check_filter(filter), wrong) {
+            (Ok(()), None) => {}
+            (Err(told), Some(word)) => assert!(told.contains(word), "{filter}: {told}"),
+            (result, _) => panic!("{filter}: {result:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn check_line(escaped: fn(char) -> Option<String>, line: &str, expected: &str) {
+        let mut written = Vec::new();
+        assert_eq!(OneLine(&mut written, escaped).write(line.as_bytes()).unwrap(), line.len());
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_one_line_and_steers_nothing() {
+        check_line(for_people, "\u{1b}[32mINFO\u{1b}[0m plain ü\n", "\u{1b}[32mINFO\u{1b}[0m plain ü\n");
+        check_line(for_people, "a\nINFO forged\r\u{202e}b\n", "a\\u{a}INFO forged\\u{d}\\u{202e}b\n");
+        check_line(for_programs, "{\"a\":\"ü\"}\n", "{\"a\":\"ü\"}\n");
+        check_line(for_programs, "{\"a\":\"\u{9b}\u{202e}\"}\n", "{\"a\":\"\\u009b\\u202e\"}\n");
+    }
+
+    #[test]
+    fn a_level_that_is_misspelt_is_not_taken_for_a_part_of_the_program() {
+        for right in ["info", "INFO", "off", "", "info,sa_nodes=debug", "sa_nodes", "warn,switchboard=trace"] {
+            check(right, None);
+        }
+        check("inof", Some("\"info\""));
+        check("warning", Some("\"warn\""));
+        check("sa_nodes=debug,erorr", Some("\"error\""));
+        check("info,=x=", Some("info,sa_nodes=debug"));
+        check("sa_nodes=loud", Some("info,sa_nodes=debug"));
     }
 }

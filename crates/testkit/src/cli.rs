@@ -29,6 +29,8 @@ pub struct Started {
     child: Child,
     out: Said,
     err: Said,
+    /// Both go to one terminal, which ends lines in its own way.
+    terminal: bool,
 }
 
 impl Cli {
@@ -60,7 +62,12 @@ impl Cli {
 
     /// Runs it to its end on a terminal of this many columns, which is its stdout and its stderr. What the terminal got is
     /// the answer's stdout, with plain line breaks.
-    pub async fn run_on_terminal(mut self, columns: u16) -> Finished {
+    pub async fn run_on_terminal(self, columns: u16) -> Finished {
+        self.start_on_terminal(columns).end().await
+    }
+
+    /// The same for one that goes on.
+    pub fn start_on_terminal(mut self, columns: u16) -> Started {
         use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).unwrap();
@@ -68,19 +75,12 @@ impl Cli {
         let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
         let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&theirs, size).unwrap();
-        self.command.env("TERM", "xterm").env_remove("NO_COLOR");
         self.command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
-        let mut child = self.command.spawn().unwrap();
+        let child = self.command.env("TERM", "xterm").spawn().unwrap();
         // It has the other end open as well, until it is gone.
         drop(self.command);
-        let reading = tokio::task::spawn_blocking(move || {
-            let (mut terminal, mut said) = (std::fs::File::from(ours), Vec::new());
-            // The end of a terminal is an error.
-            let _ = std::io::Read::read_to_end(&mut terminal, &mut said);
-            String::from_utf8_lossy(&said).replace("\r\n", "\n")
-        });
-        let code = soon(child.wait()).await.unwrap().code();
-        Finished { code, stdout: soon(reading).await.unwrap(), stderr: String::new() }
+        let out = Said::of(tokio::fs::File::from_std(std::fs::File::from(ours)));
+        Started { child, out, err: Said::of(tokio::io::empty()), terminal: true }
     }
 
     /// Runs it to its end.
@@ -101,7 +101,7 @@ impl Cli {
     pub fn start(mut self) -> Started {
         let mut child = self.command.spawn().unwrap();
         let (out, err) = (Said::of(child.stdout.take().unwrap()), Said::of(child.stderr.take().unwrap()));
-        Started { child, out, err }
+        Started { child, out, err, terminal: false }
     }
 }
 
@@ -128,7 +128,8 @@ impl Started {
         let code = soon(self.child.wait()).await.unwrap().code();
         self.out.end().await;
         self.err.end().await;
-        Finished { code, stdout: self.out.text(), stderr: self.err.text() }
+        let stdout = if self.terminal { self.out.text().replace("\r\n", "\n") } else { self.out.text() };
+        Finished { code, stdout, stderr: self.err.text() }
     }
 }
 

@@ -92,10 +92,7 @@ impl Setup {
     /// The same with a front door of the test's making.
     pub async fn start_behind(self, door: impl FnOnce(Arc<assemble::Gateway>) -> FrontDoor) -> Gateway {
         let (dir, file) = self.prepare();
-        let flags = [
-            ("server.listen", toml::Value::String("127.0.0.1:0".into())),
-            ("data.dir", toml::Value::String(dir.path().join("data").display().to_string())),
-        ];
+        let flags = [("server.listen", "127.0.0.1:0".into()), ("data.dir", dir.path().join("data").into_os_string())];
         let layers =
             Layers::read(Some(&file), self.env.iter().map(|(name, value)| (name.into(), value.into())), &flags)
                 .unwrap();
@@ -148,7 +145,7 @@ impl Setup {
 /// Keeps what a developer has set for daily use out of the tests.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in std::env::vars() {
-        if ["SWITCHBOARD_", "SA_NODE", "RUST_LOG", "HTTP_PROXY", "http_proxy"]
+        if ["SWITCHBOARD_", "SA_NODE", "RUST_LOG", "NO_COLOR", "HTTP_PROXY", "http_proxy"]
             .iter()
             .any(|prefix| name.starts_with(prefix))
         {
@@ -327,9 +324,14 @@ impl Said {
         let reader = tokio::spawn(async move {
             let mut lines = BufReader::new(stream);
             let mut line = Vec::new();
-            while matches!(lines.read_until(b'\n', &mut line).await, Ok(1..)) {
+            loop {
+                let more = matches!(lines.read_until(b'\n', &mut line).await, Ok(1..));
                 into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&line));
                 line.clear();
+                // The end of a terminal is an error, and what came before it is none.
+                if !more {
+                    break;
+                }
             }
         });
         Self { text, reader }

@@ -25,12 +25,20 @@ pub struct Vault {
 
 /// What seals, from the environment.
 #[derive(Clone)]
-pub struct Key(pub String);
+pub struct Key(String);
+
+/// Why a text is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("must have at least {MIN_KEY} characters; one that nobody guesses comes from: openssl rand -base64 32")]
+    Short,
+    /// It would be lost wherever somebody writes the key down again.
+    #[error("begins or ends with a space, or holds a line break or another control character; set it without")]
+    Unwritable,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    #[error("SWITCHBOARD_KEY must have at least {MIN_KEY} characters")]
-    WeakKey,
     #[error("the key file {file} cannot be used: {why}")]
     KeyFile { file: String, why: String },
     #[error("what is stored cannot be opened with this key")]
@@ -39,13 +47,8 @@ pub enum VaultError {
 
 impl Vault {
     /// `key` is what the environment has, if anything.
-    pub fn new(file: PathBuf, key: Option<&Key>) -> Result<Self, VaultError> {
-        let cipher = match key {
-            Some(Key(key)) if key.len() < MIN_KEY => return Err(VaultError::WeakKey),
-            Some(Key(key)) => Some(cipher(key)),
-            None => None,
-        };
-        Ok(Self { file, cipher: Mutex::new(cipher) })
+    pub fn new(file: PathBuf, key: Option<&Key>) -> Self {
+        Self { file, cipher: Mutex::new(key.map(|Key(key)| cipher(key))) }
     }
 
     /// Seals `text` for this place: elsewhere it cannot be opened.
@@ -78,6 +81,15 @@ impl Vault {
             Err(error) => return Err(failed(error.to_string())),
         };
         Ok(known.insert(cipher(key.trim())).clone())
+    }
+}
+
+impl Key {
+    pub fn new(text: String) -> Result<Self, KeyError> {
+        if text.trim() != text || text.contains(char::is_control) {
+            return Err(KeyError::Unwritable);
+        }
+        if text.chars().count() < MIN_KEY { Err(KeyError::Short) } else { Ok(Self(text)) }
     }
 }
 
@@ -122,14 +134,14 @@ mod tests {
     fn what_is_sealed_opens_in_its_place_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("settings.key");
-        let vault = Vault::new(file.clone(), None).unwrap();
+        let vault = Vault::new(file.clone(), None);
         assert!(matches!(vault.open("a", b"short"), Err(VaultError::Sealed)));
         assert!(!file.exists(), "reading makes no key");
         let sealed = vault.seal("a", "canary").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!sealed.windows(6).any(|part| part == b"canary"));
         assert_ne!(sealed, vault.seal("a", "canary").unwrap(), "never twice the same");
-        let again = Vault::new(file, None).unwrap();
+        let again = Vault::new(file, None);
         assert_eq!(again.open("a", &sealed).unwrap(), "canary");
         assert!(again.open("b", &sealed).is_err(), "another's");
         for at in [0, NONCE, sealed.len() - 1] {
@@ -137,9 +149,21 @@ mod tests {
             bent[at] ^= 1;
             assert!(again.open("a", &bent).is_err());
         }
-        let other = Vault::new(dir.path().join("none"), Some(&Key("another key of enough length".into()))).unwrap();
+        let other = Key::new("another key of enough length".into()).unwrap();
+        let other = Vault::new(dir.path().join("none"), Some(&other));
         assert!(other.open("a", &sealed).is_err());
-        assert!(Vault::new(dir.path().join("none"), Some(&Key("short".into()))).is_err());
+    }
+
+    #[test]
+    fn a_key_is_long_enough_and_can_be_written_down() {
+        let check = |text: &str, wrong: Option<KeyError>| assert_eq!(Key::new(text.into()).err(), wrong, "{text:?}");
+        check("a key of some words", None);
+        check("0123456789abcdef", None);
+        check("0123456789abcde", Some(KeyError::Short));
+        check("ääääääää", Some(KeyError::Short));
+        check("0123456789abcdef\n", Some(KeyError::Unwritable));
+        check(" 0123456789abcdef", Some(KeyError::Unwritable));
+        check("01234567\r89abcdef", Some(KeyError::Unwritable));
     }
 
     proptest::proptest! {

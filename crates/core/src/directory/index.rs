@@ -1,18 +1,20 @@
 //! What the directory holds, and how it changes. All under one lock, all without waiting.
 
+mod claims;
 mod names;
 mod views;
 mod wishes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::claims::{Claims, Rank};
 use self::names::{ByKind, Names, Withdrawn};
-pub(super) use self::wishes::Wish;
+use self::wishes::Wishes;
 use super::AttachError;
 use crate::documents::Documents;
 use crate::json::RawJson;
@@ -28,9 +30,12 @@ pub(super) struct Index {
     /// How many scopes of each kind expose a name, so that no view sees one name twice.
     exposed: HashMap<Arc<str>, ByKind>,
     /// By a plain name: the tools that go by a longer one, because they could not have it.
-    wanted: HashMap<Arc<str>, Vec<Wish>>,
+    wanted: HashMap<Arc<str>, Wishes>,
     /// Counts admissions: tells registrations of one id apart, and gives each member its age.
     counter: u64,
+    /// Counts how often it was asked whether a tool may have a name.
+    #[cfg(test)]
+    pub(super) asked: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Default)]
@@ -39,12 +44,14 @@ pub(super) struct ScopeIndex {
     /// Longer names of tools that have got the plain one since, and that one.
     pub(super) former: HashMap<Arc<str>, Arc<str>>,
     /// By a provider's own name or prefix.
-    pub(super) claims: HashMap<String, Vec<Claim>>,
+    pub(super) claims: HashMap<String, Claims>,
     /// By the undotted name of a host's tool. Every host has a `Bash`, so that these are nobody's own: one after another
     /// stands in for the first.
-    pub(super) bare: HashMap<String, Vec<Claim>>,
+    pub(super) bare: HashMap<String, Claims>,
     /// By the short name of a tool whose name carries its provider's.
     pub(super) short: HashMap<Arc<str>, Vec<Claim>>,
+    /// By a tool's own name: the plain names that such tools want and do not have.
+    wanting: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
 pub(super) struct Listed {
@@ -130,11 +137,12 @@ impl Member {
 
     /// Whether what both claim is this one's: it has a grant and the other has none, or it was here first.
     pub(super) fn goes_before(&self, other: &Self) -> bool {
-        match (self.grant.is_none(), other.grant.is_none()) {
-            (false, true) => true,
-            (true, false) => false,
-            _ => self.age < other.age,
-        }
+        self.rank() < other.rank()
+    }
+
+    /// Where it stands among those who claim the same, the lower the better.
+    fn rank(&self) -> Rank {
+        (self.grant.is_none(), self.age)
     }
 
     pub(super) fn is_online(&self) -> bool {
@@ -219,7 +227,7 @@ impl Index {
         if !self.is_current(id, generation) {
             return false;
         }
-        let Some(member) = self.members.get_mut(id) else { return false };
+        let Some(member) = self.members.get(id) else { return false };
         let (at, documents) = match &member.presence {
             Presence::Online { slots, provider, .. } => {
                 slots.close();
@@ -228,7 +236,13 @@ impl Index {
             Presence::Offline { kept: before, .. } if *before == kept => return false,
             Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        member.presence = Presence::Offline { at, kept, documents: documents.filter(|_| kept) };
+        let presence = Presence::Offline { at, kept, documents: documents.filter(|_| kept) };
+        // Whose turn it is to have a name depends on who is here.
+        let wishes = self.take_wishes(id);
+        if let Some(member) = self.members.get_mut(id) {
+            member.presence = presence;
+        }
+        self.put_wishes(id, wishes);
         true
     }
 
@@ -274,12 +288,10 @@ impl Index {
     }
 
     fn forget(&mut self, gone: &[ProviderId]) -> bool {
-        for id in gone {
-            self.remove(id);
-        }
-        if !gone.is_empty() {
-            // Once for all of them.
-            self.settle_all();
+        // First all of them: what one lets go of is not for another that goes as well.
+        let withdrawn: Vec<_> = gone.iter().map(|id| (id, self.remove(id))).collect();
+        for (id, withdrawn) in &withdrawn {
+            self.release(withdrawn, id);
         }
         !gone.is_empty()
     }

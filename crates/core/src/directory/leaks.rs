@@ -104,3 +104,35 @@ proptest! {
         prop_assert!(directory.read(super::Index::is_empty));
     }
 }
+
+/// How often somebody is asked whether it may have a name while so many providers leave that offer the same tool.
+fn asked(count: usize, own_grants: bool, leave: fn(Vec<Registration>)) -> usize {
+    let directory = Directory::new(Notices::new(), Duration::MAX);
+    let grant = |id: usize| if own_grants { id.to_string() } else { "shared".to_owned() };
+    let attached = |id: usize| attach(&directory, id, &grant(id), Scope::Everyone, vec!["a.b".to_owned()]);
+    let registrations: Vec<Registration> = (0..count).map(attached).collect();
+    let counted = || directory.read(|index| index.asked.load(std::sync::atomic::Ordering::Relaxed));
+    let before = counted();
+    leave(registrations);
+    directory.forget_grant(&GrantId("shared".into()));
+    let asked = counted() - before;
+    directory.read(super::Index::assert_consistent);
+    asked
+}
+
+#[test]
+fn whoever_leaves_a_crowd_is_no_reason_to_ask_all_of_it() {
+    let ways: [(&str, fn(Vec<Registration>)); 3] = [
+        ("the oldest first", |all| all.into_iter().for_each(Registration::withdraw)),
+        ("the youngest first", |all| all.into_iter().rev().for_each(Registration::withdraw)),
+        ("all at once", drop),
+    ];
+    for (way, leave) in ways {
+        for own_grants in [false, true] {
+            for count in [50, 100, 400] {
+                let asked = asked(count, own_grants, leave);
+                assert!(asked <= 8 * count, "{way}, {count} of them: {asked}");
+            }
+        }
+    }
+}

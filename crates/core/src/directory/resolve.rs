@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claim, Index, Listed, Member, Presence, ScopeIndex};
+use super::index::{Index, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
-use crate::provider::{Provider, ProviderId};
+use crate::provider::{GrantId, Provider, ProviderId};
 use crate::tool::Tool;
 
 /// Where a call goes.
@@ -152,8 +152,8 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
         Unresolved::Offline { provider, gone_for, scope, names, .. } if !view.principal.is_limited() => {
-            let wishes = names.first().map_or(&[][..], |exposed| index.wishes(exposed));
-            let rival = wishes.iter().filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
+            let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
+            let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
                 let here = index.member(&listed.member).filter(|member| member.is_online())?;
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
@@ -200,20 +200,18 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
         return Some(found);
     }
     for covering in prefixes(name) {
-        let mut candidates: Vec<(&Member, &Claim)> = scope
-            .claims
-            .get(covering)
-            .into_iter()
-            .flatten()
-            .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
-            .filter_map(|claim| Some((index.member(&claim.member)?, claim)))
-            // A host that is not to be called by bare names is not to be called by that of a prefix either.
-            .filter(|(member, _)| dotted || member.bare_names)
-            .filter(|(member, _)| blocker(index, scope, covering, &member.id).is_none())
-            .collect();
-        // A described tool goes before the same provider's open prefix of the same name.
-        candidates.sort_by_key(|(member, claim)| (!member.is_online(), member.age, claim.tool.is_none()));
-        if let Some((member, claim)) = candidates.first() {
+        // The oldest first, and a described tool before the same provider's open prefix of the same name.
+        let candidates = || {
+            let claims = scope.claims.get(covering).into_iter().flat_map(|claims| claims.iter());
+            claims
+                .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
+                .filter_map(|claim| Some((index.member(&claim.member)?, claim)))
+                // A host that is not to be called by bare names is not to be called by that of a prefix either.
+                .filter(|(member, _)| dotted || member.bare_names)
+                .filter(|(member, _)| blocker(index, scope, covering, &member.id).is_none())
+        };
+        let found = candidates().find(|(member, _)| member.is_online()).or_else(|| candidates().next());
+        if let Some((member, claim)) = found {
             let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
             let tool = || claim.tool.as_ref().map_or_else(|| Arc::new(Tool::named(name)), |(_, tool)| Arc::clone(tool));
             return Some(route(member, Some(scope), exposed, tool));
@@ -266,15 +264,21 @@ pub(super) fn blocker<'a>(
     id: &ProviderId,
 ) -> Option<&'a ProviderId> {
     let member = index.member(id)?;
-    prefixes(name)
-        .filter_map(|covering| Some((covering, scope.claims.get(covering)?)))
-        .flat_map(|(covering, claims)| {
-            // A described tool is one name; only a prefix covers what lies below it.
-            claims.iter().filter(move |claim| claim.tool.is_none() || covering.len() == name.len())
-        })
-        .filter_map(|claim| index.member(&claim.member))
-        .find(|other| other.grant != member.grant && other.goes_before(member))
-        .map(|other| &other.id)
+    // Whom the foremost of the others does not go before, none of them does.
+    foremost(index, scope, name, Some(&member.grant)).find(|other| other.goes_before(member)).map(|other| &other.id)
+}
+
+/// For a name and every prefix above it, who stands foremost among those that claim it; leaving out those with this grant.
+pub(super) fn foremost<'a>(
+    index: &'a Index,
+    scope: &'a ScopeIndex,
+    name: &str,
+    but: Option<&GrantId>,
+) -> impl Iterator<Item = &'a Member> {
+    prefixes(name).filter_map(move |covering| {
+        let claim = scope.claims.get(covering)?.foremost(covering.len() < name.len(), but)?;
+        index.member(&claim.member)
+    })
 }
 
 /// `a.b.c`, `a.b`, `a`.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Asked, Router, cancelled, now};
 use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
-use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Update, UpdateSink};
+use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, TraceContext, Update, UpdateSink};
 use crate::json::RawJson;
 use crate::manner::LogLevel;
 use crate::outcome::{Outcome, weight};
@@ -48,6 +48,7 @@ pub struct LiveCall {
     pub principal: Arc<Principal>,
     pub surface: &'static str,
     pub session_key: Option<Arc<str>>,
+    pub trace: TraceContext,
     /// Shared with the call itself, secrets and all: whoever shows them masks them first.
     pub args: RawJson,
     pub at_ms: i64,
@@ -129,6 +130,7 @@ impl RunningCall {
             principal: Arc::clone(&call.request.view.principal),
             surface: call.request.surface,
             session_key: call.request.session_key.clone(),
+            trace: call.request.trace,
             args: call.request.args.clone(),
             at_ms,
             started,

@@ -51,6 +51,14 @@ async fn every_kind_of_failure_has_its_exit_code() {
     unknown.assert_code(5);
     assert!(unknown.stderr.contains("try: "), "{}", unknown.stderr);
     gateway.cli(&["call", "a.b", "--arg", "nonsense"]).run().await.assert_code(2);
+    let object = gateway.cli(&["call", "a.b", "{\"x\":1}"]).run().await;
+    assert!(object.assert_code(2).stderr.contains("--json"), "{}", object.stderr);
+    for (command, limit) in [("calls", "0"), ("calls", "x"), ("calls", "501"), ("audit", "0")] {
+        let refused = gateway.cli(&[command, "--limit", limit]).run().await;
+        assert!(refused.assert_code(2).stderr.contains("from 1 to 500"), "{}", refused.stderr);
+    }
+    let outcome = gateway.cli(&["calls", "--outcome", "nonsense"]).run().await;
+    assert!(outcome.assert_code(6).stderr.contains("--outcome is ok"), "{}", outcome.stderr);
     gateway.cli(&["call", "a.b", "--args-json", "{"]).run().await.assert_code(2);
     // As with any other name that is not there.
     for nonsense in ["not-an-id", "zzz", "", "..", &"f".repeat(500)] {

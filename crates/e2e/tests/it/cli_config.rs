@@ -1,6 +1,7 @@
 //! The configuration explains itself: where each value came from, and which file, line and key a mistake is in.
 
 use sa_testkit::{Cli, Finished};
+use switchboard::config::flags::FLAGS;
 
 use crate::SWITCHBOARD;
 
@@ -29,6 +30,66 @@ async fn each_value_says_where_it_came_from() {
     let ended = explain(dir.path(), "limits.pending", false, &[]).await;
     ended.assert_code(2);
     assert!(ended.stderr.contains("limits.pending"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn each_flag_that_sets_a_key_is_known_to_whoever_asks_about_it() {
+    for flag in FLAGS {
+        let typed = format!("--{}", flag.long);
+        let value = flag.value.map(|_| "127.0.0.1:9");
+        let args: Vec<&str> = [&*typed].into_iter().chain(value).collect();
+        let cli = || Cli::new(SWITCHBOARD).args(&["config", "explain", flag.key]).args(&args);
+        let explained = cli().args(&["--json"]).run().await.assert_code(0).json();
+        assert_eq!((&explained["from"], &explained["flag"]), (&typed.clone().into(), &typed.clone().into()));
+        let expected = value.map_or_else(|| "true".to_owned(), |value| format!("\"{value}\""));
+        assert_eq!(explained["value"], expected, "{explained}");
+        let shown = cli().run().await;
+        let from = format!("from      {typed}");
+        assert!(shown.assert_code(0).stdout.lines().any(|line| line.trim() == from), "{}", shown.stdout);
+    }
+    let shown = Cli::new(SWITCHBOARD).args(&["config", "show", "--insecure"]).run().await;
+    assert!(shown.assert_code(0).stdout.contains("--insecure"), "{}", shown.stdout);
+}
+
+#[tokio::test]
+async fn a_mistake_in_a_flag_names_the_flag_its_key_and_what_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    for (flags, words) in [
+        (vec!["--listen", "nowhere"], vec!["--listen (server.listen)", "127.0.0.1:3210", "nowhere"]),
+        (vec!["--listen", ""], vec!["--listen (server.listen)", "empty"]),
+        (vec!["--tls-cert", "/a"], vec!["--tls-cert (server.tls_cert)", "server.tls_key"]),
+        (
+            vec!["--tls-cert", "/nowhere/a", "--tls-key", "/nowhere/b"],
+            vec!["--tls-cert (server.tls_cert)", "/nowhere/a", "--tls-key (server.tls_key)", "/nowhere/b"],
+        ),
+        (vec!["--data-dir", "/dev/null"], vec!["--data-dir (data.dir)", "no directory"]),
+    ] {
+        for command in [vec!["serve"], vec!["up"], vec!["config", "check"]] {
+            let place = ["--data-dir", data.to_str().unwrap()];
+            let place = if flags.contains(&"--data-dir") { &[][..] } else { &place[..] };
+            let ended = Cli::new(SWITCHBOARD).args(&command).args(place).args(&flags).run().await;
+            let told = ended.assert_code(2).stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.iter().all(|word| told.contains(word)), "{command:?} {flags:?}: {told}");
+        }
+    }
+    assert!(!data.exists(), "a gateway that cannot start leaves nothing behind");
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_is_found_without_starting_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, cert, key) =
+        (dir.path().join("switchboard.toml"), dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert, "no certificate").unwrap();
+    std::fs::write(&key, "no key").unwrap();
+    let text = format!("[server]\ntls_cert = {cert:?}\ntls_key = {key:?}\n");
+    std::fs::write(&file, text).unwrap();
+    let check = || Cli::new(SWITCHBOARD).args(&["--config", file.to_str().unwrap(), "config", "check"]);
+    let told = check().run().await;
+    for words in ["switchboard.toml:2: server.tls_cert", "no certificate", "switchboard.toml:3: server.tls_key"] {
+        assert!(told.assert_code(2).stderr.contains(words), "{words}: {}", told.stderr);
+    }
 }
 
 #[tokio::test]

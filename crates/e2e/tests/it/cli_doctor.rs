@@ -4,8 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use sa_testkit::{Cli, Gateway, Hello, PluginAnswer, PluginServer, Setup};
-use serde_json::Value;
+use sa_testkit::{Cli, Gateway, Hello, Participant, PluginAnswer, PluginServer, Setup};
+use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
@@ -105,12 +105,12 @@ async fn upstream_servers() {
     let ended = gateway.cli(&["doctor"]).run().await;
     ended.assert_code(0);
     assert!(ended.stdout.contains("\"good\" is ready"), "{}", ended.stdout);
-    let bad = serde_json::json!({ "name": "bad", "url": "http://127.0.0.1:9/mcp" });
+    let bad = json!({ "name": "bad", "url": "http://127.0.0.1:9/mcp" });
     assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
     crate::upstream::until(&gateway, "bad", "offline").await;
     diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
     let server = PluginServer::start(|_| PluginAnswer::text(401, "text/plain", "who are you")).await;
-    let locked = serde_json::json!({ "name": "locked", "url": server.url("/mcp") });
+    let locked = json!({ "name": "locked", "url": server.url("/mcp") });
     assert_eq!(gateway.operator().post("/v1/upstream", &locked).await.status, 201);
     crate::upstream::until(&gateway, "locked", "offline").await;
     let fix = diagnose(gateway.cli(&[]), "\"locked\" is offline").await;
@@ -124,8 +124,8 @@ async fn servers_of_plugins() {
     let headers = vec![("connection", "close".to_owned())];
     let nothing = PluginAnswer::Say { status: 404, headers, body: bytes::Bytes::default() };
     let server = PluginServer::start(move |_| nothing.clone()).await;
-    let manifest = server.manifest("rates", serde_json::json!({}));
-    let body = serde_json::json!({ "manifest": manifest, "allow_private": [server.address] });
+    let manifest = server.manifest("rates", json!({}));
+    let body = json!({ "manifest": manifest, "allow_private": [server.address] });
     let added = gateway.operator().post("/v1/plugins", &body).await;
     assert_eq!(added.status, 201, "{}", added.text);
     // Whatever it answers, it is there; and none of its functions was called for it.
@@ -164,7 +164,7 @@ async fn damage_in_the_store_is_found_and_placed() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let _node = Hello::new("one").tool("a.b").connect(&gateway).await.echo();
     let mark = "mark-of-one-record-among-many";
-    let call = gateway.operator().call("a.b", serde_json::json!({ "text": mark })).await;
+    let call = gateway.operator().call("a.b", json!({ "text": mark })).await;
     assert_eq!(call.status, 200);
     let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", gateway.data_dir().to_str().unwrap(), "doctor", "--deep"]);
     // A store that is being written is left alone.
@@ -212,20 +212,20 @@ async fn damage_in_the_store_is_found_and_placed() {
     assert!(status.assert_code(0).stdout.contains("WARNING: the store"), "{}", status.stdout);
     let logged = gateway.stderr().lines().filter(|line| line.contains("is damaged")).count();
     assert_eq!(logged, 1, "once, however often it is met: {}", gateway.stderr());
-    assert_eq!(gateway.operator().call("a.b", serde_json::json!({})).await.status, 200);
+    assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
     gateway.stop().await;
 }
 
 #[tokio::test]
 async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    gateway.token(serde_json::json!({ "name": "kept", "role": "agent" })).await;
+    gateway.token(json!({ "name": "kept", "role": "agent" })).await;
     let (dir, data, operator) = (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
     gateway.stop().await;
     let (file, older) = (data.join("switchboard.db"), dir.path().join("older.db"));
     std::fs::copy(&file, &older).unwrap();
     let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
-    gateway.token(serde_json::json!({ "name": "lost", "role": "agent" })).await;
+    gateway.token(json!({ "name": "lost", "role": "agent" })).await;
     let dir = Arc::clone(&gateway.dir);
     gateway.stop().await;
     std::fs::copy(&older, &file).unwrap();
@@ -259,5 +259,42 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
     cli(&["doctor", "--accept-loss"]).run().await.assert_code(0);
     let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
     assert_eq!(gateway.operator().get("/v1/tokens").await.status, 200, "the operator's token still works");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn tools_of_every_kind_of_provider_that_go_by_longer_names_are_named() {
+    let server = PluginServer::echo().await;
+    let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
+    // It is here first, and so its names are the plain ones.
+    let plain = ["test._echo", "weather._run", "pubsub.worker.search", "files.read"];
+    let node = plain.iter().fold(Hello::new("first"), |node, name| node.tool(name));
+    let _node = node.connect(&gateway).await.echo();
+    let dir = tempfile::tempdir().unwrap();
+    let env = format!("SERVER_DIR={}", dir.path().display());
+    let add = ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
+    gateway.cli(&add).run().await.assert_code(0);
+    crate::upstream::until(&gateway, "test", "ready").await;
+    let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
+    assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
+    let _other = Hello::new("second").tool("files.read").connect(&gateway).await.echo();
+    let mut worker = Participant::join(&gateway, "lobby", "worker").await;
+    let method = json!({ "name": "search", "description": "Search", "parameters": { "type": "object" } });
+    worker.update(json!({ "name": "worker", "handle": "worker", "methods": [method] })).await;
+    let told = gateway.cli(&["doctor", "--json"]).run().await.assert_code(0).json();
+    for (provider, name) in [
+        ("the upstream \"test\"", "test__echo"),
+        ("the plugin \"weather\"", "weather__run"),
+        ("the participant \"lobby/worker\"", "pubsub_worker_search"),
+        ("the node \"second\"", "files_read"),
+    ] {
+        let why = format!(": {name} belongs to the node \"first\"");
+        let about = |finding: &&Value| {
+            let what = finding["what"].as_str().unwrap();
+            what.starts_with(&format!("{provider} has a tool under the longer name {name}_")) && what.contains(&why)
+        };
+        let findings = told["findings"].as_array().unwrap();
+        assert_eq!(findings.iter().filter(about).count(), 1, "{provider}: {told:#}");
+    }
     gateway.stop().await;
 }

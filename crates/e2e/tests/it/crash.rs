@@ -99,7 +99,8 @@ async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
     let agent = gateway.new_agent("bot").await;
     let body = json!({ "args": { "what": "everything", "password": "canary" } });
     let request = agent.request(reqwest::Method::POST, "/v1/tools/a.b/call").json(&body);
-    let call = tokio::spawn(request.send());
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let call = tokio::spawn(request.header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01")).send());
     node.request().await;
     let ended = agent.call_later("a.b", json!({ "args": {} }));
     let quick = node.request().await;
@@ -129,6 +130,7 @@ async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
         assert_eq!((&kept["ok"], &lost["ok"], &lost["state"]), (&json!(true), &json!(false), &json!("ended")));
         assert_eq!((&lost["error"]["kind"], &lost["provider"]["id"]), (&json!("failed"), &json!("n")));
         assert!(lost["error"]["message"].as_str().unwrap().contains("its outcome is unknown"), "{lost}");
+        assert_eq!(lost["trace_id"], trace, "{lost}");
         assert!(lost["duration_us"].is_null() && kept["duration_us"].is_u64(), "nobody knows how long it took: {lost}");
         assert_eq!(lost["args"]["json"]["what"], "everything");
         assert!(!calls.text.contains("canary"), "{lost}");

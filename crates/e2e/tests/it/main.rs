@@ -62,6 +62,7 @@ mod large_messages;
 mod leaks;
 mod leaks_churn;
 mod limits;
+mod logs;
 mod machine_files;
 mod machine_shell;
 mod mcp;

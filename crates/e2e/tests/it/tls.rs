@@ -83,7 +83,7 @@ async fn a_certificate_that_cannot_be_used_is_named() {
         ("/nowhere/cert.pem", key.as_str(), "/nowhere/cert.pem"),
         (&cert, empty, empty),
         (empty, &key, empty),
-        (&cert, &other_key, "do not go together"),
+        (&cert, &other_key, "belong together"),
     ] {
         let ended = Cli::new(SWITCHBOARD)
             .args(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()])

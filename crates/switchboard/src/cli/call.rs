@@ -163,8 +163,12 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
     let mut guessed = Vec::new();
     for arg in args.args.iter().chain(&args.more_args) {
         let (key, value, text) = parse_arg(arg).ok_or_else(|| {
-            Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg)))
-                .hint("switchboard call TOOL query=cats limit=5")
+            let hint = if arg.trim_start().starts_with('{') {
+                "switchboard call TOOL --json '{\"query\":\"cats\"}' takes all arguments as one object"
+            } else {
+                "switchboard call TOOL query=cats limit=5"
+            };
+            Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg))).hint(hint)
         })?;
         if !value.is_string() {
             guessed.push((key.clone(), text.to_owned()));

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{page, text};
 use super::output::{Failure, clock, duration, json, line, pretty, when};
 use super::table::{facts, name, shortened, spared, table, whole};
 use crate::redact::printable;
@@ -15,7 +15,7 @@ pub(crate) struct CallsArgs {
     /// Show this call with its arguments and result. The beginning of an id will do, where no other call's is the same.
     id: Option<String>,
     /// How many ended calls, the one that ended last before the others.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = page)]
     limit: usize,
     /// Only calls of this tool.
     #[arg(long)]

@@ -11,6 +11,7 @@ use super::client::{Client, events_of};
 use super::lists::text;
 use super::output::{self, Failure, duration};
 use crate::redact::{printable, steers};
+use crate::terminal::takes_colour;
 
 const CONFIGURE: &str = "add this to the gateway's configuration file, and restart it:
 
@@ -190,8 +191,7 @@ fn short(text: &str) -> String {
 }
 
 fn dim(text: &str) -> String {
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if colour { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+    if takes_colour(&std::io::stderr()) { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// The model to talk to, which the gateway must have.

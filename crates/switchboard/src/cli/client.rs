@@ -7,6 +7,7 @@ use sa_sse::{Broken, Events};
 use serde::Deserialize;
 
 use super::Global;
+use super::flags::OfGateway;
 use super::output::Failure;
 use super::run::layers;
 use crate::config::Config;
@@ -56,7 +57,7 @@ fn is_kept(url: &str, path: &str) -> bool {
 
 impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
-        let layers = layers(global, &[])?;
+        let layers = layers(global, &OfGateway::default())?;
         let config = Config::resolve(&layers)?;
         let reach = &global.reach;
         if let Some(url) = reach.url.as_deref().filter(|url| !url.contains("://")) {
@@ -296,10 +297,11 @@ const COMMANDS: [(&str, &str); 13] = [
 ];
 
 /// What the API calls parts of a request, and the options that stand for them.
-const OPTIONS: [(&str, &str); 3] = [
+const OPTIONS: [(&str, &str); 4] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
     ("timeout_ms must", "--timeout must"),
+    ("outcome is ", "--outcome is "),
 ];
 
 /// A hint with commands in the place of requests.

@@ -5,10 +5,12 @@ use serde_json::json;
 
 use super::Global;
 use super::client::Client;
+use super::flags::OfGateway;
 use super::output::{self, Failure, line};
 use super::run::{layers, layers_despite_mistakes};
 use super::table::{cut, facts, table, whole, wrapped};
 use crate::config::environment::{unknown_variable, unknown_variables, variable_name};
+use crate::config::flags::flag_name;
 use crate::config::layers::{Layers, Source};
 use crate::config::named::NAMED_KEYS;
 use crate::config::settings::{FILE_ONLY, KEYS};
@@ -23,30 +25,34 @@ const ONLY_IN_FILE: &str = "none, it is set in the configuration file only";
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show every key with its value and where that came from.
-    Show,
+    Show(OfGateway),
     /// Say what a key means, its value, and where that came from; without a key, what all of them mean.
-    Explain { key: Option<String> },
+    Explain {
+        key: Option<String>,
+        #[command(flatten)]
+        flags: OfGateway,
+    },
     /// Check the configuration without starting anything.
-    Check,
+    Check(OfGateway),
 }
 
 pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failure> {
     let (layers, mistakes) = match command {
         // Whoever asks what a key means may be about to mend another one.
-        ConfigCommand::Explain { .. } => layers_despite_mistakes(global),
-        _ => (layers(global, &[])?, Vec::new()),
+        ConfigCommand::Explain { flags, .. } => layers_despite_mistakes(global, flags),
+        ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => (layers(global, flags)?, Vec::new()),
     };
-    if !matches!(command, ConfigCommand::Explain { key: None }) {
+    if !matches!(command, ConfigCommand::Explain { key: None, .. }) {
         tell_file(global, &layers).await;
     }
     match command {
-        ConfigCommand::Check => check(global, &layers),
-        ConfigCommand::Show if global.json => {
+        ConfigCommand::Check(_) => check(global, &layers),
+        ConfigCommand::Show(_) if global.json => {
             let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
             let keys: Vec<_> = keys.chain(named_entries(&layers)).collect();
             output::json(&json!({ "file": layers.file(), "keys": keys }).to_string())
         }
-        ConfigCommand::Show => {
+        ConfigCommand::Show(_) => {
             let plain = KEYS.iter().filter(|(key, _)| !FILE_ONLY.contains(key));
             let plain = plain.map(|(key, _)| vec![(*key).to_owned(), value(&layers, key), source(&layers, key)]);
             let named = layers.named().into_iter().map(|(key, value)| {
@@ -55,13 +61,13 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
             });
             table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &plain.chain(named).collect::<Vec<_>>())
         }
-        ConfigCommand::Explain { key: None } if global.json => {
+        ConfigCommand::Explain { key: None, .. } if global.json => {
             let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
             let named = NAMED_KEYS.iter().map(|(key, default, meaning)| named_entry(key, default, meaning));
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
-        ConfigCommand::Explain { key: None } => meanings(all_keys()),
-        ConfigCommand::Explain { key: Some(key) } => {
+        ConfigCommand::Explain { key: None, .. } => meanings(all_keys()),
+        ConfigCommand::Explain { key: Some(key), .. } => {
             // The answer first: whoever asks about one key has not asked about the others.
             let of_key = |mistake: &Mistake| mistake.key == *key || mistake.key.starts_with(&format!("{key}."));
             let (own, others): (Vec<Mistake>, _) = mistakes.into_iter().partition(of_key);
@@ -125,8 +131,14 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
         }
         line(&format!("{key} = {}", value(layers, key)))?;
         let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
-        let from = source(layers, key);
-        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("wrong", wrong), ("variable", variable)]);
+        let (from, flag) = (source(layers, key), flag_name(key).unwrap_or_default());
+        return facts(&[
+            ("meaning", (*meaning).to_owned()),
+            ("from", from),
+            ("wrong", wrong),
+            ("variable", variable),
+            ("flag", flag),
+        ]);
     }
     // A section, or one of its tables: everything in it.
     let below: Vec<_> = all_keys().filter(|(known, _)| is_below(known, key)).collect();
@@ -262,6 +274,9 @@ fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
         "meaning": meaning,
         "variable": variable_name(key),
     });
+    if let Some(flag) = flag_name(key) {
+        entry["flag"] = json!(flag);
+    }
     if effective != written {
         entry["effective"] = json!(effective);
     }

@@ -1,5 +1,6 @@
 //! `doctor`: look for what is wrong, and say how to mend it.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::client::Client;
+use super::flags::OfGateway;
 use super::lists::text;
 use super::output::{self, Failure};
 use super::run::layers;
@@ -52,7 +54,7 @@ pub(crate) struct DoctorArgs {
 
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
-    match layers(global, &[]).and_then(|layers| Ok(Config::resolve(&layers)?)) {
+    match layers(global, &OfGateway::default()).and_then(|layers| Ok(Config::resolve(&layers)?)) {
         // A line for each mistake in it.
         Err(failure) => findings.extend(
             failure.message.lines().map(|mistake| Finding::bad(mistake, failure.hint.clone().unwrap_or_default())),
@@ -214,13 +216,14 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
         Ok(client) => client,
         Err(failure) => return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
     };
-    if !client.has_token() {
+    // Where there is no data directory, that says it all.
+    if !client.has_token() && config.data_dir.exists() {
         findings.push(Finding::bad(
             "there is no token to talk to the gateway with",
             "set SWITCHBOARD_TOKEN, or --token-file",
         ));
     }
-    match client.get::<Value>("/v1/status").await {
+    match client.get::<Value>("/v1/status?renamed=true").await {
         Err(failure) => {
             let held =
                 std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
@@ -266,6 +269,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
                 nodes_of(&nodes, &audit, others > 0, findings);
             }
+            renamed_of(&status["renamed"], findings);
         }
     }
 }
@@ -404,7 +408,6 @@ fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Fi
             let name = text(&blocked["name"]);
             findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
         }
-        renamed_of(node, nodes, findings);
         for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
             findings.push(Finding::bad(
                 format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
@@ -414,28 +417,21 @@ fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Fi
     }
 }
 
-/// Tools of a node that go by longer names, and who has the plain ones: a line for each of those.
-fn renamed_of(node: &Value, nodes: &[Value], findings: &mut Vec<Finding>) {
-    let renamed = node["renamed"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut told: Vec<&Value> = Vec::new();
-    for first in renamed {
-        let holder = &first["held_by"];
-        if told.contains(&holder) {
-            continue;
-        }
-        told.push(holder);
-        let more = match renamed.iter().filter(|other| other["held_by"] == *holder).count() - 1 {
-            0 => String::new(),
-            more => format!(" (and {more} more)"),
-        };
-        let (kind, by) = (text(&holder["kind"]), text(&holder["id"]));
-        let away = kind == "node" && nodes.iter().any(|node| node["id"] == *by && node["online"] == false);
-        let until = if away { ", which is away, until that is forgotten" } else { "" };
+/// Tools that go by longer names, and who has the plain ones: a line for each two providers.
+fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
+    let mut pairs: BTreeMap<[&str; 4], (&Value, usize)> = BTreeMap::new();
+    for tool in renamed.as_array().into_iter().flatten() {
+        let (own, holder) = (&tool["provider"], &tool["held_by"]);
+        let pair = [&own["kind"], &own["id"], &holder["kind"], &holder["id"]].map(text);
+        pairs.entry(pair).or_insert((tool, 0)).1 += 1;
+    }
+    for ([kind, id, holders_kind, holder], (tool, count)) in pairs {
+        let until = if tool["holder_away"] == true { ", which is away, until that is forgotten" } else { "" };
+        let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
         findings.push(Finding::note(format!(
-            "the node \"{}\" has a tool under the longer name {}: {} belongs to the {kind} \"{by}\"{until}{more}",
-            text(&node["id"]),
-            text(&first["name"]),
-            text(&first["wanted"]),
+            "the {kind} \"{id}\" has a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}",
+            text(&tool["name"]),
+            text(&tool["wanted"]),
         )));
     }
 }

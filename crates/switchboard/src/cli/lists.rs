@@ -9,6 +9,7 @@ use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
 use super::table::{cut, name, spared, table, whole, wrapped};
 use super::tool;
+use crate::http::MAX_PAGE;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -189,8 +190,14 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     /// How many events, newest first.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = page)]
     limit: usize,
+}
+
+/// How many rows the gateway gives at once.
+pub(super) fn page(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {MAX_PAGE}"))
 }
 
 pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ mod client;
 mod config;
 mod console;
 mod doctor;
+mod flags;
 mod lists;
 mod mcp;
 mod node;
@@ -75,9 +76,8 @@ pub(crate) struct Global {
     /// Configuration file (TOML).
     #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CONFIG")]
     config: Option<PathBuf>,
-    /// Where the gateway keeps everything.
-    #[arg(long, global = true, help_heading = "Global options", value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    flags: flags::Everywhere,
     #[command(flatten)]
     reach: Reach,
 }
@@ -210,7 +210,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     let global = &cli.global;
     match cli.command {
         Command::Up(args) => run::up(global, args),
-        Command::Serve(args) => run::serve(global, args, None),
+        Command::Serve(args) => run::serve(global, &args, None),
         Command::Config(command) => block_on(config::run(global, &command)),
         Command::Doctor(args) => block_on(doctor::run(global, args)),
         Command::Status => block_on(status::run(global)),

@@ -6,6 +6,7 @@ use sa_node::host::{self, Role};
 use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
 
+use super::flags::OfGateway;
 use super::output::Failure;
 use super::{Global, run::layers};
 use crate::config::Config;
@@ -72,7 +73,7 @@ impl From<HostRole> for Role {
 }
 
 pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
-    let layers = layers(global, &[])?;
+    let layers = layers(global, &OfGateway::default())?;
     let config = Config::resolve(&layers)?;
     telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
     sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;

@@ -5,6 +5,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use super::table::{paragraph, width_of};
+use crate::config::Mistake;
+use crate::config::environment::variable_name;
 use crate::redact::steers;
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
@@ -261,7 +263,11 @@ fn advice(text: &str, room: Option<usize>) -> Vec<String> {
 
 impl From<crate::config::ConfigError> for Failure {
     fn from(error: crate::config::ConfigError) -> Self {
-        Self::usage(error.to_string()).hint("switchboard config explain lists every key")
+        let plain = |key: &str| variable_name(key).is_some();
+        Self::usage(error.to_string()).hint(match &error.0[..] {
+            [Mistake { key, .. }] if plain(key) => format!("switchboard config explain {key} says what it means"),
+            _ => "switchboard config explain lists every key".to_owned(),
+        })
     }
 }
 

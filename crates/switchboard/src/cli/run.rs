@@ -1,5 +1,6 @@
 //! `serve` and `up`: a gateway in this process.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,10 +8,10 @@ use std::time::Duration;
 
 use sa_store::StoreErrorKind;
 use tokio::net::TcpListener;
-use toml::Value;
 use tracing::{info, warn};
 
 use super::Global;
+use super::flags::OfGateway;
 use super::output::{Failure, line};
 use super::stop::{self, Stop};
 use super::{doctor, port};
@@ -28,18 +29,8 @@ const UPSTREAM_PATIENCE: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Address and port to listen on; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
-    /// PEM file with the certificate chain; turns TLS on.
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file with the certificate's private key.
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Allow an address that other machines reach without TLS.
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    flags: OfGateway,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,40 +48,28 @@ pub(super) struct Demo {
 }
 
 pub(super) fn up(global: &Global, args: UpArgs) -> Result<(), Failure> {
-    serve(global, args.serve, Some(Demo { examples: args.examples }))
+    serve(global, &args.serve, Some(Demo { examples: args.examples }))
 }
 
 /// The configuration with what was typed on top of it.
-pub(crate) fn layers(global: &Global, more: &[(&str, Value)]) -> Result<Layers, Failure> {
-    let mut flags = more.to_vec();
-    flags.extend(data_dir(global));
-    Ok(Layers::read(global.config.as_deref(), std::env::vars_os(), &flags)?)
+pub(crate) fn layers(global: &Global, more: &OfGateway) -> Result<Layers, Failure> {
+    Ok(Layers::read(global.config.as_deref(), std::env::vars_os(), &flags(global, more))?)
 }
 
 /// The same for somebody who asks about the configuration: what can be read of it, and everything that is wrong with it.
-pub(super) fn layers_despite_mistakes(global: &Global) -> (Layers, Vec<Mistake>) {
-    let flags: Vec<_> = data_dir(global).into_iter().collect();
+pub(super) fn layers_despite_mistakes(global: &Global, more: &OfGateway) -> (Layers, Vec<Mistake>) {
+    let flags = flags(global, more);
     let (layers, unreadable) = Layers::read_despite_mistakes(global.config.as_deref(), std::env::vars_os(), &flags);
     let mistakes = layers.all_mistakes(unreadable);
     (layers, mistakes)
 }
 
-fn data_dir(global: &Global) -> Option<(&'static str, Value)> {
-    global.data_dir.as_ref().map(|dir| ("data.dir", Value::String(dir.display().to_string())))
+fn flags(global: &Global, more: &OfGateway) -> Vec<(&'static str, OsString)> {
+    global.flags.0.iter().chain(&more.0).cloned().collect()
 }
 
-pub(super) fn serve(global: &Global, args: ServeArgs, demo: Option<Demo>) -> Result<(), Failure> {
-    let path = |path: Option<PathBuf>| path.map(|path| Value::String(path.display().to_string()));
-    let flags: Vec<(&str, Value)> = [
-        ("server.listen", args.listen.map(Value::String)),
-        ("server.tls_cert", path(args.tls_cert)),
-        ("server.tls_key", path(args.tls_key)),
-        ("server.insecure", args.insecure.then_some(Value::Boolean(true))),
-    ]
-    .into_iter()
-    .filter_map(|(key, value)| Some((key, value?)))
-    .collect();
-    let layers = layers(global, &flags)?;
+pub(super) fn serve(global: &Global, args: &ServeArgs, demo: Option<Demo>) -> Result<(), Failure> {
+    let layers = layers(global, &args.flags)?;
     let config = Config::resolve(&layers)?;
     config.check_files(&layers)?;
     let broken = |error: anyhow::Error| Failure::usage(error.to_string());
@@ -126,12 +105,6 @@ fn raise_descriptor_limit() {
 
 async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>, json: bool) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
-    if let Some(files) = &config.tls {
-        serve::check_tls(files).map_err(|error| {
-            Failure::usage(format!("{error:#}"))
-                .hint("--tls-cert and --tls-key name two PEM files that belong together")
-        })?;
-    }
     let listen = config.listen;
     let listener = TcpListener::bind(listen).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 
 use super::output::{Failure, print};
 use crate::redact::printable;
+use crate::terminal::takes_colour;
 
 /// The longest of the things on a terminal that nobody has to type. A cell that is longer helps nobody.
 const MAX_CELL: usize = 120;
@@ -67,7 +68,7 @@ pub(crate) const fn spared(name: &'static str) -> Column {
 /// Prints rows below the names of their columns.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = lay_out(columns, rows, terminal_width());
-    if in_colour() {
+    if takes_colour(&std::io::stdout()) {
         let head = text.find('\n').unwrap_or(text.len());
         text = format!("\x1b[1m{}\x1b[0m{}", &text[..head], &text[head..]);
     }
@@ -183,12 +184,6 @@ pub(crate) fn width_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option
     }
     let told = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     Some(if told == 0 { USUAL } else { told })
-}
-
-/// Whether stdout takes colours: it is a terminal, and nobody has said no.
-pub(crate) fn in_colour() -> bool {
-    let refused = |name: &str, value: fn(&std::ffi::OsStr) -> bool| std::env::var_os(name).is_some_and(|v| value(&v));
-    std::io::stdout().is_terminal() && !refused("NO_COLOR", |v| !v.is_empty()) && !refused("TERM", |v| v == "dumb")
 }
 
 /// The columns that there is room for: of those that can be spared, the last ones go first.

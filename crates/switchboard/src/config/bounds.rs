@@ -9,6 +9,8 @@ const MAX_MS: u64 = 30 * 24 * 3_600 * 1_000;
 /// One message or body is held in memory whole.
 const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_BYTES: u64 = 1 << 40;
+/// Less than this has no room for the smallest message that says anything: no node could introduce itself, no call be made.
+const LEAST_MESSAGE: u64 = 256;
 const MAX_COUNT: u64 = 1_000_000;
 
 /// The keys whose numbers cannot be used, each with the reason.
@@ -31,7 +33,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 43] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
@@ -39,18 +41,19 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42]
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
         ("limits.pending_per_node", limits.pending_per_node as u64, 1..=MAX_COUNT),
         ("limits.pending_total", limits.pending_total as u64, 1..=MAX_COUNT),
-        ("limits.pending_bytes", limits.pending_bytes as u64, 1..=MAX_BYTES),
+        ("limits.pending_bytes", limits.pending_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
         ("limits.default_timeout_ms", limits.default_timeout_ms, 1..=MAX_MS),
         ("limits.max_call_ms", limits.max_call_ms, 1..=MAX_MS),
         ("limits.queue_wait_ms", limits.queue_wait_ms, 0..=MAX_MS),
         ("limits.reconnect_wait_ms", limits.reconnect_wait_ms, 0..=MAX_MS),
-        ("limits.max_frame_bytes", limits.max_frame_bytes as u64, 1..=MAX_MESSAGE),
-        ("limits.max_body_bytes", limits.max_body_bytes as u64, 1..=MAX_MESSAGE),
-        ("limits.max_outbox_bytes", limits.max_outbox_bytes as u64, 1..=MAX_BYTES),
+        ("limits.max_frame_bytes", limits.max_frame_bytes as u64, LEAST_MESSAGE..=MAX_MESSAGE),
+        ("limits.max_body_bytes", limits.max_body_bytes as u64, LEAST_MESSAGE..=MAX_MESSAGE),
+        ("limits.max_outbox_bytes", limits.max_outbox_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
         ("nodes.hello_timeout_ms", nodes.hello_timeout_ms, 1..=MAX_MS),
         ("nodes.ping_interval_ms", nodes.ping_interval_ms, 1..=MAX_MS),
         ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
         ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
+        ("nodes.max_tools", nodes.max_tools as u64, 1..=MAX_COUNT),
         ("mcp.session_idle_ms", mcp.session_idle_ms, 1..=MAX_MS),
         ("mcp.max_sessions", mcp.max_sessions as u64, 1..=MAX_COUNT),
         ("mcp.resume_ms", mcp.resume_ms, 0..=MAX_MS),
@@ -61,9 +64,9 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42]
         ("sessions.max_open", sessions.max_open as u64, 1..=MAX_COUNT),
         ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
         ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
-        ("channels.max_message_bytes", channels.max_message_bytes as u64, 1..=16 << 20),
+        ("channels.max_message_bytes", channels.max_message_bytes as u64, LEAST_MESSAGE..=16 << 20),
         ("channels.max_attachment_bytes", channels.max_attachment_bytes as u64, 0..=MAX_MESSAGE),
-        ("channels.max_queue_bytes", channels.max_queue_bytes as u64, 1..=MAX_BYTES),
+        ("channels.max_queue_bytes", channels.max_queue_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
         ("channels.max_messages_per_second", channels.max_messages_per_second.into(), 1..=MAX_COUNT),
         ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
         ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
@@ -77,4 +80,21 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 42]
         ("journal.keep_days", journal.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::layers::defaults;
+
+    #[test]
+    fn every_number_has_bounds_and_its_default_is_within_them() {
+        for (section, values) in &defaults() {
+            for (name, value) in values.as_table().unwrap() {
+                let (key, Some(number)) = (format!("{section}.{name}"), value.as_integer()) else { continue };
+                let bounds = of(&key).unwrap_or_else(|| panic!("{key} has no bounds"));
+                assert!(bounds.contains(&u64::try_from(number).unwrap()), "{key} = {number}");
+            }
+        }
+    }
 }

@@ -338,7 +338,8 @@ mod tests {
         let time = "it must be a whole number from 0 to 2592000000 (milliseconds)";
         check("server.drain_ms = 9223372036854775808\n", 1, "server.drain_ms", time);
         let other = "it must be a whole number of at most 9223372036854775807";
-        check("[nodes]\nmax_tools = 9223372036854775808\n", 2, "nodes.max_tools", other);
+        let model = "[models.a]\nbase_url = \"http://a\"\nmax_total_tokens = 9223372036854775808\n";
+        check(model, 3, "models.a.max_total_tokens", other);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Configuration: a TOML file, then the environment (`SWITCHBOARD_SECTION_KEY`), then flags; each goes over the one
 //! before it.
 //!
-//! [`settings`] is what can be written, [`layers`] is where each value came from, and [`Config`] is what it means: checked,
-//! with paths and addresses resolved.
+//! [`settings`] is what can be written, [`flags`] what can be typed, [`layers`] is where each value came from, and [`Config`]
+//! is what it means: checked, with paths and addresses resolved.
 
 mod bounds;
 pub mod environment;
 mod file;
+pub mod flags;
 #[cfg(test)]
 mod hostile;
 pub mod layers;
@@ -14,6 +15,7 @@ pub mod named;
 mod node_tokens;
 pub mod settings;
 mod syntax;
+pub(crate) mod values;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -96,7 +98,9 @@ impl Config {
         };
         let listen = resolve_listen(&settings.server.listen);
         if listen.is_none() {
-            wrong("server.listen", "must be an address and a port, such as \"127.0.0.1:3210\"".into());
+            let written = printable(&settings.server.listen);
+            let message = format!("must be an address and a port, such as \"127.0.0.1:3210\", and is \"{written}\"");
+            wrong("server.listen", message);
         }
         let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
             ("", "") => None,
@@ -108,7 +112,7 @@ impl Config {
                 wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"));
                 None
             }
-            (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
+            (cert, key) => Some(TlsFiles { cert: from_home(cert), key: from_home(key) }),
         };
         let open = listen.filter(|listen| !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure);
         if let Some(listen) = open {
@@ -120,13 +124,17 @@ impl Config {
                 ),
             );
         }
-        check(&settings, &mut wrong);
+        values::check(&settings, &mut wrong);
         let node_tokens = NodeTokens::from_env(layers).unwrap_or_else(|mistake| {
             mistakes.push(mistake);
             NodeTokens::default()
         });
-        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { settings.data.dir.clone().into() };
-        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key);
+        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { from_home(&settings.data.dir) };
+        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key::new);
+        let key = key.transpose().unwrap_or_else(|error| {
+            mistakes.push(of_variable("SWITCHBOARD_KEY", error.to_string()));
+            None
+        });
         let file = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         match listen {
             Some(listen) if mistakes.is_empty() => Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings }),
@@ -137,18 +145,20 @@ impl Config {
         }
     }
 
-    /// Makes sure that the files of TLS can be opened. Not a part of [`Config::resolve`]: the commands that are used beside
-    /// a gateway read the same configuration, and its private key is not theirs to read.
+    /// Makes sure that the files which are named can be used. Not a part of [`Config::resolve`]: the commands that are used
+    /// beside a gateway read the same configuration, and its private key is not theirs to read.
     pub fn check_files(&self, layers: &Layers) -> Result<(), ConfigError> {
-        let Some(tls) = &self.tls else { return Ok(()) };
-        let files = [("server.tls_cert", &tls.cert), ("server.tls_key", &tls.key)].into_iter();
-        let mistakes: Vec<Mistake> = files
-            .filter_map(|(key, file)| {
-                let error = std::fs::File::open(file).err()?;
-                let message = format!("{} cannot be opened: {error}", file.display());
-                Some(layers.mistake(key, message))
-            })
-            .collect();
+        let mut mistakes = Vec::new();
+        if let Some(tls) = &self.tls {
+            let wrong = crate::serve::check_tls(tls);
+            mistakes.extend(wrong.into_iter().map(|(key, message)| layers.mistake(key, message)));
+        }
+        if self.data_dir.exists() && !self.data_dir.is_dir() {
+            let message =
+                format!("{} is no directory; name one, which is made if it is not there", self.data_dir.display());
+            mistakes.push(layers.mistake("data.dir", message));
+        }
+        Mistake::sort(&mut mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }
     }
 
@@ -157,9 +167,7 @@ impl Config {
         if self.settings.skills.dirs.is_empty() {
             return vec![self.data_dir.join("skills")];
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let from_home = |dir: &String| Some(home.as_ref()?.join(dir.strip_prefix("~/")?));
-        self.settings.skills.dirs.iter().map(|dir| from_home(dir).unwrap_or_else(|| dir.into())).collect()
+        self.settings.skills.dirs.iter().map(|dir| from_home(dir)).collect()
     }
 
     /// The one file behind all records.
@@ -177,54 +185,19 @@ impl Config {
     }
 }
 
-/// What each setting says by itself, and what some say together.
-fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
-    for (key, message) in bounds::violations(settings) {
-        wrong(key, message);
-    }
-    for (name, spec) in &settings.upstream {
-        spec.check(name).unwrap_or_else(|error| wrong(&format!("upstream.{name}"), error));
-    }
-    for (name, spec) in &settings.models {
-        spec.check(name).unwrap_or_else(|error| wrong(&format!("models.{name}"), error));
-    }
-    let sessions = &settings.sessions;
-    if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
-        wrong("sessions.default_agent", format!("there is no [sessions.agents.{}]", sessions.default_agent));
-    }
-    for (name, _) in sessions.agents.iter().filter(|(_, agent)| agent.command.is_empty()) {
-        let needed = "needs a command: the program and its arguments, such as command = [\"my-agent\"]";
-        wrong(&format!("sessions.agents.{name}"), needed.into());
-    }
-    for entry in &settings.plugins.allow_private {
-        sa_plugins::check_private(entry).unwrap_or_else(|error| wrong("plugins.allow_private", error));
-    }
-    for name in &settings.plugins.settings_headers {
-        sa_plugins::check_settings_header(name).unwrap_or_else(|error| wrong("plugins.settings_headers", error));
-    }
-    if settings.nodes.dead_after_ms <= settings.nodes.ping_interval_ms {
-        wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into());
-    }
-    let public = &settings.server.public_url;
-    if !public.is_empty() && !is_base(public) {
-        wrong("server.public_url", "must be a URL, such as \"https://gw.example.com\"".into());
-    }
-    if !settings.telemetry.otlp_endpoint.is_empty() && url::Url::parse(&settings.telemetry.otlp_endpoint).is_err() {
-        wrong("telemetry.otlp_endpoint", "must be a URL, such as \"http://127.0.0.1:4318\"".into());
-    }
-    crate::telemetry::check_filter(&settings.log.filter).unwrap_or_else(|error| wrong("log.filter", error));
+/// A mistake in a variable that sets no key.
+fn of_variable(name: &str, message: String) -> Mistake {
+    Mistake { key: name.to_owned(), ..Mistake::new(format!("the environment variable {name}"), message) }
+}
+
+/// A path as it is written in a file, where no shell has put the home directory in the place of `~`.
+fn from_home(path: &str) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    path.strip_prefix("~/").and_then(|below| Some(home()?.join(below))).unwrap_or_else(|| path.into())
 }
 
 pub(crate) fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-/// Whether a path can be put behind it.
-fn is_base(text: &str) -> bool {
-    url::Url::parse(text).is_ok_and(|url| {
-        let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-        matches!(url.scheme(), "http" | "https") && url.has_host() && plain
-    })
 }
 
 fn resolve_listen(text: &str) -> Option<SocketAddr> {

@@ -1,7 +1,7 @@
 //! Tokens for nodes that come from the environment.
 
-use super::Mistake;
 use super::layers::Layers;
+use super::{Mistake, of_variable};
 
 const SHARED: &str = "SA_NODE_TOKEN";
 const BOUND: &str = "SA_NODE_TOKENS";
@@ -24,10 +24,12 @@ impl std::fmt::Debug for NodeTokens {
 impl NodeTokens {
     pub(super) fn from_env(layers: &Layers) -> Result<Self, Mistake> {
         let shared = layers.variable(SHARED).filter(|token| !token.is_empty());
-        let bound = pairs(&layers.variable(BOUND).unwrap_or_default()).map_err(|message| Mistake {
-            key: BOUND.to_owned(),
-            ..Mistake::new(format!("the environment variable {BOUND}"), message)
-        })?;
+        if shared.as_ref().is_some_and(|token| !is_token(token)) {
+            let message = "begins or ends with a space, or holds a line break, and so no node could show it";
+            return Err(of_variable(SHARED, message.into()));
+        }
+        let bound = pairs(&layers.variable(BOUND).unwrap_or_default());
+        let bound = bound.map_err(|message| of_variable(BOUND, message))?;
         Ok(Self { shared, bound })
     }
 
@@ -42,7 +44,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     for (number, pair) in text.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty()) {
         // An id may hold colons (`linux:laptop`), a token of ours never does.
         let parts = pair.rsplit_once(':').map(|(id, token)| (id.trim(), token.trim()));
-        let Some((id, token)) = parts.filter(|(id, token)| !id.is_empty() && !token.is_empty()) else {
+        let Some((id, token)) = parts.filter(|(id, token)| sa_nodes::is_id(id) && is_token(token)) else {
             let place = number + 1;
             return Err(format!(
                 "must be a list of id:token pairs with commas between them, and its item {place} is none"
@@ -55,6 +57,11 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         pairs.push((id.into(), token.into()));
     }
     Ok(pairs)
+}
+
+/// Whether somebody could show this token.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.trim() == text && !text.contains(char::is_control)
 }
 
 #[cfg(test)]

@@ -312,7 +312,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("server.max_connections", "Connections of all kinds that may be open at once."),
     ("server.workers", "Threads that serve connections. 0 is one for each processor."),
     ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
-    ("data.dir", "Where everything is kept. Empty means $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
+    ("data.dir", "Where everything is kept; by default $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
     ("limits.pending_total", "Calls that may run at once in all."),
     ("limits.pending_bytes", "Arguments of all calls that run or wait, in bytes."),

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::calls::MAX_PAGE;
 use super::front::operator_only;
 use super::tools::JSON;
 use super::{App, Params, Problem};
@@ -46,7 +47,7 @@ pub(crate) async fn list(
         app.journal.tell_refusals();
         app.journal.settled(AUDIT).await;
     }
-    let limit = query.limit.unwrap_or(50).clamp(1, 500);
+    let limit = query.limit.unwrap_or(50).clamp(1, MAX_PAGE);
     let page = app.log.read_back(AUDIT, query.cursor.unwrap_or(u64::MAX), limit).await?;
     let next_cursor =
         (page.len() == limit).then(|| page.last().map(|entry| entry.seq)).flatten().filter(|seq| *seq > 1);

@@ -18,7 +18,7 @@ use crate::json::to_json;
 use crate::tokens::Identity;
 
 const PAGE: usize = 50;
-const MAX_PAGE: usize = 500;
+pub(crate) const MAX_PAGE: usize = 500;
 /// Running calls of a list that come with their arguments.
 const WITH_ARGS: usize = 200;
 /// How far back a filtered page looks, so that a filter that nothing matches ends soon.

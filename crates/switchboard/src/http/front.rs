@@ -16,6 +16,7 @@ use tower::ServiceExt as _;
 
 use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
+use crate::config::values::split_port;
 use crate::journal::MAX_SUBJECT;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused};
@@ -236,14 +237,6 @@ fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
     match ip {
         Some(ip) => ip.to_canonical() == local || (ip.is_loopback() && local.is_loopback()),
         None => host.eq_ignore_ascii_case("localhost") && local.is_loopback(),
-    }
-}
-
-/// `host:port`, `[::1]:port`, either without its port.
-fn split_port(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => (host, Some(port)),
-        _ => (name, None),
     }
 }
 

@@ -49,6 +49,7 @@ use serde::de::DeserializeOwned;
 use crate::assemble::Gateway;
 use crate::serve::Ends;
 
+pub(crate) use calls::MAX_PAGE;
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 pub(crate) use status::mark_started;

@@ -136,7 +136,7 @@ impl<'a> NodeDoc<'a> {
 
 impl<'a> RenamedTool<'a> {
     fn of(renamed: &'a Renamed) -> Self {
-        let Renamed { name, wanted, held_by } = renamed;
+        let Renamed { name, wanted, held_by, .. } = renamed;
         Self { name, wanted, held_by: ProviderDoc { kind: held_by.kind, id: &held_by.id } }
     }
 }

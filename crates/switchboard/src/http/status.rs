@@ -3,10 +3,12 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::{Extension, Json};
+use sa_core::ProviderId;
+use sa_core::directory::Renamed;
 use sa_core::store::Log as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
 use super::{App, Problem};
@@ -46,6 +48,52 @@ pub(crate) struct Status {
     /// The last time that the store's file could not be read or written as it should be; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_trouble: Option<StoreTrouble>,
+    /// The tools that go by a longer name than they would, because another one has it; if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renamed: Option<Vec<LongerName>>,
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StatusQuery {
+    /// Name the tools that go by a longer name than they would, too.
+    #[serde(default)]
+    renamed: bool,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct LongerName {
+    provider: OwnedProviderDoc,
+    /// What it goes by.
+    name: String,
+    /// What it would go by.
+    wanted: String,
+    /// Whose tool has that name.
+    held_by: OwnedProviderDoc,
+    /// Whether that one is away.
+    holder_away: bool,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = ProviderDoc)]
+pub(crate) struct OwnedProviderDoc {
+    kind: &'static str,
+    id: String,
+}
+
+impl From<ProviderId> for OwnedProviderDoc {
+    fn from(provider: ProviderId) -> Self {
+        Self { kind: provider.kind, id: provider.id.to_string() }
+    }
+}
+
+impl From<(ProviderId, Renamed)> for LongerName {
+    fn from((provider, renamed): (ProviderId, Renamed)) -> Self {
+        let Renamed { name, wanted, held_by, holder_away } = renamed;
+        let (name, wanted) = (name.to_string(), wanted.to_string());
+        Self { provider: provider.into(), name, wanted, held_by: held_by.into(), holder_away }
+    }
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -105,14 +153,18 @@ pub(crate) struct SessionStatus {
 }
 
 /// What the gateway is doing, for operators.
-#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status), (status = 403, body = Problem)))]
+#[utoipa::path(get, path = "/v1/status", tag = "health", params(StatusQuery), responses((status = 200, body = Status), (status = 403, body = Problem)))]
 pub(crate) async fn status(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     Extension(ends): Extension<crate::serve::Ends>,
+    query: Result<Query<StatusQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Status>, Problem> {
     operator_only(&identity)?;
-    let nodes = app.router.directory().members(sa_nodes::KIND);
+    let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let directory = app.router.directory();
+    let nodes = directory.members(sa_nodes::KIND);
+    let renamed = query.renamed.then(|| directory.renamed().into_iter().map(LongerName::from).collect());
     let sessions = app.sessions.as_ref().map(|sessions| {
         let (open, running) = sessions.count();
         SessionStatus { open, running }
@@ -127,11 +179,12 @@ pub(crate) async fn status(
         nodes_known: nodes.len(),
         upstream: UpstreamStatus::of(app.upstreams.list()),
         sessions,
-        tools: app.router.directory().list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
+        tools: directory.list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
         running_calls: app.router.running_count(),
         shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
         store_trouble: app.store.trouble().map(|sa_store::Trouble { at_ms, message }| StoreTrouble { at_ms, message }),
+        renamed,
     }))
 }

@@ -23,6 +23,7 @@ pub(super) struct Before {
 /// What a member had before it was withdrawn.
 #[derive(Default)]
 pub(super) struct Withdrawn {
+    pub(super) scope: Option<Scope>,
     pub(super) names: Names,
     /// Its own names and prefixes, dotted and bare.
     pub(super) claims: Vec<String>,
@@ -33,7 +34,8 @@ impl Index {
     /// `before` keeps its name: clients remember names, and whoever offers a tool may reorder its list.
     pub(super) fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Names) {
         let weight = catalog.weight();
-        let Some(scope) = self.members.get(id).map(|member| member.scope.clone()) else { return };
+        let Some(member) = self.members.get(id) else { return };
+        let (scope, age, grant) = (member.scope.clone(), member.age, member.grant.clone());
         let mut exposed = Vec::with_capacity(catalog.tools.len());
         let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
         let mut bare = Vec::new();
@@ -51,10 +53,10 @@ impl Index {
             let name = kept.map_or_else(|| self.free_name(&scope, id, &plain, &address), |b| Arc::clone(&b.name));
             let wants = (name != plain).then_some(plain);
             if let Some(plain) = &wants {
-                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name) };
-                self.wanted.entry(Arc::clone(plain)).or_default().push(wish);
+                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name), own: Arc::clone(&tool.name) };
+                self.wish(plain, id, wish);
                 if kept.is_none() {
-                    wishes.push((Arc::clone(plain), Arc::clone(&name)));
+                    wishes.push((Arc::clone(plain), Arc::clone(&name), Arc::clone(&tool.name)));
                 }
             }
             let tool = Arc::new(tool);
@@ -72,22 +74,23 @@ impl Index {
             }
             let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
             if own.contains('.') {
-                index.claims.entry(own.clone()).or_default().push(claim);
+                index.claims.entry(own.clone()).or_default().insert(claim, age, &grant);
                 claims.push(own);
             } else if catalog.bare_names {
-                index.bare.entry(own.clone()).or_default().push(claim);
+                index.bare.entry(own.clone()).or_default().insert(claim, age, &grant);
                 bare.push(own);
             }
         }
         for prefix in &catalog.prefixes {
             let index = self.scopes.entry(scope.clone()).or_default();
             let held = index.claims.entry(prefix.clone()).or_default();
-            if !held.iter().any(|claim| claim.member == *id && claim.tool.is_none()) {
+            let [tool, covers] = held.of(age).map(|claim| claim.is_some());
+            if !covers {
                 // A described tool of the same name is in the member's claims already.
-                if !held.iter().any(|claim| claim.member == *id) {
+                if !tool {
                     claims.push(prefix.clone());
                 }
-                held.push(Claim { member: id.clone(), tool: None });
+                held.insert(Claim { member: id.clone(), tool: None }, age, &grant);
             }
         }
         if let Some(member) = self.members.get_mut(id) {
@@ -100,8 +103,8 @@ impl Index {
             member.bare = bare;
             member.prefixes = catalog.prefixes;
         }
-        for (plain, name) in wishes {
-            self.arrive(&plain, &Wish { scope: scope.clone(), name });
+        for (plain, name, own) in wishes {
+            self.arrive(&plain, &Wish { scope: scope.clone(), name, own });
         }
     }
 
@@ -136,9 +139,9 @@ impl Index {
     /// Whether it is taken by something that no tool of the same scope could hand over.
     pub(super) fn is_reserved(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
         let held = |index: &ScopeIndex| {
-            let grant = |id: &ProviderId| self.members.get(id).map(|member| &member.grant);
-            let claims = index.claims.get(name).into_iter().chain(index.bare.get(name)).flatten();
-            claims.filter(|claim| claim.member != *id).any(|claim| grant(&claim.member) != grant(id))
+            let grant = self.members.get(id).map(|member| &member.grant);
+            let mut claims = index.claims.get(name).into_iter().chain(index.bare.get(name));
+            claims.any(|claims| claims.foremost(false, grant).is_some())
         };
         let here = self.scopes.get(scope);
         let exposed = here.is_some_and(|index| index.exposed.contains_key(name));
@@ -152,7 +155,8 @@ impl Index {
     pub(super) fn withdraw_names(&mut self, id: &ProviderId) -> Withdrawn {
         let mut withdrawn = Withdrawn::default();
         let Some(member) = self.members.get_mut(id) else { return withdrawn };
-        let scope = member.scope.clone();
+        let (scope, age) = (member.scope.clone(), member.age);
+        withdrawn.scope = Some(scope.clone());
         let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
         let bare = std::mem::take(&mut member.bare);
         member.prefixes.clear();
@@ -171,18 +175,19 @@ impl Index {
                 index.former.remove(former);
                 self.uncount(&scope, former);
             }
+            let own = Arc::clone(&listed.tool.name);
             if let Some(plain) = &listed.wants {
-                self.unwish(plain, &scope, &name);
+                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name), own: Arc::clone(&own) };
+                self.unwish(plain, id, &wish);
             }
             self.uncount(&scope, &name);
-            let own = Arc::clone(&listed.tool.name);
             withdrawn.names.insert(own, Before { tool: listed.tool, name, former: listed.former });
         }
         let Some(index) = self.scopes.get_mut(&scope) else { return withdrawn };
         for (table, names) in [(&mut index.claims, &claims), (&mut index.bare, &bare)] {
             for name in names {
                 if let Some(held) = table.get_mut(name) {
-                    held.retain(|claim| claim.member != *id);
+                    held.remove(age);
                     if held.is_empty() {
                         table.remove(name);
                     }

@@ -85,6 +85,27 @@ impl Index {
         hosts.filter(|member| member.is_online()).min_by_key(|member| member.host_order()).map(|member| &member.id)
     }
 
+    pub(in crate::directory) fn renamed(&self) -> Vec<(ProviderId, Renamed)> {
+        let here = self.members.values().filter(|member| member.is_online());
+        let renamed = here.flat_map(|member| self.renamed_of(member).map(|renamed| (member.id.clone(), renamed)));
+        let mut all: Vec<_> = renamed.collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// A member's tools that go by longer names and can be called by them.
+    fn renamed_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = Renamed> + 'a {
+        let scope = self.scopes.get(&member.scope);
+        let listed = member.exposed.iter().filter_map(move |name| Some((name, scope?, scope?.exposed.get(name)?)));
+        let callable = listed.filter(move |(_, index, listed)| resolve::blocker_of(self, index, listed).is_none());
+        callable.filter_map(move |(name, _, listed)| {
+            let wanted = listed.wants.clone()?;
+            let held_by = self.holder(&member.scope, &wanted)?.clone();
+            let holder_away = self.members.get(&held_by).is_some_and(|holder| !holder.is_online());
+            Some(Renamed { name: Arc::clone(name), wanted, held_by, holder_away })
+        })
+    }
+
     fn view(&self, member: &Member, primary: Option<&ProviderId>) -> MemberView {
         let (gone_for, attached_for, running) = match &member.presence {
             Presence::Online { slots, since, .. } => (None, since.elapsed(), slots.running()),
@@ -96,16 +117,7 @@ impl Index {
             member.claims.iter().filter_map(blocked_by).collect()
         });
         let scope = self.scopes.get(&member.scope);
-        let renamed = scope.map_or_else(Vec::new, |index| {
-            let listed = member.exposed.iter().filter_map(|name| Some((name, index.exposed.get(name)?)));
-            let listed = listed.filter(|(_, listed)| resolve::blocker_of(self, index, listed).is_none());
-            let renamed = listed.filter_map(|(name, listed)| {
-                let wanted = listed.wants.clone()?;
-                let held_by = self.holder(&member.scope, &wanted)?.clone();
-                Some(Renamed { name: Arc::clone(name), wanted, held_by })
-            });
-            renamed.collect()
-        });
+        let renamed = self.renamed_of(member).collect();
         let capabilities = member.exposed.iter().filter_map(|name| scope?.exposed.get(name));
         let capabilities = capabilities.flat_map(|listed| listed.tool.capabilities.iter().cloned());
         MemberView {

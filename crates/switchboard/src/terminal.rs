@@ -1,0 +1,10 @@
+//! What a terminal takes.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+
+/// Whether colours can go there: it is a terminal, and nobody has said no.
+pub(crate) fn takes_colour(stream: &impl IsTerminal) -> bool {
+    let says = |name: &str, value: fn(&OsStr) -> bool| std::env::var_os(name).is_some_and(|set| value(&set));
+    stream.is_terminal() && !says("NO_COLOR", |value| !value.is_empty()) && !says("TERM", |value| value == "dumb")
+}
