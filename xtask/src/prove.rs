@@ -19,7 +19,7 @@ pub(crate) enum Proof {
     Storm,
     /// Ten thousand that come back after a restart, of a gateway as it is shipped.
     Restart,
-    /// All of Autobahn's test suite, of the gateway and its clients: messages of 16 MiB in fragments of 64 bytes included.
+    /// All of Autobahn's test suite, of the gateway and its clients: messages of 16 MiB, and such of 4 MiB in fragments of 64 bytes, included.
     Websocket,
     /// Half an hour of comings and goings, after which nothing of them is left.
     Leaks,

@@ -27,11 +27,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::extract::ws::WebSocket;
 use sa_core::store::{Expect, Log, Records, Retention, StoreError};
 use sa_core::{Principal, Router, clock};
 use sa_protocol::channel::is_channel_name;
-use sa_socket::Liveness;
+use sa_socket::{Liveness, WebSocket};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -186,11 +185,11 @@ impl Channels {
     /// Serves one participant until its connection ends.
     pub fn serve(
         self: Arc<Self>,
-        socket: WebSocket,
+        socket: Box<WebSocket>,
         admission: Admission,
         entrance: Entrance,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (socket, admission, entrance) = (Box::new(socket), Box::new(admission), Box::new(entrance));
+        let (admission, entrance) = (Box::new(admission), Box::new(entrance));
         async move { session::run(&self, socket, *admission, *entrance).await }
     }
 
@@ -327,11 +326,6 @@ impl fmt::Debug for Channels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channels").field("open", &self.opened().len()).finish_non_exhaustive()
     }
-}
-
-/// Closes a socket that may not come in, with the protocol's code for it.
-pub async fn refuse(socket: WebSocket, code: u16, reason: &'static str) {
-    session::refuse(socket, &sa_socket::Close::new(code, reason)).await;
 }
 
 /// Where a channel's messages are in the log.

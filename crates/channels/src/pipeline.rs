@@ -7,14 +7,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use sa_core::store::{Appended, Log, NewEntry, StoreError};
 use sa_protocol::channel::{binary, encode_error, encode_message};
 use sa_protocol::close;
-use sa_socket::{Close, Rejected};
+use sa_socket::{Close, Message, Rejected};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::error;

@@ -6,14 +6,13 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use bytes::Bytes;
 use sa_protocol::channel::{
     CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, ClientFrame, binary, encode_error, encode_history,
 };
 use sa_protocol::close;
-use sa_socket::{Close, Next, Outbox, Received, Work};
-use tokio::time::{Duration, Instant};
+use sa_socket::{Close, Next, Outbox, Received, WebSocket, Work, dismiss};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
@@ -107,21 +106,6 @@ async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entranc
             Close::new(1011, "the channel cannot be opened; see the gateway's log")
         }
     })
-}
-
-async fn dismiss(mut socket: Box<WebSocket>, refusal: &Close) {
-    let frame = CloseFrame { code: refusal.code, reason: refusal.reason.as_ref().into() };
-    let goodbye = async {
-        socket.send(Message::Close(Some(frame))).await.ok()?;
-        while socket.recv().await?.is_ok() {}
-        Some(())
-    };
-    let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
-}
-
-/// Closes a connection that may not come in at all.
-pub(crate) async fn refuse(socket: WebSocket, refusal: &Close) {
-    dismiss(Box::new(socket), refusal).await;
 }
 
 impl Session {
@@ -258,6 +242,8 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -13,9 +13,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::extract::ws::WebSocket;
 use sa_core::{GrantId, Router};
-use sa_socket::Liveness;
+use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
 pub use hello::is_id;
@@ -88,11 +87,11 @@ impl Nodes {
     /// Serves one node until its connection ends.
     pub fn serve(
         self: Arc<Self>,
-        socket: WebSocket,
+        socket: Box<WebSocket>,
         admission: Admission,
     ) -> impl Future<Output = ()> + Send + 'static {
         // What a future is given, it has room for as long as it lives, though it passes it on: a pointer is less.
-        let (socket, admission) = (Box::new(socket), Box::new(admission));
+        let admission = Box::new(admission);
         async move { session::run(&self, socket, &admission).await }
     }
 }

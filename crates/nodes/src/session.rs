@@ -4,25 +4,30 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use futures_util::StreamExt as _;
 use sa_core::directory::{Attach, AttachError};
 use sa_core::link::LinkProvider;
 use sa_core::outcome::{Attachment, Outcome, Output};
 use sa_core::{AuditEvent, CallError, CallErrorKind, CallId, ProviderId, RawJson, Scope, Update};
 use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
 use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};
-use sa_socket::{Close, Next, Outbox};
+use sa_socket::{Close, Message, Next, Outbox, WebSocket, dismiss};
 use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
 use crate::{Admission, GOODBYE, Host, KIND, MAX_FORGERIES, Nodes};
 
+/// How those are counted who claim an id that is not theirs.
+const IMPOSTOR: &str = "impostor";
+
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let said = match greet(nodes, &mut socket, admission).await {
         Ok(introduction) => introduction,
         Err(refusal) => {
-            nodes.router.journal().count("node", "refused");
+            // The one kind of refusal that may be an attack has a number of its own.
+            let why = if refusal.code == close::ID_HELD { IMPOSTOR } else { "refused" };
+            nodes.router.journal().count("node", why);
             info!(remote = admission.remote, code = refusal.code, reason = &*refusal.reason, "node refused");
             return dismiss(socket, &refusal).await;
         }
@@ -56,6 +61,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let registration = match nodes.router.directory().attach(attach) {
         Ok(registration) => registration,
         Err(error @ AttachError::HeldByAnother(_)) => {
+            nodes.router.journal().count("node", IMPOSTOR);
             impostor(nodes, &id, admission, &error.to_string());
             warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
             let why = format!(
@@ -88,6 +94,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                 () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
                 () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
                 () = registration.replaced().cancelled_owned() => {
+                    nodes.router.journal().count("node", "replaced");
                     let why = format!(
                         "a newer connection took the place of the node \"{}\"; two nodes need an id each",
                         shown(&id)
@@ -177,7 +184,7 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
 
 async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
     loop {
-        match socket.recv().await {
+        match socket.next().await {
             Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Ok(Message::Binary(_))) => return Err(Close::binary()),
@@ -185,16 +192,6 @@ async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
             _ => return Err(hello::bad("the connection ended before a node_hello")),
         }
     }
-}
-
-async fn dismiss(mut socket: Box<WebSocket>, refusal: &Close) {
-    let frame = CloseFrame { code: refusal.code, reason: refusal.reason.as_ref().into() };
-    let goodbye = async {
-        socket.send(Message::Close(Some(frame))).await.ok()?;
-        while socket.recv().await?.is_ok() {}
-        Some(())
-    };
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), goodbye).await;
 }
 
 /// Two processes with one id look like one that came back over another network; only whoever runs them can tell.

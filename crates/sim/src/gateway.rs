@@ -5,7 +5,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ws::WebSocketUpgrade;
 use axum::routing::any;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -15,7 +14,7 @@ use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, GrantId, Journal, Notices, Policy, Router, RouterOptions,
 };
 use sa_nodes::{Admission, NodeOptions, Nodes};
-use sa_socket::SocketLimits;
+use sa_socket::{SocketLimits, Upgrade};
 use tokio_util::sync::CancellationToken;
 use turmoil::net::{TcpListener, TcpStream};
 
@@ -63,14 +62,14 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
 }
 
 async fn connection(stream: TcpStream, remote: SocketAddr, nodes: Arc<Nodes>, world: World) {
-    let upgrade = move |upgrade: WebSocketUpgrade| async move {
+    let upgrade = move |upgrade: Upgrade| async move {
         let admission = Admission {
             grant: GrantId("simulated".into()),
             bound_id: None,
             remote: remote.to_string(),
             revoked: CancellationToken::new(),
         };
-        SocketLimits { max_message_bytes: MAX_FRAME }.apply(upgrade).on_upgrade(move |socket| async move {
+        upgrade.serve(SocketLimits { max_message_bytes: MAX_FRAME }, move |socket| async move {
             if AssertUnwindSafe(nodes.serve(socket, admission)).catch_unwind().await.is_err() {
                 world.broken(format!("the session of {remote} panicked"));
             }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
-use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::sync::Notify;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::serve::Close;
 
@@ -126,7 +126,7 @@ impl Outbox {
         let len = match &frame {
             Message::Text(text) => text.len(),
             Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
-            Message::Close(_) => 0,
+            Message::Close(_) | Message::Frame(_) => 0,
         };
         let (result, wake) = {
             let mut queue = self.lock();

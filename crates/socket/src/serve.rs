@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_core::aside;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
+use crate::fragments::TooManyFragments;
 use crate::outbox::Outbox;
+use crate::upgrade::WebSocket;
 
 /// How long a peer may take to acknowledge a close before the connection is dropped.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -37,6 +41,8 @@ const BAD_CODE: &str = "the peer closed with a code that no close frame may have
 pub struct Close {
     pub code: u16,
     pub reason: Cow<'static, str>,
+    /// Whether these are the peer's own words.
+    by_peer: bool,
 }
 
 impl Close {
@@ -47,7 +53,12 @@ impl Close {
             let cut = reason.floor_char_boundary(120);
             reason = format!("{}...", &reason[..cut]).into();
         }
-        Self { code, reason }
+        Self { code, reason, by_peer: false }
+    }
+
+    /// The same as the peer has said it.
+    fn by_peer(code: u16, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { by_peer: true, ..Self::new(code, reason) }
     }
 
     fn lost(reason: &'static str) -> Self {
@@ -59,15 +70,16 @@ impl Close {
     }
 
     /// The answer to what the peer did wrong, when it was the peer.
-    pub fn violation(error: &axum::Error) -> Option<Self> {
-        use tokio_tungstenite::tungstenite::Error;
-        use tokio_tungstenite::tungstenite::error::ProtocolError;
-        let cause = std::error::Error::source(error)?.downcast_ref::<Error>()?;
-        match cause {
+    pub fn violation(error: &Error) -> Option<Self> {
+        match error {
             Error::Capacity(_) => Some(Self::new(1009, "the message is larger than this gateway accepts")),
             Error::Utf8(_) => Some(Self::new(1007, "the text is not UTF-8")),
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
             Error::Protocol(error) => Some(Self::new(1002, error.to_string())),
+            Error::Io(error) => {
+                let why = error.get_ref()?.downcast_ref::<TooManyFragments>()?;
+                Some(Self::new(1008, why.to_string()))
+            }
             _ => None,
         }
     }
@@ -75,15 +87,22 @@ impl Close {
     /// What the peer did wrong, in one word for the metrics; `None` for an end as any other.
     pub fn fault(&self) -> Option<&'static str> {
         match self.code {
+            // It is us whom it finds fault with.
+            _ if self.by_peer => None,
             1002 => Some("protocol"),
             1003 => Some("binary"),
             1006 if self.reason == SILENT => Some("silent"),
             1006 if self.reason == READS_NOTHING => Some("reads_nothing"),
             1007 => Some("not_utf8"),
+            1008 => Some("too_many_fragments"),
             1009 => Some("too_large"),
             4429 => Some("too_slow"),
             _ => None,
         }
+    }
+
+    fn message(&self) -> Message {
+        Message::Close(Some(CloseFrame { code: self.code.into(), reason: self.reason.as_ref().into() }))
     }
 }
 
@@ -92,24 +111,6 @@ impl Close {
 pub struct Liveness {
     pub ping_every: Duration,
     pub dead_after: Duration,
-}
-
-/// What one connection may cost.
-#[derive(Debug, Clone, Copy)]
-pub struct SocketLimits {
-    pub max_message_bytes: usize,
-}
-
-impl SocketLimits {
-    /// Next to no buffers, for tungstenite keeps what it once had, and its own would cost 128 KiB for each idle connection.
-    /// That frames are read and written many at a time is up to the stream beneath, which need not keep anything.
-    pub fn apply(self, upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
-        upgrade
-            .read_buffer_size(512)
-            .write_buffer_size(0)
-            .max_message_size(self.max_message_bytes)
-            .max_frame_size(self.max_message_bytes)
-    }
 }
 
 /// Whether a connection goes on after a message.
@@ -174,6 +175,21 @@ pub fn serve_messages<'a>(
 ) -> impl Future<Output = Close> + Send + 'a {
     let (sink, stream) = (*socket).split();
     serve_halves(sink, stream, outbox, liveness, on_message)
+}
+
+/// Closes a connection that is not to be served at all.
+pub async fn dismiss(mut socket: Box<WebSocket>, close: &Close) {
+    let goodbye = async {
+        socket.send(close.message()).await.ok()?;
+        loop {
+            if let Err(error) = socket.next().await? {
+                Close::violation(&error)?;
+                tokio::time::sleep(LAST_WORDS).await;
+                return None::<()>;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(CLOSE_PATIENCE, goodbye).await;
 }
 
 async fn serve_halves(
@@ -250,7 +266,7 @@ enum One {
 }
 
 fn one(
-    message: Result<Message, axum::Error>,
+    message: Result<Message, Error>,
     outbox: &Outbox,
     refused: &mut bool,
     on_message: &mut impl FnMut(Received) -> Work,
@@ -260,11 +276,11 @@ fn one(
         Ok(Message::Binary(bytes)) => Received::Binary(bytes),
         Ok(Message::Close(frame)) => {
             return One::Closed(frame.map_or_else(
-                || Close::new(1005, "closed by the peer"),
-                |frame| match (frame.code, &*frame.reason) {
+                || Close::by_peer(1005, "closed by the peer"),
+                |frame| match (u16::from(frame.code), &*frame.reason) {
                     // What the library puts in the place of a code that no frame may have, such as 1005.
                     (1002, "Protocol violation") => Close::new(1002, BAD_CODE),
-                    (code, reason) => Close::new(code, reason.to_owned()),
+                    (code, reason) => Close::by_peer(code, reason.to_owned()),
                 },
             ));
         }
@@ -324,8 +340,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
                 sink.feed(frame).await?;
             }
             if let Some(close) = &close {
-                let frame = CloseFrame { code: close.code, reason: close.reason.as_ref().into() };
-                sink.feed(Message::Close(Some(frame))).await?;
+                sink.feed(close.message()).await?;
             }
             sink.flush().await
         };
@@ -400,5 +415,19 @@ impl Heard {
 
     fn silence(&self) -> Duration {
         self.base.elapsed().saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_peer_that_did_wrong_is_at_fault() {
+        assert_eq!(Close::new(1009, "too large").fault(), Some("too_large"));
+        assert_eq!(Close::by_peer(1009, "you sent too much").fault(), None);
+        assert_eq!(Close::new(1002, BAD_CODE).fault(), Some("protocol"));
+        assert_eq!(Close::lost(SILENT).fault(), Some("silent"));
+        assert_eq!(Close::lost("the connection broke").fault(), None);
     }
 }

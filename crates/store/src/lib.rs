@@ -131,6 +131,12 @@ impl Store {
         self.inner.shared.troubles.last()
     }
 
+    /// Notes that something stored is not what its reader wrote, which only the reader can tell. It is told as any other
+    /// trouble with the file.
+    pub fn note(&self, error: &StoreError) {
+        self.inner.shared.troubles.note(error);
+    }
+
     /// Checks everything that is stored, as of one state: for a command of the operator. Takes as long as it
     /// takes to read the file, and keeps the write-ahead log from being shortened meanwhile.
     pub async fn verify(&self) -> Result<Verified, StoreError> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
-use sa_core::store::{Log, Records, Retention};
+use sa_core::store::{Log, Records, Retention, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
@@ -74,6 +74,10 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
     let tokens = Tokens::load(Arc::clone(&records)).await?;
+    for trouble in tokens.unreadable() {
+        let message = format!("{}: {trouble}", config.store_file().display());
+        store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
+    }
     ensure_operator(&tokens, &config.operator_token_file()).await?;
 
     // What is seen of it: metrics, spans, the journal.
@@ -290,7 +294,7 @@ async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
         channels: ChannelGrant::default(),
     };
     let written = fs::read_to_string(file).map(|text| text.trim().to_owned());
-    let first = tokens.list().is_empty();
+    let first = tokens.is_new();
     let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {
         Ok((_, Ok(identity))) if identity.principal.role == Role::Operator => return Ok(()),
         Ok((token, Err(Refused::Unknown))) if first && token.starts_with("sb_") && token.len() >= 43 => {

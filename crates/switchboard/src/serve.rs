@@ -118,7 +118,7 @@ async fn accept(
         tokio::spawn(AtOnce::new(async move {
             match tls {
                 Some(acceptor) => {
-                    if let Some(stream) = handshake(acceptor, stream).await {
+                    if let Some(stream) = handshake(acceptor, stream, &metrics).await {
                         connection(place.with(stream), ends, app, &metrics, closing).await;
                     }
                 }
@@ -128,14 +128,22 @@ async fn accept(
     }
 }
 
-async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+async fn handshake(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    metrics: &Metrics,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
     match tokio::time::timeout(HEAD_PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
+            metrics.refused("tls", "handshake");
             debug!(%error, "TLS handshake failed");
             None
         }
-        Err(_) => None,
+        Err(_) => {
+            metrics.refused("tls", "slow_handshake");
+            None
+        }
     }
 }
 

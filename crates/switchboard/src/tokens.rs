@@ -1,19 +1,20 @@
 //! Tokens: 256 random bits, shown once, kept as hashes, bound to a principal, revocable at once.
 
+mod identity;
+mod stored;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use sa_channels::Rights;
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{Pattern, Principal, Role, Scope, View, clock};
-use serde::{Deserialize, Serialize};
+use sa_core::{Role, clock};
 use subtle::ConstantTimeEq as _;
-use tokio_util::sync::CancellationToken;
 
-const BUCKET: &str = "tokens";
+pub use identity::{ChannelGrant, Identity};
+pub use stored::TokenRecord;
+use stored::{Hash, Known};
 
 /// Makes our tokens recognisable to secret scanners, and to people.
 const PREFIX: &str = "sb_";
@@ -28,131 +29,10 @@ const CONSOLE: &str = "console_";
 pub struct Tokens {
     records: Arc<dyn Records>,
     known: RwLock<HashMap<Hash, Arc<Known>>>,
+    /// What is wrong with each record that says nothing of which token it is for, or what that may do.
+    unreadable: Vec<String>,
     /// Held while one is made, from the look at the names that are taken to the moment when this one is.
     making: tokio::sync::Mutex<()>,
-}
-
-type Hash = [u8; 32];
-
-/// A token as it is stored, and as operators see it but for its hash.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TokenRecord {
-    pub id: String,
-    pub name: String,
-    pub role: String,
-    hash: String,
-    pub created_ms: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked_ms: Option<i64>,
-    /// The tools it may use; empty means all, but for a participant none of the gateway's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<String>,
-    /// The only node id it may use, for a node's token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_id: Option<String>,
-    #[serde(flatten)]
-    pub channels: ChannelGrant,
-}
-
-/// What a token may do in channels. It says nothing more for who may not use channels by their role.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChannelGrant {
-    /// The channels it may use, `*` standing for any characters; empty means all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub channels: Vec<String>,
-    /// `read`, `publish`, `call`, `admin`; empty means all but the last.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub channel_rights: Vec<String>,
-}
-
-impl ChannelGrant {
-    /// The words for what can be done in a channel.
-    pub const RIGHTS: [&str; 4] = ["read", "publish", "call", "admin"];
-
-    /// The channels that it names one by one, and so brings into view by itself.
-    pub fn named(&self) -> impl Iterator<Item = &str> {
-        self.channels.iter().map(String::as_str).filter(|name| !name.contains('*'))
-    }
-
-    fn covers(&self, channel: &str) -> bool {
-        self.channels.is_empty() || self.channels.iter().any(|pattern| Pattern::new(pattern).matches(channel))
-    }
-
-    fn allows(&self, right: &str) -> bool {
-        (self.channel_rights.is_empty() && right != "admin")
-            || self.channel_rights.iter().any(|allowed| allowed == right)
-    }
-}
-
-struct Known {
-    record: TokenRecord,
-    hash: Hash,
-    identity: Identity,
-    /// Whether the record is on disk as it is here.
-    written: bool,
-}
-
-/// Who presented a token.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    pub principal: Arc<Principal>,
-    /// Fires when the token is revoked.
-    pub revoked: CancellationToken,
-    pub expires_ms: Option<i64>,
-    pub node_id: Option<Arc<str>>,
-    pub channels: Arc<ChannelGrant>,
-}
-
-impl Identity {
-    /// What this token may do in a channel.
-    pub fn rights(&self, channel: &str) -> Rights {
-        let role = self.principal.role;
-        let all = role == Role::Operator || (role.may_call_tools() && self.channels.covers(channel));
-        let may = |right| all && (role == Role::Operator || self.channels.allows(right));
-        Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
-    }
-
-    /// What a request sees: the channels that the token is for by name.
-    pub fn view(&self) -> View {
-        let scopes = self.channels.named().filter(|name| self.rights(name).call);
-        View {
-            principal: Arc::clone(&self.principal),
-            scopes: scopes.map(|name| Scope::Channel(name.into())).collect(),
-        }
-    }
-
-    /// The same with one more channel in view; `None` when the token may not call there.
-    pub fn view_in(&self, channel: Option<&str>) -> Option<View> {
-        let mut view = self.view();
-        if let Some(channel) = channel {
-            if !self.rights(channel).call {
-                return None;
-            }
-            let scope = Scope::Channel(channel.into());
-            if !view.scopes.contains(&scope) {
-                view.scopes.push(scope);
-            }
-        }
-        Some(view)
-    }
-
-    /// Resolves when the token does not count any more: it was revoked, or its time is over. What was opened with it
-    /// ends then, too.
-    pub async fn over(&self) {
-        let expiry = async {
-            let Some(at) = self.expires_ms else { return std::future::pending().await };
-            // The clock may be set meanwhile, so it is looked at again.
-            while let left @ 1.. = at - clock::now_ms() {
-                tokio::time::sleep(Duration::from_millis(left.min(60_000).cast_unsigned())).await;
-            }
-        };
-        tokio::select! {
-            () = self.revoked.cancelled() => {}
-            () = expiry => {}
-        }
-    }
 }
 
 /// What a new token is to be.
@@ -184,16 +64,6 @@ pub enum NotRevoked {
     LastOperator,
 }
 
-impl TokenRecord {
-    /// Whether an operator can come in with it, today and later: a session of the console ends by itself.
-    fn lets_operators_in(&self, now_ms: i64) -> bool {
-        self.role == Role::Operator.as_str()
-            && !is_console_session(&self.id)
-            && self.revoked_ms.is_none()
-            && self.expires_ms.is_none_or(|at| at > now_ms)
-    }
-}
-
 /// The longest time that a token can be made for, in seconds: a hundred years. A calendar that is asked for more has an end.
 pub const MAX_LIFE_S: u64 = 36_500 * 86_400;
 
@@ -218,15 +88,20 @@ impl Refused {
 
 impl Tokens {
     pub async fn load(records: Arc<dyn Records>) -> Result<Self, StoreError> {
-        let mut known = HashMap::new();
-        for (_, record) in records.list(BUCKET).await? {
-            if let Ok(record) = serde_json::from_slice::<TokenRecord>(&record.value)
-                && let Some(entry) = Known::new(record)
-            {
-                known.insert(entry.0, Arc::new(entry.1));
-            }
-        }
-        Ok(Self { records, known: RwLock::new(known), making: tokio::sync::Mutex::default() })
+        let (known, unreadable) = stored::all(&*records).await?;
+        let known = known.into_iter().map(|known| (known.hash, Arc::new(known))).collect();
+        Ok(Self { records, known: RwLock::new(known), unreadable, making: tokio::sync::Mutex::default() })
+    }
+
+    /// What is wrong with those records of which it cannot be told what they allow. Nobody comes in with them; and as they
+    /// may be any token's, what depends on there being none of a kind has to reckon with them.
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
+    }
+
+    /// Whether there never was a token.
+    pub fn is_new(&self) -> bool {
+        self.unreadable.is_empty() && self.known.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Who this is. Takes the same time for every token that is not known.
@@ -278,7 +153,7 @@ impl Tokens {
                 && (token.revoked_ms.is_some() || token.expires_ms.is_some_and(|at| at <= now))
         };
         for token in self.list().into_iter().filter(over) {
-            self.records.delete(BUCKET, &token.id).await?;
+            stored::delete(&*self.records, &token.id).await?;
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             known.retain(|_, known| known.record.id != token.id);
         }
@@ -387,20 +262,17 @@ impl Tokens {
     /// Whether there ever was a token for nodes. Revoking the last one must not let in whoever comes without.
     pub fn any_for_nodes(&self) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|known| known.record.role == Role::Node.as_str())
+        !self.unreadable.is_empty() || known.values().any(|known| known.record.role == Role::Node.as_str())
     }
 
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(record).unwrap_or_default().into();
-        self.records.put(BUCKET, &record.id, value, expect).await?;
-        if let Some((hash, mut known)) = Known::new(record.clone()) {
-            let mut all = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            if let Some(old) = all.get(&hash) {
-                // Whoever holds the identity listens to this one.
-                known.identity = old.identity.clone();
-            }
-            all.insert(hash, Arc::new(known));
+        let mut known = stored::put(&*self.records, record, expect).await?;
+        let mut all = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = all.get(&known.hash) {
+            // Whoever holds the identity listens to this one.
+            known.identity = old.identity.clone();
         }
+        all.insert(known.hash, Arc::new(known));
         Ok(())
     }
 }
@@ -408,26 +280,6 @@ impl Tokens {
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokens").finish_non_exhaustive()
-    }
-}
-
-impl Known {
-    fn new(record: TokenRecord) -> Option<(Hash, Self)> {
-        let hash = decode(&record.hash)?;
-        let principal = Principal {
-            id: record.id.as_str().into(),
-            name: record.name.as_str().into(),
-            role: Role::parse(&record.role)?,
-            tools: record.tools.iter().map(|tool| Pattern::new(tool)).collect(),
-        };
-        let identity = Identity {
-            principal: Arc::new(principal),
-            revoked: CancellationToken::new(),
-            expires_ms: record.expires_ms,
-            node_id: record.node_id.as_deref().map(Into::into),
-            channels: Arc::new(record.channels.clone()),
-        };
-        Some((hash, Self { record, hash, identity, written: true }))
     }
 }
 
@@ -444,10 +296,6 @@ fn hash(token: &str) -> Hash {
     *blake3::hash(token.as_bytes()).as_bytes()
 }
 
-fn decode(hex: &str) -> Option<Hash> {
-    blake3::Hash::from_hex(hex).ok().map(|hash| *hash.as_bytes())
-}
-
 /// Whether two secrets are the same, in a time that does not tell where they differ.
 pub(crate) fn same_secret(a: &str, b: &str) -> bool {
     hash(a).ct_eq(&hash(b)).into()
@@ -460,19 +308,16 @@ mod tests {
     use super::*;
     use crate::memory::MemoryRecords;
 
+    fn new(name: &str, role: Role) -> NewToken {
+        let channels = ChannelGrant::default();
+        NewToken { name: name.into(), role, tools: Vec::new(), node_id: None, expires_ms: None, channels }
+    }
+
     #[tokio::test]
     async fn the_last_token_for_operators_goes_only_where_that_is_said() {
         let tokens = Tokens::load(Arc::new(MemoryRecords::default())).await.unwrap();
         let make = async |name: &str, expires_ms| {
-            let new = NewToken {
-                name: name.into(),
-                role: Role::Operator,
-                tools: Vec::new(),
-                node_id: None,
-                expires_ms,
-                channels: ChannelGrant::default(),
-            };
-            tokens.create(new).await.unwrap()
+            tokens.create(NewToken { expires_ms, ..new(name, Role::Operator) }).await.unwrap()
         };
         make("first", None).await;
         make("second", None).await;
@@ -485,18 +330,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_record_that_cannot_be_read_is_named_and_opens_nothing() {
+        let records = Arc::new(MemoryRecords::default());
+        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        assert!(tokens.is_new() && !tokens.any_for_nodes());
+        let (record, token) = tokens.create(new("builder", Role::Node)).await.unwrap();
+        let good = serde_json::to_value(&record).unwrap();
+        let damages = [("hash", "no hash".into()), ("role", "admiral".into()), ("id", "tok_other".into())];
+        let damages = damages.into_iter().chain([("tools", serde_json::Value::from("all")), ("name", 5.into())]);
+        for (field, value) in damages {
+            let mut bad = good.clone();
+            bad[field] = value;
+            records.put("tokens", &record.id, bad.to_string().into(), Expect::Anything).await.unwrap();
+            let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+            let [said] = tokens.unreadable() else { panic!("{field}: {:?}", tokens.unreadable()) };
+            assert!(said.contains(&record.id), "{said}");
+            assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Unknown);
+            // It may have been the only token for nodes: they are not let in without one because it cannot be read.
+            assert!(tokens.any_for_nodes() && !tokens.is_new(), "{field}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_full_disk_keeps_no_token_alive() {
         let records = Arc::new(MemoryRecords::default());
         let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
-        let new = NewToken {
-            name: "bot".into(),
-            role: Role::Agent,
-            tools: Vec::new(),
-            node_id: None,
-            expires_ms: None,
-            channels: ChannelGrant::default(),
-        };
-        let (_, token) = tokens.create(new).await.unwrap();
+        let (_, token) = tokens.create(new("bot", Role::Agent)).await.unwrap();
         let identity = tokens.authenticate(&token).unwrap();
 
         records.full.store(true, Ordering::Relaxed);

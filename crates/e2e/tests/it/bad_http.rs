@@ -123,17 +123,6 @@ async fn bytes_that_are_no_http() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_not_waited_for() {
-    let (gateway, traffic) = start().await;
-    let mut slow = RawHttp::connect(&gateway).await;
-    slow.write("GET /healthz HTTP/1.1\r\nhost: ").await;
-    let answer = slow.read_to_end().await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert_eq!(gateway.refused("http", "slow_head").await, 1);
-    traffic.end().await;
-}
-
-#[tokio::test]
 async fn a_body_that_is_no_json_is_told_what_to_send() {
     let gateway = Setup::new().start().await;
     for body in ["text=hello", "{\"args\":", "{'args': {}}", "[1]"] {

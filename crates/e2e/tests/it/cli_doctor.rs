@@ -4,7 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use sa_testkit::{Cli, Gateway, Hello, Participant, PluginAnswer, PluginServer, Setup};
+use sa_core::store::{Expect, Records as _};
+use sa_testkit::{Cli, FakeNode, Gateway, Hello, Participant, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -213,6 +214,33 @@ async fn damage_in_the_store_is_found_and_placed() {
     let logged = gateway.stderr().lines().filter(|line| line.contains("is damaged")).count();
     assert_eq!(logged, 1, "once, however often it is met: {}", gateway.stderr());
     assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_read_is_told_of_and_opens_nothing() {
+    let gateway = Setup::new().start().await;
+    let (id, token) = gateway.token(serde_json::json!({ "name": "builder", "role": "node" })).await;
+    let record = gateway.inner().store.get("tokens", &id).await.unwrap().unwrap();
+    let newer = String::from_utf8_lossy(&record.value).replace("\"node\"", "\"captain\"");
+    gateway.inner().store.put("tokens", &id, newer.into(), Expect::Anything).await.unwrap();
+    let (dir, data, operator) = (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
+    gateway.stop().await;
+    let deep = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]).run().await;
+    let told = |text: &str| text.contains(&format!("the token {id} cannot be read"));
+    assert!(told(&deep.assert_code(1).stdout), "{}", deep.stdout);
+
+    let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
+    assert_eq!(gateway.operator, operator, "the others are as good as before");
+    let fix = diagnose(gateway.cli(&[]), "cannot be read").await;
+    assert!(fix.contains("doctor --deep"), "{fix}");
+    let status = gateway.cli(&["status"]).run().await;
+    assert!(told(&status.assert_code(0).stdout), "{}", status.stdout);
+    assert!(told(&gateway.stderr()), "{}", gateway.stderr());
+    // It was the only one for nodes, and for want of it nobody comes in without.
+    for query in ["", &format!("token={token}")] {
+        assert_eq!(FakeNode::upgrade(&gateway, query).await.unwrap_err().status, 401, "{query}");
+    }
     gateway.stop().await;
 }
 

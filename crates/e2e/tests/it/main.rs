@@ -47,6 +47,7 @@ mod contract_events;
 mod contract_start;
 mod contract_tokens;
 mod contract_tools;
+mod counted;
 mod crash;
 mod demo_plugins;
 mod docs;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use sa_testkit::{Cli, Gateway, Setup, soon};
+use sa_testkit::{Cli, Gateway, PATIENCE, Setup, soon};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::SWITCHBOARD;
 
@@ -66,6 +67,32 @@ async fn nodes_speak_wss() {
     assert_eq!(ended.assert_code(0).json(), json!({ "x": 1 }));
     gateway.stop().await;
     soon(node.wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn handshakes_that_fail_or_never_end_are_counted_and_hold_nobody_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, cert) = start(dir.path()).await;
+    let connect = || tokio::net::TcpStream::connect(gateway.address());
+    let (mut plain, mut silent) = (connect().await.unwrap(), connect().await.unwrap());
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let rest = async |stream: &mut tokio::net::TcpStream| {
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(3 * PATIENCE, stream.read_to_end(&mut answer)).await;
+        let _ = read.expect("the connection to be closed");
+        answer
+    };
+    assert!(!rest(&mut plain).await.starts_with(b"HTTP"), "not in plain text");
+    gateway.cli(&["status", "--ca", &cert]).run().await.assert_code(0);
+    assert!(rest(&mut silent).await.is_empty());
+    let authorization = format!("Authorization: Bearer {}", gateway.operator);
+    let url = format!("{}/metrics", gateway.url);
+    let metrics = Cli::new("curl").args(&["--silent", "--cacert", &cert, "--header", &authorization, &url]).run().await;
+    for reason in ["handshake", "slow_handshake"] {
+        let line = format!("switchboard_refused_total{{at=\"tls\",reason=\"{reason}\"}} 1\n");
+        assert!(metrics.stdout.contains(&line), "{}", metrics.stdout);
+    }
+    gateway.stop().await;
 }
 
 #[tokio::test]

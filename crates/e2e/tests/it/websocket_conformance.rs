@@ -8,9 +8,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::routing::any;
-use sa_socket::{Close, Liveness, Next, Outbox, Received, SocketLimits, Work};
+use sa_socket::{Close, Liveness, Next, Outbox, Received, SocketLimits, Upgrade, WebSocket, Work};
 use sa_testkit::{Gateway, Setup};
 use serde_json::json;
 use switchboard::http::FrontDoor;
@@ -39,19 +38,19 @@ async fn echo() -> Gateway {
             let millis = std::time::Duration::from_millis;
             let liveness =
                 Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) };
-            let upgrade = move |upgrade: WebSocketUpgrade| {
+            let upgrade = move |upgrade: Upgrade| {
                 let (limits, outbox) = (
                     SocketLimits { max_message_bytes: limits.max_frame_bytes },
                     Outbox::new(limits.max_outbox_bytes, Close::new(4429, "the reader is too slow")),
                 );
-                std::future::ready(limits.apply(upgrade).on_upgrade(move |socket| say_back(socket, outbox, liveness)))
+                std::future::ready(upgrade.serve(limits, move |socket| say_back(socket, outbox, liveness)))
             };
             FrontDoor::with_routes(Arc::clone(&gateway), Router::new().route("/", any(upgrade)))
         })
         .await
 }
 
-async fn say_back(socket: WebSocket, outbox: Outbox, liveness: Liveness) {
+async fn say_back(socket: Box<WebSocket>, outbox: Outbox, liveness: Liveness) {
     let answers = outbox.clone();
     let on_message = move |message: Received| {
         let _ = match message {
@@ -60,5 +59,5 @@ async fn say_back(socket: WebSocket, outbox: Outbox, liveness: Liveness) {
         };
         Work::Done(Next::Continue(()))
     };
-    sa_socket::serve_messages(Box::new(socket), &outbox, liveness, on_message).await;
+    sa_socket::serve_messages(socket, &outbox, liveness, on_message).await;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use sa_core::store::StoreErrorKind;
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use super::table::facts;
 use crate::config::Config;
 use crate::config::environment::unknown_variables;
 use crate::redact::printable;
+use crate::tokens::Tokens;
 
 /// One thing that was looked at.
 struct Finding {
@@ -159,8 +161,14 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
             findings.push(Finding::note(format!("{what}; the loss is accepted, and the gateway can start")));
         }
     }
+    if let Ok((_, unreadable)) = &read {
+        findings.extend(unreadable.iter().map(|what| {
+            let fix = "start the version of the gateway that wrote it, or make another: switchboard token create NAME";
+            Finding::bad(format!("{}: {what}", file.display()), fix)
+        }));
+    }
     findings.push(match read {
-        Ok(sa_store::Verified { streams, entries, buckets, records }) => Finding::good(format!(
+        Ok((sa_store::Verified { streams, entries, buckets, records }, _)) => Finding::good(format!(
             "{} is intact: {entries} entries in {streams} streams, {records} documents in {buckets} buckets",
             file.display()
         )),
@@ -193,9 +201,15 @@ pub(super) fn typed(config: &Config, command: &str) -> String {
     }
 }
 
-async fn read_all(options: sa_store::OpenOptions) -> Result<sa_store::Verified, sa_store::StoreError> {
+/// What there is, and what is wrong with tokens that are stored well and cannot be read all the same.
+async fn read_all(options: sa_store::OpenOptions) -> Result<(sa_store::Verified, Vec<String>), sa_store::StoreError> {
     let store = sa_store::Store::open(options)?;
-    let read = store.verify().await;
+    let read = async {
+        let verified = store.verify().await?;
+        let tokens = Tokens::load(Arc::new(store.clone())).await?;
+        Ok((verified, tokens.unreadable().to_vec()))
+    };
+    let read = read.await;
     store.shutdown().await?;
     read
 }

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::ws::{WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
 use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
-use sa_socket::{Close, Next, Outbox, SocketLimits};
+use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -30,12 +29,12 @@ use crate::wording::bounded;
 pub(crate) async fn upgrade(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Result<Upgrade, NoUpgrade>,
     _request: Request,
 ) -> Result<Response, Problem> {
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
+    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.to_string()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
-    Ok(limits.apply(upgrade).on_upgrade(move |socket| serve(app, identity, Box::new(socket))))
+    Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
 }
 
 struct Session {
@@ -139,7 +138,7 @@ impl Session {
         let args = match words.and(time).and(args) {
             Ok(args) => args,
             Err(mistake) => {
-                return self.fail(Some(&call.id), None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+                return self.refuse(&call.id, &CallError::new(CallErrorKind::InvalidArgs, mistake));
             }
         };
         let id: Arc<str> = call.id.as_ref().into();
@@ -158,7 +157,7 @@ impl Session {
             let error =
                 CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
                     .hint("use a new id for each call");
-            return self.fail(Some(&id), None, &error);
+            return self.refuse(&id, &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
@@ -210,6 +209,12 @@ impl Session {
         let mut frame = String::new();
         calls::encode_notice(&mut frame, &calls::Notice { event: event.into(), data: &data });
         let _ = self.outbox.send(frame);
+    }
+
+    /// Says that a call cannot be made. There is none that could be counted with the others.
+    fn refuse(&self, id: &str, error: &CallError) {
+        self.app.metrics.refused("calls_ws", "bad_call");
+        self.fail(Some(id), None, error);
     }
 
     fn finish(&self, id: &str, finished: &Finished) {

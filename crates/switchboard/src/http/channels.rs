@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
 use sa_core::{AuditEvent, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
-use sa_socket::SocketLimits;
+use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -35,8 +34,6 @@ const MAX_ROSTER: usize = 1_000;
 /// The longest name of one of a participant's programs.
 const MAX_INSTANCE: usize = 128;
 
-type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
-
 /// A channel's socket; see the protocol's documentation.
 #[utoipa::path(get, path = "/v1/channels/ws", tag = "channels",
     params(("token" = Option<String>, Query, description = "The participant's token"),
@@ -46,21 +43,25 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
         ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`"),
         ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them")),
     responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
-pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
+pub(crate) async fn upgrade(
+    State(app): State<App>,
+    upgrade: Result<Upgrade, NoUpgrade>,
+    request: Request,
+) -> Result<Response, Problem> {
     let identity = identity(&app, &request)?;
     let upgrade = upgrade.map_err(|error| match &identity {
-        Some(_) => Problem::new(426, "upgrade_required", error.body_text()),
+        Some(_) => Problem::new(426, "upgrade_required", error.to_string()),
         None => unauthorized(Refused::Missing),
     })?;
     let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
-    let upgrade = limits.apply(upgrade);
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
     let path = request.uri().path().to_owned();
-    let refuse = |upgrade: WebSocketUpgrade, code, reason| {
+    let refuse = |upgrade: Upgrade, code, reason| {
         app.metrics.refused("channel", "door");
-        upgrade.on_upgrade(move |socket| sa_channels::refuse(socket, code, reason))
+        let close = Close::new(code, reason);
+        upgrade.serve(limits, |socket| async move { sa_socket::dismiss(socket, &close).await })
     };
     let Some(identity) = identity else {
         if let Some(ends) = ends.filter(|_| tried) {
@@ -72,7 +73,7 @@ pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: R
         return Ok(refuse(upgrade, CLOSE_CHANNEL_REQUIRED, "connect with ?channel=NAME; sinceId is a number"));
     };
     let channels = Arc::clone(&app.channels);
-    Ok(upgrade.on_upgrade(move |socket| async move {
+    Ok(upgrade.serve(limits, move |socket| async move {
         let rights = identity.rights(&entrance.channel);
         let revoked = CancellationToken::new();
         let admission = Admission { principal: Arc::clone(&identity.principal), rights, revoked: revoked.clone() };
@@ -89,7 +90,11 @@ pub(crate) async fn upgrade(State(app): State<App>, upgrade: Upgrade, request: R
 }
 
 /// The gateway's own address: participants connect here as well, and people are shown the console.
-pub(crate) async fn root(app: State<App>, upgrade: Upgrade, request: Request) -> Result<Response, Problem> {
+pub(crate) async fn root(
+    app: State<App>,
+    upgrade: Result<Upgrade, NoUpgrade>,
+    request: Request,
+) -> Result<Response, Problem> {
     if upgrade.is_ok() {
         self::upgrade(app, upgrade, request).await
     } else {

@@ -113,15 +113,14 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             response
         }
     };
-    if let Some(reason) = refusal(response.status()) {
-        app.metrics.refused("http", reason);
-    }
-    match (response.status(), asked) {
-        // What becomes of a call is written down where all calls are.
-        (StatusCode::FORBIDDEN, Some(principal)) if !response.headers().contains_key(tools::CALL_ID) => {
+    // What becomes of a call is counted and written down where all calls are.
+    if !response.headers().contains_key(tools::CALL_ID) {
+        if let Some(reason) = refusal(response.status()) {
+            app.metrics.refused("http", reason);
+        }
+        if let (StatusCode::FORBIDDEN, Some(principal)) = (response.status(), asked) {
             request_refused(app, &principal, &method, uri.path());
         }
-        _ => {}
     }
     with_cors(response, cors)
 }
@@ -155,11 +154,12 @@ fn place(path: &str) -> String {
     path.join("/").chars().take(MAX_SUBJECT).collect()
 }
 
-/// Input that no handler could use. What became of a call is counted with the calls.
+/// Input that no handler could use.
 fn refusal(status: StatusCode) -> Option<&'static str> {
     match status {
         StatusCode::BAD_REQUEST => Some("bad_request"),
         StatusCode::METHOD_NOT_ALLOWED => Some("method"),
+        StatusCode::REQUEST_TIMEOUT => Some("slow_body"),
         StatusCode::PAYLOAD_TOO_LARGE => Some("too_large"),
         StatusCode::UPGRADE_REQUIRED => Some("no_upgrade"),
         _ => None,

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::directory::{MemberView, Renamed};
 use sa_core::{GrantId, Role};
 use sa_nodes::{Admission, KIND};
-use sa_socket::SocketLimits;
+use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -148,17 +147,17 @@ impl<'a> RenamedTool<'a> {
 pub(crate) async fn upgrade(
     State(app): State<App>,
     Extension(ends): Extension<Ends>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Result<Upgrade, NoUpgrade>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (admission, identity) = admit(&app, &request, ends).inspect_err(|problem| {
         app.metrics.refused("node", "token");
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
     })?;
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.body_text()))?;
+    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.to_string()))?;
     let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
     let nodes = Arc::clone(&app.nodes);
-    Ok(limits.apply(upgrade).on_upgrade(move |socket| async move {
+    Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
         // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
         match identity {

@@ -1,0 +1,114 @@
+//! Tokens as they are stored: what is written of them, and what is made of it when it is read again.
+
+use std::sync::Arc;
+
+use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
+use sa_core::{Pattern, Principal, Role};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{ChannelGrant, Identity, is_console_session};
+
+const BUCKET: &str = "tokens";
+
+pub(super) type Hash = [u8; 32];
+
+/// A token as it is stored, and as operators see it but for its hash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenRecord {
+    pub id: String,
+    pub name: String,
+    pub role: String,
+    pub(super) hash: String,
+    pub created_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_ms: Option<i64>,
+    /// The tools it may use; empty means all, but for a participant none of the gateway's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// The only node id it may use, for a node's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
+    #[serde(flatten)]
+    pub channels: ChannelGrant,
+}
+
+impl TokenRecord {
+    /// Whether an operator can come in with it, today and later: a session of the console ends by itself.
+    pub(super) fn lets_operators_in(&self, now_ms: i64) -> bool {
+        self.role == Role::Operator.as_str()
+            && !is_console_session(&self.id)
+            && self.revoked_ms.is_none()
+            && self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+}
+
+/// A record, and what is known of it.
+pub(super) struct Known {
+    pub(super) record: TokenRecord,
+    pub(super) hash: Hash,
+    pub(super) identity: Identity,
+    /// Whether the record is on disk as it is here.
+    pub(super) written: bool,
+}
+
+/// Reads all of them; and what is wrong with those that cannot be read.
+pub(super) async fn all(records: &dyn Records) -> Result<(Vec<Known>, Vec<String>), StoreError> {
+    let (mut known, mut unreadable) = (Vec::new(), Vec::new());
+    for (id, record) in records.list(BUCKET).await? {
+        match Known::read(&id, &record.value) {
+            Ok(token) => known.push(token),
+            Err(why) => unreadable.push(format!("the token {id} cannot be read, and lets nobody in: {why}")),
+        }
+    }
+    Ok((known, unreadable))
+}
+
+/// Writes one, and gives back what is known of it now.
+pub(super) async fn put(records: &dyn Records, record: &TokenRecord, expect: Expect) -> Result<Known, StoreError> {
+    let invalid =
+        |why: String| StoreError { kind: StoreErrorKind::Invalid, message: format!("this is no token: {why}") };
+    let known = Known::new(record.clone()).map_err(invalid)?;
+    let value = serde_json::to_vec(record).map_err(|error| invalid(error.to_string()))?;
+    records.put(BUCKET, &record.id, value.into(), expect).await?;
+    Ok(known)
+}
+
+pub(super) async fn delete(records: &dyn Records, id: &str) -> Result<(), StoreError> {
+    records.delete(BUCKET, id).await.map(drop)
+}
+
+impl Known {
+    fn read(id: &str, value: &[u8]) -> Result<Self, String> {
+        let record: TokenRecord = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        if record.id != id {
+            return Err(format!("it is another one's, {}", record.id));
+        }
+        Self::new(record)
+    }
+
+    fn new(record: TokenRecord) -> Result<Self, String> {
+        let hash = decode(&record.hash).ok_or("its hash is none")?;
+        let role = Role::parse(&record.role).ok_or_else(|| format!("its role, {}, is not known", record.role))?;
+        let principal = Principal {
+            id: record.id.as_str().into(),
+            name: record.name.as_str().into(),
+            role,
+            tools: record.tools.iter().map(|tool| Pattern::new(tool)).collect(),
+        };
+        let identity = Identity {
+            principal: Arc::new(principal),
+            revoked: CancellationToken::new(),
+            expires_ms: record.expires_ms,
+            node_id: record.node_id.as_deref().map(Into::into),
+            channels: Arc::new(record.channels.clone()),
+        };
+        Ok(Self { record, hash, identity, written: true })
+    }
+}
+
+fn decode(hex: &str) -> Option<Hash> {
+    blake3::Hash::from_hex(hex).ok().map(|hash| *hash.as_bytes())
+}
