@@ -24,7 +24,7 @@ async fn a_test_puts_one_together_by_hand() {
     let tool = Tool(|ctx: ToolContext, _| async move {
         ctx.progress(1.0, None, None);
         ctx.chunk(json!("x".repeat(10 << 20))).await?;
-        ctx.attach("text/plain", None, &[0; 10 << 20])?;
+        ctx.attach("text/plain", None, &vec![0; 10 << 20])?;
         // Every field, and no `..`: this does not compile if there is one more.
         let ToolContext { request_id, tool_name, session_key, cancel } = ctx;
         Ok(json!([request_id, tool_name, session_key, cancel.is_cancelled()]))

@@ -206,9 +206,12 @@ async fn requests_of_256_kb_and_results_of_1_mb_unless_told() {
     node.shut_down().await;
 }
 
+/// A failure as a tool makes it, as the protocol has it, and as it is written.
+type Failure = (fn(String) -> ToolError, ErrorKind, &'static str);
+
 #[tokio::test]
 async fn the_six_kinds_of_failure() {
-    let failures: [(fn(String) -> ToolError, ErrorKind, &str); 6] = [
+    let failures: [Failure; 6] = [
         (ToolError::InvalidArgs, ErrorKind::InvalidArgs, "invalid_args"),
         (ToolError::NotAllowed, ErrorKind::NotAllowed, "not_allowed"),
         (ToolError::Failed, ErrorKind::Failed, "failed"),
