@@ -123,6 +123,10 @@ fn ci() -> Result<()> {
     web()?;
     setup::while_installing(|| {
         run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+        // A test checks the same rules everywhere; advisories need the internet, and somebody who reads them.
+        if setup::has_cargo_deny() {
+            run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+        }
         docs::check()
     })?;
     test(None)

@@ -52,6 +52,7 @@ const SEES: [(&str, &[&str]); 29] = [
         ],
     ),
     ("sa-hostile", &[]),
+    ("sa-test-needs", &[]),
     ("sa-testkit", &["*"]),
     ("sa-e2e", &["*"]),
     ("sa-bench", &["*"]),

@@ -128,8 +128,8 @@ mod tests {
 
     fn frame(length: usize, opcode: OpCode, last: bool, masked: bool) -> Vec<u8> {
         // Each byte of it would begin a fragment of its own.
-        let mut frame = Frame::message(vec![0; length], opcode, last);
-        frame.header_mut().mask = masked.then_some([0; 4]);
+        let mut frame = Frame::message(vec![0; length], OpCode::Data(Data::Continue), last);
+        (frame.header_mut().opcode, frame.header_mut().mask) = (opcode, masked.then_some([0; 4]));
         let mut bytes = Vec::new();
         frame.format(&mut bytes).unwrap();
         bytes

@@ -1,50 +1,25 @@
 //! Rule: on a full disk those who wait get `Full` with the path, what nobody waits for is kept and arrives later, reads
 //! go on, and writes succeed again once there is room, without a restart.
-//!
-//! The disk is a real one, a tmpfs of 4 MiB, mounted in a mount namespace of its own by running this test again
-//! under `unshare`.
 
 mod common;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use common::{all, db, entry, open};
 use sa_core::store::{Log, Records};
 use sa_store::{OpenOptions, Store, StoreErrorKind};
 
-const INSIDE: &str = "SWITCHBOARD_FULL_DISK";
-
 #[test]
 fn a_full_disk_is_survived() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let possible = |flags: &str| {
-        let script = format!("mount -t tmpfs none {}", dir.path().display());
-        Command::new("unshare").args([flags, "sh", "-c", &script]).status().is_ok_and(|s| s.success())
-    };
-    let Some(flags) = ["-m", "-rm"].into_iter().find(|flags| possible(flags)) else {
-        eprintln!("SKIPPED: this machine allows no mount, neither to root nor in a user namespace");
-        return;
-    };
-    let status = Command::new("unshare")
-        .args([flags, "sh", "-c", "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\""])
-        .arg(dir.path())
-        .arg(std::env::current_exe().expect("this test"))
-        .args(["--exact", "inside", "--nocapture", "--ignored"])
-        .env(INSIDE, dir.path())
-        .status()
-        .expect("unshare runs");
-    assert!(status.success());
+    sa_test_needs::run_on_small_disk("4m", "inside");
 }
 
 #[tokio::test]
 #[ignore = "runs on the small disk that the other test makes"]
 async fn inside() {
-    let Ok(dir) = std::env::var(INSIDE) else {
-        return;
-    };
-    let dir = Path::new(&dir);
+    let Some(dir) = sa_test_needs::small_disk() else { return };
+    let dir = dir.as_path();
     let options = OpenOptions { retain_bytes: 256 << 10, ..OpenOptions::new(db(dir)) };
     let store = Store::open(options).expect("the store opens");
     fill(dir, 1 << 20);

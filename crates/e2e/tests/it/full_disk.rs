@@ -1,50 +1,26 @@
 //! A gateway whose disk is full says so where load balancers ask, and is ready again by itself once there is room.
-//!
-//! The disk is a real one, a small tmpfs, mounted in a mount namespace of its own by running this test again under
-//! `unshare`.
 
 use std::path::Path;
-use std::process::Command;
 
 use sa_testkit::{Hello, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
 
-const INSIDE: &str = "E2E_FULL_DISK";
-
 #[test]
 fn a_full_disk_is_not_ready_until_there_is_room() {
-    let dir = tempfile::tempdir().unwrap();
-    let possible = |flags: &str| {
-        let script = format!("mount -t tmpfs none {}", dir.path().display());
-        Command::new("unshare").args([flags, "sh", "-c", &script]).status().is_ok_and(|s| s.success())
-    };
-    let Some(flags) = ["-m", "-rm"].into_iter().find(|flags| possible(flags)) else {
-        eprintln!("SKIPPED: this machine allows no mount, neither to root nor in a user namespace");
-        return;
-    };
-    let status = Command::new("unshare")
-        .args([flags, "sh", "-c", "mount -t tmpfs -o size=16m none \"$0\" && exec \"$@\""])
-        .arg(dir.path())
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "full_disk::inside", "--nocapture", "--ignored"])
-        .env(INSIDE, dir.path())
-        .env("TMPDIR", dir.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
+    sa_test_needs::run_on_small_disk("16m", "full_disk::inside");
 }
 
 #[tokio::test]
 #[ignore = "runs on the small disk that the other test makes"]
 async fn inside() {
-    let Ok(dir) = std::env::var(INSIDE) else { return };
+    let Some(dir) = sa_test_needs::small_disk() else { return };
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let _node = Hello::new("n").tool("a.b").connect(&gateway).await.echo();
     let operator = gateway.operator();
     assert_eq!(operator.get("/readyz").await.status, 200);
-    let ballast = Path::new(&dir).join("ballast");
+    let ballast = dir.join("ballast");
     fill(&ballast);
     let problem = eventually("a record that finds no room", || async {
         // The call itself needs none.

@@ -205,8 +205,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 #[tokio::test]
 async fn what_the_user_may_not_do_is_not_allowed() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a node as another user");
-        return;
+        return sa_test_needs::missing("root", "only root can start a node as another user");
     }
     let gateway = Setup::new().start().await;
     let dir = tempfile::tempdir().unwrap();

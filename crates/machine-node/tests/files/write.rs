@@ -76,38 +76,26 @@ async fn only_regular_files_are_written() {
     assert_eq!(place.names("."), ["dir", "file", "pipe"]);
 }
 
-#[tokio::test]
-async fn a_full_disk_leaves_the_old_file_and_nothing_else() {
-    let place = Place::new();
-    let disk = place.path("disk");
-    std::fs::create_dir(&disk).unwrap();
-    // A file system of its own, which is gone with the program that made it.
-    let mounted =
-        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(&disk).output();
-    if !mounted.is_ok_and(|done| done.status.success()) {
-        eprintln!("skipped: a small disk can only be mounted by root");
-        return;
-    }
-    let unmount = Unmount(disk);
-    place.file("disk/a.txt", "old");
-    let content = "x".repeat(1024 * 1024);
-    place.fails("Write", json!({ "path": "disk/a.txt", "content": content }), ErrorKind::Failed).await;
-    place.fails("Write", json!({ "path": "disk/b.txt", "content": content }), ErrorKind::Failed).await;
-    place
-        .fails("Edit", json!({ "path": "disk/a.txt", "oldString": "old", "newString": content }), ErrorKind::Failed)
-        .await;
-    assert_eq!(place.text("disk/a.txt"), "old");
-    assert_eq!(place.names("disk"), ["a.txt"]);
-    place.ok("Write", json!({ "path": "disk/a.txt", "content": "new" })).await;
-    drop(unmount);
+#[test]
+fn a_full_disk_leaves_the_old_file_and_nothing_else() {
+    sa_test_needs::run_on_small_disk("256k", "write::on_a_small_disk");
 }
 
-struct Unmount(std::path::PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
+#[tokio::test]
+#[ignore = "runs on the small disk that the other test makes"]
+async fn on_a_small_disk() {
+    if sa_test_needs::small_disk().is_none() {
+        return;
     }
+    let place = Place::new();
+    place.file("a.txt", "old");
+    let content = "x".repeat(1024 * 1024);
+    place.fails("Write", json!({ "path": "a.txt", "content": content }), ErrorKind::Failed).await;
+    place.fails("Write", json!({ "path": "b.txt", "content": content }), ErrorKind::Failed).await;
+    place.fails("Edit", json!({ "path": "a.txt", "oldString": "old", "newString": content }), ErrorKind::Failed).await;
+    assert_eq!(place.text("a.txt"), "old");
+    assert_eq!(place.names("."), ["a.txt"]);
+    place.ok("Write", json!({ "path": "a.txt", "content": "new" })).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,81 @@
+//! What tests need of the machine that they run on: programs that somebody has to install, rights that not every user has.
+//! A crate of its own, because tests of crates need it that know nothing of the gateway.
+
+use std::process::{Command, Stdio};
+
+/// The tests that may be left out, by what they need, with commas between them.
+const WITHOUT: &str = "SWITCHBOARD_TESTS_WITHOUT";
+
+/// Where a test is told that it is on the small disk.
+const SMALL_DISK: &str = "SWITCHBOARD_SMALL_DISK";
+
+/// Says that a test cannot run here. That is a failure, because one that is left out without a word looks as if it had
+/// passed; unless whoever runs the tests has said that they know.
+#[track_caller]
+pub fn missing(need: &str, why: &str) {
+    let without = std::env::var(WITHOUT).unwrap_or_default();
+    let is_known = without.split(',').any(|known| known.trim() == need);
+    assert!(is_known, "this test cannot run here: {why}; to leave out the tests that need this, set {WITHOUT}={need}");
+    eprintln!("left out, as {WITHOUT} says: {why}");
+}
+
+/// Runs another test of this program, which is an ignored one otherwise, where files for a while are on a disk of this size.
+///
+/// The disk is a real one, a tmpfs, mounted in a mount namespace of its own under `unshare`, and gone with it.
+#[track_caller]
+pub fn run_on_small_disk(size: &str, test: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let possible = |flags: &str| {
+        let script = format!("mount -t tmpfs none {}", dir.path().display());
+        Command::new("unshare").args([flags, "sh", "-c", &script]).status().is_ok_and(|status| status.success())
+    };
+    let Some(flags) = ["-m", "-rm"].into_iter().find(|flags| possible(flags)) else {
+        return missing("mount", "this machine allows no mount under unshare, neither to root nor in a user namespace");
+    };
+    let ran = Command::new("unshare")
+        .args([flags, "sh", "-c", "mount -t tmpfs -o size=\"$0\" none \"$1\" && shift && exec \"$@\""])
+        .args([size.as_ref(), dir.path().as_os_str()])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--ignored"])
+        .env(SMALL_DISK, dir.path())
+        .env("TMPDIR", dir.path())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    // A name that no test has would pass as well.
+    assert!(ran.status.success() && said.contains("1 passed"), "{test} failed: {said}");
+}
+
+/// The small disk's directory; `None` for somebody who runs ignored tests without it.
+pub fn small_disk() -> Option<std::path::PathBuf> {
+    std::env::var_os(SMALL_DISK).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_a_failure_that_says_how_to_go_on() {
+        let panic = std::panic::catch_unwind(|| missing("wings", "nobody can fly here")).unwrap_err();
+        let said = panic.downcast_ref::<String>().unwrap();
+        assert!(said.contains("nobody can fly here") && said.ends_with("SWITCHBOARD_TESTS_WITHOUT=wings"), "{said}");
+    }
+
+    #[test]
+    fn a_small_disk_is_soon_full() {
+        run_on_small_disk("64k", "tests::on_it");
+    }
+
+    #[test]
+    #[ignore = "runs on the small disk that the other test makes"]
+    fn on_it() {
+        let Some(disk) = small_disk() else { return };
+        let dir = tempfile::tempdir().unwrap();
+        assert!(dir.path().starts_with(disk));
+        let file = dir.path().join("file");
+        std::fs::write(&file, vec![0; 32 << 10]).unwrap();
+        assert!(std::fs::write(&file, vec![0; 128 << 10]).is_err());
+    }
+}
