@@ -72,7 +72,7 @@ impl Reader {
             let piece = &bytes[..end.unwrap_or(bytes.len())];
             if self.name.len() + self.data.len() + self.line.len() + piece.len() > self.most {
                 self.too_long = true;
-                (self.line, self.name, self.data) = Default::default();
+                (self.line, self.name, self.data) = (Vec::new(), String::new(), String::new());
                 return;
             }
             self.line.extend_from_slice(piece);

@@ -8,8 +8,6 @@ use toml::Value;
 
 use super::Mistake;
 use super::settings::{FILE_ONLY, KEYS};
-use super::syntax::MAX_SHOWN;
-use crate::wording::shortened_to;
 
 /// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
 const PREFIX: &str = "SWITCHBOARD_";
@@ -77,7 +75,7 @@ pub fn unknown_variable(name: &str) -> String {
 
 /// Reads a variable's text as the kind of value that the key has by default, or says what it must be.
 pub(super) fn parse_like(example: Option<&Value>, text: &str) -> Result<Value, String> {
-    let must_be = |wanted: &str| format!("it must be {wanted}, and is \"{}\"", shown(text));
+    let must_be = |wanted: &str| format!("it must be {wanted}, and is \"{text}\"");
     Ok(match example {
         Some(Value::Boolean(_)) => match text {
             "1" | "true" | "yes" | "on" => Value::Boolean(true),
@@ -94,11 +92,6 @@ pub(super) fn parse_like(example: Option<&Value>, text: &str) -> Result<Value, S
         }
         _ => Value::String(text.into()),
     })
-}
-
-/// A variable's text, which may be of any length and hold anything, for people to see.
-fn shown(text: &str) -> String {
-    shortened_to(MAX_SHOWN, &crate::redact::printable(text))
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ proptest! {
 fn a_file_that_is_nested_too_deeply_is_told_so() {
     let deep =
         |open: &str, close: &str| format!("[server]\n\nx = {}1{}\n", open.repeat(100_000), close.repeat(100_000));
-    let both = format!("a{}", ".a".repeat(78)).repeat(1);
+    let both = format!("a{}", ".a".repeat(78));
     let both = format!("[server]\n\nx = {}1{}\n", format!("{{ {both} = ").repeat(78), "}".repeat(78));
     for text in [
         deep("[", "]"),
