@@ -53,12 +53,16 @@ impl Reader {
     /// The events that are whole with this piece; `None` once one is too long.
     fn push(&mut self, piece: &[u8]) -> Option<Vec<Event>> {
         let mut events = Vec::new();
-        for &byte in piece {
-            let after_return = std::mem::replace(&mut self.returned, byte == b'\r');
-            match byte {
-                b'\n' if after_return => {}
-                b'\n' | b'\r' => events.extend(self.end_line()),
-                byte => self.line.push(byte),
+        for part in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (text, end) = match part {
+                [text @ .., end @ (b'\n' | b'\r')] => (text, Some(*end)),
+                text => (text, None),
+            };
+            let after_return = std::mem::replace(&mut self.returned, end == Some(b'\r'));
+            self.line.extend_from_slice(text);
+            let is_second_half = after_return && text.is_empty() && end == Some(b'\n');
+            if end.is_some() && !is_second_half {
+                events.extend(self.end_line());
             }
             if self.line.len() + self.data.len() > MAX_EVENT {
                 return None;
@@ -136,7 +140,8 @@ mod tests {
             values in proptest::collection::vec(sa_hostile::json(&["type", "caller_tool_request"]), 0..4),
             end in prop::sample::select(&["\n", "\r", "\r\n"][..]),
         ) {
-            let stream: String = values.iter().map(|value| format!("id: 7{end}data: {value}{end}{end}")).collect();
+            let events: Vec<_> = values.iter().map(|value| format!("id: 7{end}data: {value}{end}{end}")).collect();
+            let stream = events.concat();
             let read = all([stream.as_bytes()]);
             prop_assert!(read.iter().all(|event| event.id.as_deref() == Some("7")));
             prop_assert_eq!(read.into_iter().map(|event| event.data).collect::<Vec<_>>(), values);

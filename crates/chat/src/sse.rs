@@ -113,7 +113,8 @@ mod tests {
         fn what_is_written_as_events_is_read(
             texts in proptest::collection::vec("[^\r\n]{1,20}", 0..6), end in proptest::sample::select(&["\n", "\r", "\r\n"][..]),
         ) {
-            let stream: String = texts.iter().map(|text| format!("id: 1{end}data: {text}{end}{end}")).collect();
+            let events: Vec<_> = texts.iter().map(|text| format!("id: 1{end}data: {text}{end}{end}")).collect();
+            let stream = events.concat();
             proptest::prop_assert_eq!(all([stream.as_bytes()]), texts);
         }
     }

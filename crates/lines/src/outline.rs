@@ -65,7 +65,9 @@ impl Outline {
         } else if is_end {
             self.text.truncate(begin);
             let stands_in: &[u8] = if self.text.ends_with(b":") { b"null" } else { b"\"\"" };
-            stands_in.iter().for_each(|byte| self.keep(*byte));
+            for byte in stands_in {
+                self.keep(*byte);
+            }
         }
     }
 
