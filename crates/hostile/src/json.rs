@@ -146,10 +146,10 @@ impl Json {
         match (change, &mut *self) {
             (Change::Become(written), _) => *self = Self::Written(written.clone()),
             (Change::Lose(which), Self::Object(fields)) if !fields.is_empty() => {
-                drop(fields.remove(which.index(fields.len())))
+                fields.remove(which.index(fields.len()));
             }
             (Change::Lose(which), Self::List(items)) if !items.is_empty() => {
-                drop(items.remove(which.index(items.len())))
+                items.remove(which.index(items.len()));
             }
             (Change::Double(which), Self::Object(fields)) if !fields.is_empty() => {
                 fields.push(fields[which.index(fields.len())].clone());

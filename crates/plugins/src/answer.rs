@@ -150,7 +150,7 @@ mod tests {
             noise in sa_hostile::noise(), nearly in sa_hostile::nearly(json!({ "body": { "message": "m" }, "errorType": "PluginSettingsInvalid" })),
         ) {
             for body in [noise, nearly.into_bytes()] {
-                match answer(status, &media, &body) {
+                match answer(status, media, &body) {
                     Ok(output) => {
                         proptest::prop_assert!((200..300).contains(&status));
                         if let [Block::Image { data, .. }] = &output.blocks[..] {

@@ -91,7 +91,7 @@ impl Scanner<'_> {
                 self.string();
             }
             // Most parts have none that anybody asks for, and their names need not be known.
-            let inner = part.as_mut().filter(|part| !part.parts.is_empty()).and_then(|part| {
+            let mut inner = part.as_mut().filter(|part| !part.parts.is_empty()).and_then(|part| {
                 let name = if end == b'}' { self.name(begin) } else { index.to_string() };
                 part.parts.get_mut(name.as_str())
             });
@@ -99,11 +99,10 @@ impl Scanner<'_> {
                 self.space();
                 self.at += 1; // the colon
             }
-            let inner = inner.map(|inner| {
-                // Of two of one name the last one counts.
+            // Of two of one name the last one counts.
+            if let Some(inner) = &mut inner {
                 inner.line = (end == b'}').then_some(line);
-                inner
-            });
+            }
             self.value(inner);
         }
     }

@@ -105,7 +105,9 @@ mod tests {
     fn log(big_endian: bool, page: u32, salts: Salts, frames: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let words = [if big_endian { 0x377f_0683_u32 } else { 0x377f_0682 }, 3_007_000, page, 0];
-        words.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+        for word in words {
+            bytes.extend(word.to_be_bytes());
+        }
         bytes.extend(salts);
         let mut sum = (0, 0);
         checksum(big_endian, &bytes, &mut sum);

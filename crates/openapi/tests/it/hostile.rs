@@ -295,28 +295,6 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(
-        text in "(openapi: 3.1.0\n)?(paths:|[a-z/{}:\\[\\]&*!|>'\"\n -]){0,60}", noise in sa_hostile::noise(),
-        stumbling in sa_hostile::text(&["openapi: 3.1.0\n", "paths:\n", "  ", "- ", ": ", "&a ", "*a", "<<: ", "| ", "{", "}", "[", "]", "'", "\"", "#", "%", "---\n"]),
-        nearly in sa_hostile::nearly(json!({
-            "openapi": "3.1.0", "servers": [{ "url": "https://a.example" }], "info": { "title": "t", "version": "1" },
-            "paths": { "/a/{id}": { "get": { "operationId": "a", "parameters": [{ "name": "id", "in": "path", "schema": { "type": "string" } }] } } },
-        })), long in sa_hostile::long(),
-    ) {
-        let endless = [format!("openapi: \"{long}"), format!("openapi: 3.1.0\n{long}: {long}: x"), format!("{{\"openapi\": {long}")];
-        for text in [text.into_bytes(), noise, stumbling.into_bytes(), nearly.into_bytes()].into_iter().chain(endless.map(String::into_bytes)) {
-            match Document::parse(&text, None) {
-                Ok(document) => {
-                    let names: std::collections::HashSet<_> = document.operations().iter().map(sa_openapi::Operation::name).collect();
-                    prop_assert_eq!(names.len(), document.operations().len(), "each has a name of its own");
-                    prop_assert!(document.problems().iter().all(|problem| problem.message.len() < sa_hostile::SHORT));
-                }
-                Err(error) => prop_assert!(error.to_string().len() < sa_hostile::SHORT, "{} bytes", error.to_string().len()),
-            }
-        }
-    }
-
-    #[test]
     fn no_token_servers_answer_breaks_its_reader(
         noise in sa_hostile::noise(), nearly in sa_hostile::nearly(json!({ "access_token": "canary", "token_type": "Bearer", "expires_in": 5 })),
     ) {
@@ -349,6 +327,33 @@ proptest! {
             prop_assert_eq!(decoded.as_ref(), id.as_str());
             for (_, value) in &request.headers {
                 prop_assert!(!value.contains(['\r', '\n', '\0']));
+            }
+        }
+    }
+}
+
+proptest! {
+    // Each of its texts is read by a thread of its own.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_text_makes_it_panic(
+        text in "(openapi: 3.1.0\n)?(paths:|[a-z/{}:\\[\\]&*!|>'\"\n -]){0,60}", noise in sa_hostile::noise(),
+        stumbling in sa_hostile::text(&["openapi: 3.1.0\n", "paths:\n", "  ", "- ", ": ", "&a ", "*a", "<<: ", "| ", "{", "}", "[", "]", "'", "\"", "#", "%", "---\n"]),
+        nearly in sa_hostile::nearly(json!({
+            "openapi": "3.1.0", "servers": [{ "url": "https://a.example" }], "info": { "title": "t", "version": "1" },
+            "paths": { "/a/{id}": { "get": { "operationId": "a", "parameters": [{ "name": "id", "in": "path", "schema": { "type": "string" } }] } } },
+        })), long in sa_hostile::long(),
+    ) {
+        let endless = [format!("openapi: \"{long}"), format!("openapi: 3.1.0\n{long}: {long}: x"), format!("{{\"openapi\": {long}")];
+        for text in [text.into_bytes(), noise, stumbling.into_bytes(), nearly.into_bytes()].into_iter().chain(endless.map(String::into_bytes)) {
+            match Document::parse(&text, None) {
+                Ok(document) => {
+                    let names: std::collections::HashSet<_> = document.operations().iter().map(sa_openapi::Operation::name).collect();
+                    prop_assert_eq!(names.len(), document.operations().len(), "each has a name of its own");
+                    prop_assert!(document.problems().iter().all(|problem| problem.message.len() < sa_hostile::SHORT));
+                }
+                Err(error) => prop_assert!(error.to_string().len() < sa_hostile::SHORT, "{} bytes", error.to_string().len()),
             }
         }
     }
