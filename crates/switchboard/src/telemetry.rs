@@ -131,7 +131,8 @@ pub(crate) fn check_filter(text: &str) -> Result<(), String> {
     // level that is misspelt there would be no logs.
     for word in text.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
         let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-        if let Some(level) = nearest(word, LEVELS).filter(|_| !is_level) {
+        let meant = if word.eq_ignore_ascii_case("warning") { Some("warn") } else { nearest(word, LEVELS) };
+        if let Some(level) = meant.filter(|_| !is_level) {
             return Err(format!("\"{}\" is no level; did you mean \"{level}\"?", printable(word)));
         }
     }

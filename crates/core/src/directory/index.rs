@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::claims::{Claims, Rank};
+pub(super) use self::claims::Claims;
+use self::claims::Rank;
 use self::names::{ByKind, Names, Withdrawn};
 use self::wishes::Wishes;
 use super::AttachError;

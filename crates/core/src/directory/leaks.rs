@@ -122,7 +122,8 @@ fn asked(count: usize, own_grants: bool, leave: fn(Vec<Registration>)) -> usize 
 
 #[test]
 fn whoever_leaves_a_crowd_is_no_reason_to_ask_all_of_it() {
-    let ways: [(&str, fn(Vec<Registration>)); 3] = [
+    type Leave = fn(Vec<Registration>);
+    let ways: [(&str, Leave); 3] = [
         ("the oldest first", |all| all.into_iter().for_each(Registration::withdraw)),
         ("the youngest first", |all| all.into_iter().rev().for_each(Registration::withdraw)),
         ("all at once", drop),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Index, Listed, Member, Presence, ScopeIndex};
+use super::index::{Claims, Index, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
@@ -202,7 +202,7 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
     for covering in prefixes(name) {
         // The oldest first, and a described tool before the same provider's open prefix of the same name.
         let candidates = || {
-            let claims = scope.claims.get(covering).into_iter().flat_map(|claims| claims.iter());
+            let claims = scope.claims.get(covering).into_iter().flat_map(Claims::iter);
             claims
                 .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
                 .filter_map(|claim| Some((index.member(&claim.member)?, claim)))

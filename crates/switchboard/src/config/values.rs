@@ -9,6 +9,9 @@ use super::bounds;
 use super::settings::Settings;
 use crate::redact::printable;
 
+/// Says what is wrong with an entry, and what to write instead.
+type Check = fn(&str) -> Result<(), String>;
+
 /// Tells of every value that cannot work, by its key.
 pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     for (key, message) in bounds::violations(settings) {
@@ -29,7 +32,7 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     }
     let server = &settings.server;
     let plugins = &settings.plugins;
-    let lists: [(&str, &[String], fn(&str) -> Result<(), String>); 7] = [
+    let lists: [(&str, &[String], Check); 7] = [
         ("server.allowed_hosts", &server.allowed_hosts, check_host),
         ("server.allowed_origins", &server.allowed_origins, check_origin),
         ("plugins.allowed_origins", &plugins.allowed_origins, check_origin),
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_entry(check: fn(&str) -> Result<(), String>, entry: &str, instead: Option<&str>) {
+    fn check_entry(check: Check, entry: &str, instead: Option<&str>) {
         match (check(entry), instead) {
             (Ok(()), None) => {}
             (Err(told), Some(instead)) => assert!(told.ends_with(instead), "{entry}: {told}"),
@@ -203,7 +206,9 @@ mod tests {
     fn hosts_are_written_as_clients_name_them() {
         let right =
             ["gw.example.com", "GW.example.com", "gw:8443", "localhost", "10.0.0.5", "[::1]:3210", "[::1]", "a_b"];
-        right.iter().for_each(|entry| check_entry(check_host, entry, None));
+        for entry in right {
+            check_entry(check_host, entry, None);
+        }
         for (entry, instead) in [
             ("https://gw.example.com", "write \"gw.example.com\""),
             ("http://gw.example.com:8443/path?x", "write \"gw.example.com:8443\""),
@@ -236,7 +241,9 @@ mod tests {
             "chrome-extension://abcdefghijklmnop",
             "tauri://localhost",
         ];
-        right.iter().for_each(|entry| check_entry(check_origin, entry, None));
+        for entry in right {
+            check_entry(check_origin, entry, None);
+        }
         for (entry, instead) in [
             ("app.example.com", "write \"https://app.example.com\""),
             ("app.example.com/x", "write \"https://app.example.com\""),

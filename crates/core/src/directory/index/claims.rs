@@ -220,24 +220,24 @@ mod tests {
         ) {
             // By its age a member has a grant, and every fourth one has none.
             let grant = |number: u64| GrantId(if number == 0 { "".into() } else { number.to_string().into() });
-            let (mut claims, mut known) = (Claims::default(), BTreeMap::new());
+            let (mut claims, mut known) = (Claims::default(), BTreeSet::new());
             for (age, covers, comes) in steps {
                 if !comes {
                     claims.remove(age);
-                    known.retain(|(other, _), ()| *other != age);
-                } else if known.insert((age, covers), ()).is_none() {
+                    known.retain(|(other, _)| *other != age);
+                } else if known.insert((age, covers)) {
                     claims.insert(claim(age, covers), age, &grant(age % 4));
                 }
             }
             let told_all: Vec<_> = claims.iter().map(told).collect();
-            let all: Vec<_> = known.keys().map(|(age, covers)| (age.to_string(), *covers)).collect();
+            let all: Vec<_> = known.iter().map(|(age, covers)| (age.to_string(), *covers)).collect();
             prop_assert_eq!(told_all, all);
             prop_assert_eq!(claims.is_empty(), known.is_empty());
-            let others = known.keys().filter(|(age, covers)| (*covers || !below) && Some(age % 4) != but);
+            let others = known.iter().filter(|(age, covers)| (*covers || !below) && Some(age % 4) != but);
             let foremost = others.min_by_key(|(age, covers)| (age % 4 == 0, *age, *covers));
             let found = claims.foremost(below, but.map(grant).as_ref()).map(told);
             prop_assert_eq!(found, foremost.map(|(age, covers)| (age.to_string(), *covers)));
-            for (age, covers) in known.keys() {
+            for (age, covers) in &known {
                 prop_assert!(claims.of(*age)[usize::from(*covers)].is_some());
             }
         }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::claims::Claims;
 use super::names::{Withdrawn, address};
 use super::{Index, Listed, Presence};
 use crate::directory::resolve;
@@ -78,7 +79,9 @@ impl Index {
         let keeps =
             |name: &Arc<str>| index.is_some_and(|index| index.exposed.get(name).is_some_and(|l| l.member == *id));
         let freed: Vec<&Arc<str>> = withdrawn.exposed().filter(|name| !keeps(name)).collect();
-        freed.into_iter().for_each(|name| self.settle(name));
+        for name in freed {
+            self.settle(name);
+        }
         // What it kept from others by claiming it, it keeps from them no more.
         for (claim, scope) in let_go.into_iter().filter_map(|claim| Some((claim, withdrawn.scope.as_ref()?))) {
             for (own, plain) in self.wanting_below(scope, claim) {
@@ -262,12 +265,16 @@ impl Index {
             Some((listed.wants.clone()?, Wish { scope, name: Arc::clone(name), own }))
         });
         let wishes: Vec<_> = wishes.collect();
-        wishes.iter().for_each(|(plain, wish)| self.unwish(plain, id, wish));
+        for (plain, wish) in &wishes {
+            self.unwish(plain, id, wish);
+        }
         wishes
     }
 
     pub(super) fn put_wishes(&mut self, id: &ProviderId, wishes: Vec<(Arc<str>, Wish)>) {
-        wishes.into_iter().for_each(|(plain, wish)| self.wish(&plain, id, wish));
+        for (plain, wish) in wishes {
+            self.wish(&plain, id, wish);
+        }
     }
 
     fn turn(&self, id: &ProviderId, name: &Arc<str>) -> Option<(Turn, GrantId)> {
@@ -294,7 +301,7 @@ impl Index {
         });
         let by_claim = || {
             let claims = here.into_iter().flat_map(|index| [index.claims.get(plain), index.bare.get(plain)]);
-            claims.flatten().flat_map(|claims| claims.iter()).map(|claim| &claim.member).next()
+            claims.flatten().flat_map(Claims::iter).map(|claim| &claim.member).next()
         };
         by_name.or_else(by_claim)
     }
@@ -312,7 +319,7 @@ impl Index {
             for (name, listed) in &index.exposed {
                 *counts.entry(name).or_default() += 1;
                 assert!(self.members[&listed.member].exposed.contains(name), "{name} is its member's");
-                let claims = index.claims.get(&*listed.tool.name).into_iter().flat_map(|claims| claims.iter());
+                let claims = index.claims.get(&*listed.tool.name).into_iter().flat_map(Claims::iter);
                 let mut claims = claims.filter(|claim| claim.member == listed.member).filter_map(|c| c.tool.as_ref());
                 assert!(claims.all(|(claimed, _)| claimed == name), "{name} is what is claimed");
                 if let Some(former) = &listed.former {
@@ -331,10 +338,10 @@ impl Index {
                     wishes += 1;
                 }
             }
-            let wanting: HashMap<_, _> =
-                index.wanting.iter().flat_map(|(own, all)| all.iter().map(move |p| ((own, p), ()))).collect();
-            let wanted: HashMap<_, _> =
-                index.exposed.values().filter_map(|l| Some(((&l.tool.name, l.wants.as_ref()?), ()))).collect();
+            let wanting: HashSet<_> =
+                index.wanting.iter().flat_map(|(own, all)| all.iter().map(move |p| (own, p))).collect();
+            let wanted: HashSet<_> =
+                index.exposed.values().filter_map(|l| Some((&l.tool.name, l.wants.as_ref()?))).collect();
             assert_eq!(wanting, wanted);
             let former = index.exposed.values().filter(|listed| listed.former.is_some()).count();
             assert_eq!(index.former.len(), former);
