@@ -206,14 +206,15 @@ impl Begun {
                 Some(event) if event.data.is_empty() => {}
                 Some(event) => return Ok(Some(event.data)),
                 None if self.ended => return Ok(None),
-                None => match self.bytes().await? {
-                    Some(bytes) => self.events.push(&bytes),
-                    None => {
+                None => {
+                    if let Some(bytes) = self.bytes().await? {
+                        self.events.push(&bytes);
+                    } else {
                         self.ended = true;
                         // Some servers forget the last empty line.
                         self.events.end();
                     }
-                },
+                }
             }
         }
     }

@@ -189,7 +189,7 @@ mod tests {
         let mut stream = Counted::new(&*bytes);
         for _ in 0..2 {
             let error = stream.read_to_end(&mut read).await.unwrap_err();
-            assert!(error.get_ref().is_some_and(|why| why.is::<TooManyFragments>()), "{error}");
+            assert!(matches!(error.get_ref(), Some(why) if why.is::<TooManyFragments>()), "{error}");
         }
     }
 }

@@ -160,8 +160,9 @@ proptest! {
         events in proptest::collection::vec(("[a-z]{1,8}", proptest::collection::vec("[^\r\n]{0,20}", 1..4)), 0..8),
         end in proptest::sample::select(&["\n", "\r", "\r\n"][..]),
     ) {
-        let lines = |data: &[String]| data.iter().map(|line| format!("data: {line}{end}")).collect::<String>();
-        let stream: String = events.iter().map(|(name, data)| format!("event: {name}{end}{}{end}", lines(data))).collect();
+        let lines = |data: &[String]| data.iter().map(|line| format!("data: {line}{end}")).collect::<Vec<_>>().concat();
+        let event = |(name, data): &(String, Vec<String>)| format!("event: {name}{end}{}{end}", lines(data));
+        let stream = events.iter().map(event).collect::<Vec<_>>().concat();
         let (read, _) = read(10_000, [stream.as_bytes()]);
         let read: Vec<_> = read.into_iter().map(|event| (event.name, event.data)).collect();
         let written: Vec<_> = events.into_iter().map(|(name, data)| (name, data.join("\n"))).collect();

@@ -139,13 +139,13 @@ const MAX_EVENT: usize = 64 << 20;
 pub struct Events {
     pub status: u16,
     pub headers: HeaderMap,
-    events: sa_sse::Events,
+    stream: sa_sse::Events,
 }
 
 impl Events {
     fn new(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Self { status, headers, events: sa_sse::Events::new(response, MAX_EVENT) }
+        Self { status, headers, stream: sa_sse::Events::new(response, MAX_EVENT) }
     }
 
     /// The id of the call that this is the stream of.
@@ -155,7 +155,7 @@ impl Events {
 
     /// The next event's name and data; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(String, Value)> {
-        let event = soon(self.events.next()).await.ok()??;
+        let event = soon(self.stream.next()).await.ok()??;
         Some((event.name, serde_json::from_str(&event.data).unwrap()))
     }
 

@@ -172,7 +172,7 @@ mod tests {
             text in ".{0,40}", place in ".{0,10}", noise in sa_hostile::noise(),
             at in proptest::prelude::any::<proptest::sample::Index>(), bit in 0_u8..8, cut in proptest::prelude::any::<proptest::sample::Index>(),
         ) {
-            let vault = Vault::new("/nowhere".into(), Some(&Key("a key of enough length".into()))).unwrap();
+            let vault = Vault::new("/nowhere".into(), Some(&Key("a key of enough length".into())));
             let sealed = vault.seal(&place, &text).unwrap();
             proptest::prop_assert_eq!(vault.open(&place, &sealed).unwrap(), text);
             let mut bent = sealed.clone();
@@ -192,7 +192,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("settings.key");
             fs::write(&file, &content).unwrap();
-            let vault = Vault::new(file.clone(), None).unwrap();
+            let vault = Vault::new(file.clone(), None);
             let is_key = std::str::from_utf8(&content).is_ok_and(|text| text.trim().len() >= MIN_KEY);
             match vault.seal("a", "text") {
                 Ok(sealed) => proptest::prop_assert!(is_key && vault.open("a", &sealed).unwrap() == "text"),

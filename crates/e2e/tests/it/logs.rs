@@ -29,7 +29,7 @@ fn gateway(dir: &std::path::Path) -> Cli {
 async fn disturb(said: &str) {
     let address = said.lines().find_map(|line| line.trim_end().strip_prefix("listening on http://")).unwrap();
     let url = format!("ws://{address}/v1/nodes/ws");
-    let (mut socket, _) = soon(tokio_tungstenite::connect_async(url)).await.unwrap();
+    let (mut socket, _) = Box::pin(soon(tokio_tungstenite::connect_async(url))).await.unwrap();
     let hello = Hello::new("n").capability("a").frame().to_string();
     socket.send(Message::text(hello)).await.unwrap();
     soon(socket.next()).await.unwrap().unwrap();

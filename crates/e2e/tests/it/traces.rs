@@ -40,7 +40,7 @@ async fn one_trace_id_leads_to_what_the_node_the_log_the_history_and_the_collect
     let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
     let (told, mut heard) = mpsc::unbounded_channel();
     let tools = registry("n.work", move |ctx: ToolContext, args: Value| {
-        told.send(ctx.traceparent().unwrap_or_default().to_owned()).unwrap();
+        told.send(ctx.traceparent().unwrap_or_default()).unwrap();
         async move { if args["fail"] == true { Err(ToolError::Failed("no luck".into())) } else { Ok(args) } }
     });
     let node = SdkNode::start(&gateway, "n", tools, |builder| builder).await;

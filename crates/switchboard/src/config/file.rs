@@ -12,7 +12,7 @@ use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::settings::{FILE_ONLY, KEYS, Settings};
-use super::syntax::{MAX_SHOWN, shortened};
+use super::syntax::{MAX_SHOWN, line_ends, shortened};
 use super::{Mistake, bounds, syntax};
 use crate::wording::plain_toml;
 
@@ -120,7 +120,7 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
 /// The line of a place in a text. The end of the text, where it is cut off, is on its last line.
 fn line_at(text: &str, place: usize) -> usize {
     let text = text.strip_suffix('\n').unwrap_or(text).as_bytes();
-    text[..place.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+    line_ends(&text[..place.min(text.len())]) + 1
 }
 
 /// The line of each key, and of each table.
@@ -141,7 +141,7 @@ fn lines(table: &DeTable<'_>, text: &str) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     for (place, key) in places {
         let place = place.min(text.len());
-        line += text.as_bytes()[counted..place].iter().filter(|byte| **byte == b'\n').count();
+        line += line_ends(&text.as_bytes()[counted..place]);
         counted = place;
         lines.entry(key).or_insert(line);
     }

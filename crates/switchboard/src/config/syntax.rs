@@ -57,10 +57,15 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
         if depth + parts > MOST {
             return Some(line);
         }
-        line += bytes[at..next].iter().filter(|byte| **byte == b'\n').count();
+        line += line_ends(&bytes[at..next]);
         at = next;
     }
     None
+}
+
+/// How many lines end in here.
+pub(super) fn line_ends(text: &[u8]) -> usize {
+    text.split(|byte| *byte == b'\n').count() - 1
 }
 
 /// Where the text ends that begins here with its quotes. One that is not closed ends with its line.

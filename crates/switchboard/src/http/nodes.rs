@@ -287,7 +287,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_token_gets_through_encoded_and_in_the_header(token in "[!-~]([ -~]{0,30}[!-~])?") {
-            let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+            let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
             let found = tokens(&format!("node_id=n&token={encoded}"), None).unwrap_or_default();
             prop_assert!(found.contains(&token), "{found:?}");
             prop_assert_eq!(tokens("", Some(&format!("Bearer {token}"))), Some(vec![token]));
