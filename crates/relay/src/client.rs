@@ -188,7 +188,7 @@ mod tests {
         })), answer in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": -32_000, "message": "m", "data": {} } }))) {
             for line in [text, answer] {
                 if let Ok(incoming) = serde_json::from_str::<Incoming>(&line) {
-                    prop_assert!(incoming.error.is_none() || line.contains("code"));
+                    prop_assert!(incoming.error.is_none() || line.contains("error"));
                     prop_assert!(incoming.params.is_none_or(|config| config.tools.iter().all(|tool| line.contains(&tool.name) || line.contains('\\'))));
                 }
             }
