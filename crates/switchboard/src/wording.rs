@@ -27,7 +27,10 @@ fn in_words(message: &str, object: &str) -> Option<String> {
     let (before, rest) = message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))?;
     let (found, wanted) = rest.rsplit_once(", expected ")?;
     let (wanted, place) = without_place(wanted);
+    let wanted = if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
     let found = match found.split_once(' ') {
+        // Headers and variables are in tables, and secrets in them: what stands in such a place is not repeated.
+        Some(("string", _)) if wanted == object => "a string".to_owned(),
         Some(("integer", number)) => format!("the number {}", number.trim_matches('`')),
         Some(("floating", number)) => format!("the number {}", number.trim_start_matches("point ").trim_matches('`')),
         Some(("boolean", value)) => value.trim_matches('`').to_owned(),
@@ -38,7 +41,6 @@ fn in_words(message: &str, object: &str) -> Option<String> {
             other => other.to_owned(),
         },
     };
-    let wanted = if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
     Some(format!("{before}it must be {wanted}, and is {found}{place}"))
 }
 

@@ -302,7 +302,7 @@ mod tests {
         check("server = 5\n", 1, "server", "it must be a table, and is the number 5");
         check("[data]\ndir = { a = 1 }\n", 2, "data.dir", "it must be a string, and is a table");
         check("[data]\ndir = 2026-01-02\n", 2, "data.dir", "it must be a string, and is a date");
-        check("[upstream]\nfiles = \"x\"\n", 2, "upstream.files", "it must be a table, and is the string \"x\"");
+        check("[upstream]\nfiles = \"x\"\n", 2, "upstream.files", "it must be a table, and is a string");
         check(
             "[upstream.files]\ncommand = \"npx server\"\n",
             2,
