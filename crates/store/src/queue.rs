@@ -6,14 +6,15 @@
 //! the writer only when it sleeps and the push is a reason to get up.
 //!
 //! There is a record for every call. What it says is copied behind the ones before it, into memory that goes to the
-//! writer as a whole: pieces that are allocated on one thread and freed on another cost more than all the rest.
+//! writer as a whole and comes back from it: pieces that are allocated on one thread and freed on another cost more than
+//! all the rest, and so does memory that nobody has touched before.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sa_core::store::NewEntry;
 use tokio::sync::{Notify, Semaphore};
 
@@ -37,6 +38,8 @@ pub(crate) struct Queue {
 
 struct State {
     load: Load,
+    /// The text of the load that the writer has.
+    lent: Bytes,
     bytes: usize,
     /// Someone waits for one of them.
     urgent: bool,
@@ -49,7 +52,7 @@ struct State {
 struct Load {
     items: Vec<Item>,
     /// The keys and bodies of all records, in their order.
-    text: Vec<u8>,
+    text: BytesMut,
     /// The streams that they are for.
     streams: Vec<Arc<str>>,
 }
@@ -72,11 +75,20 @@ enum Sleep {
 const UNIT: usize = 1024;
 /// So many bytes are worth a transaction without waiting for more.
 const GOOD_LOAD: usize = 2 << 20;
+/// Memory for so many is not worth giving back.
+const SMALL_LOAD: usize = 64 << 10;
 
 impl Queue {
     pub(crate) fn new(bytes: usize, largest: usize) -> Self {
         let capacity = (bytes / UNIT).max(largest / UNIT + 2) as u32;
-        let state = State { load: Load::default(), bytes: 0, urgent: false, sleeping: Sleep::Awake, closed: false };
+        let state = State {
+            load: Load::default(),
+            lent: Bytes::new(),
+            bytes: 0,
+            urgent: false,
+            sleeping: Sleep::Awake,
+            closed: false,
+        };
         Self {
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -168,10 +180,14 @@ impl Queue {
         (state.urgent, state.bytes) = (false, 0);
         self.waiting.store(0, Ordering::Release);
         self.taken.notify_waiters();
-        let load = std::mem::take(&mut state.load);
+        let lent = std::mem::take(&mut state.lent);
+        let next = state.load.successor(lent);
+        let mut load = std::mem::replace(&mut state.load, next);
+        let text = std::mem::take(&mut load.text).freeze();
+        state.lent = text.clone();
         let closed = state.closed;
         drop(state);
-        load.unpack(into);
+        load.unpack(text, into);
         closed
     }
 
@@ -234,15 +250,68 @@ impl Load {
         self.text.extend_from_slice(body);
     }
 
-    fn unpack(self, into: &mut VecDeque<Queued>) {
-        let mut text = Bytes::from(self.text);
+    /// What comes after this one, in the memory of the one before if the writer is done with that. Most of what a rush has
+    /// taken would lie idle, and is given back.
+    fn successor(&self, lent: Bytes) -> Self {
+        let enough = 4 * self.text.len().max(SMALL_LOAD);
+        let lent = lent.try_into_mut().ok().filter(|text| text.capacity() <= enough);
+        let mut text = lent.unwrap_or_default();
+        text.clear();
+        Self { items: Vec::with_capacity(self.items.len()), text, streams: Vec::new() }
+    }
+
+    fn unpack(self, mut text: Bytes, into: &mut VecDeque<Queued>) {
         into.extend(self.items.into_iter().map(|item| match item {
             Item::Op(queued) => queued,
             Item::Record { stream, key, body } => {
-                let key = key.map(|len| String::from_utf8_lossy(&text.split_to(len)).into());
+                // It was a key when it came, so it is text.
+                let key = key.map(|len| std::str::from_utf8(&text.split_to(len)).unwrap_or_default().into());
                 let entry = NewEntry { stream: Arc::clone(&self.streams[stream]), key, body: text.split_to(body) };
                 Queued { op: Op::Append { entry, reply: None }, permits: 0 }
             }
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rule: records come out as they went in, in memory that is used again once nobody reads in it.
+
+    use super::*;
+
+    /// Records a text of so many bytes, and takes all there is.
+    fn round(queue: &Queue, bytes: usize) -> NewEntry {
+        assert!(queue.record("calls", Some("a key"), &vec![b'x'; bytes]));
+        let mut taken = VecDeque::new();
+        queue.take(&mut taken, None, Duration::ZERO);
+        let Some(Queued { op: Op::Append { entry, reply: None }, .. }) = taken.pop_back() else { panic!("no record") };
+        assert!(taken.is_empty());
+        assert_eq!((&*entry.stream, entry.key.as_deref(), entry.body.len()), ("calls", Some("a key"), bytes));
+        entry
+    }
+
+    fn place(entry: &NewEntry) -> usize {
+        entry.body.as_ptr().addr()
+    }
+
+    #[test]
+    fn memory_comes_back_from_the_writer() {
+        let queue = Queue::new(1 << 20, 1 << 10);
+        let first = place(&round(&queue, 1_000));
+        let second = round(&queue, 1_000);
+        assert_eq!(place(&round(&queue, 900)), first);
+        assert_ne!(place(&round(&queue, 1_000)), place(&second), "it is still read in");
+        assert!(second.body.iter().all(|byte| *byte == b'x'));
+    }
+
+    #[test]
+    fn what_a_rush_took_is_given_back() {
+        let queue = Queue::new(1 << 20, 1 << 10);
+        for bytes in [8 << 20, 8 << 20, 100, 100, 100] {
+            round(&queue, bytes);
+        }
+        let state = queue.lock();
+        assert!(state.load.text.capacity() <= 4 * SMALL_LOAD, "{} bytes are kept", state.load.text.capacity());
+        assert!(state.lent.len() <= 4 * SMALL_LOAD);
     }
 }

@@ -27,7 +27,7 @@ impl Object {
 
     fn key(&mut self, key: &'static str) {
         // No value ends like this, so it is the beginning of an object.
-        self.0.push_str(if self.0.ends_with('{') { "\"" } else { ",\"" });
+        self.0.push_str(if self.0.as_bytes().last() == Some(&b'{') { "\"" } else { ",\"" });
         self.0.push_str(key);
         self.0.push_str("\":");
     }
