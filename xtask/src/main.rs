@@ -102,7 +102,11 @@ fn test(filter: Option<&str>) -> Result<()> {
     if filter.is_none() {
         run(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?;
     }
-    run(cargo().args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests=pass"]).args(filter))
+    // More than there are cores: the tests with real processes wait for a third of their time.
+    let cores = std::thread::available_parallelism()?.get();
+    let at_once = (cores + cores / 2).to_string();
+    let tests = ["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests=pass", "--test-threads", &at_once];
+    run(cargo().args(tests).args(filter))
 }
 
 /// What has to be there before a test runs.

@@ -10,15 +10,13 @@ use crate::{cargo, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
-const TESTS: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 2] = [("npm", "npm"), ("node", "nodejs")];
+const TESTS: [(&str, &str); 6] = [
     ("curl", "curl"),
     ("unshare", "util-linux"),
     ("openssl", "openssl"),
     ("bash", "bash"),
-    ("npm", "npm"),
-    ("python3", "python3-venv"),
     ("bwrap", "bubblewrap"),
-    ("node", "nodejs"),
     ("chromium", "chromium"),
 ];
 
@@ -36,10 +34,10 @@ pub(crate) fn for_benchmarks() -> Result<()> {
     if has_npm() { npm_packages("xtask/plugin-gateway", "plugin-gateway") } else { Ok(()) }
 }
 
-/// What compiling and testing begin with.
+/// What compiling for the tests begins with.
 pub(crate) fn for_tests() -> Result<()> {
     compiler()?;
-    packages(&TESTS)?;
+    packages(&PACKAGES)?;
     workspace_packages()
 }
 
@@ -54,6 +52,11 @@ pub(crate) fn while_installing(work: impl FnOnce() -> Result<()>) -> Result<()> 
 }
 
 fn what_tests_run_with() -> Result<()> {
+    packages(&TESTS)?;
+    // Debian has Python without what makes virtual environments.
+    if !succeeds(Command::new("python3").args(["-m", "ensurepip", "--version"])) {
+        debian(&["python3-venv"])?;
+    }
     if !succeeds(cargo().args(["nextest", "--version"])) {
         eprintln!("installing cargo-nextest, the test runner");
         run(cargo().args(["install", "cargo-nextest", "--locked"]))?;
@@ -134,17 +137,18 @@ fn packages(programs: &[(&str, &str)]) -> Result<()> {
     let mut missing: Vec<&str> =
         programs.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
     missing.dedup();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    eprintln!("installing {}", missing.join(" "));
+    if missing.is_empty() { Ok(()) } else { debian(&missing) }
+}
+
+fn debian(packages: &[&str]) -> Result<()> {
+    eprintln!("installing {}", packages.join(" "));
     let apt = |args: &[&str]| {
         let mut command = if exists("sudo") && !is_root() { Command::new("sudo") } else { Command::new("env") };
         run(command.arg("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"))
     };
     let install =
-        apt(&["update", "--quiet"]).and_then(|()| apt(&[&["install", "--yes", "--quiet"], &*missing].concat()));
-    install.with_context(|| format!("install these yourself, then try again: {}", missing.join(" ")))
+        apt(&["update", "--quiet"]).and_then(|()| apt(&[&["install", "--yes", "--quiet"], packages].concat()));
+    install.with_context(|| format!("install these yourself, then try again: {}", packages.join(" ")))
 }
 
 fn exists(program: &str) -> bool {
