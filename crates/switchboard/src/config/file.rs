@@ -1,11 +1,12 @@
 //! The configuration file: what it says, and everything that is wrong in it, each with its line and its whole key.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sa_core::nearest;
+use sa_vault::bounded;
 use serde::Deserialize as _;
 use toml::Spanned;
 use toml::Table;
@@ -13,14 +14,13 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::settings::{FILE_ONLY, KEYS, Settings};
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
-use super::{Mistake, bounds, syntax};
-use crate::wording::plain_toml;
-
-/// More than anybody mends at once.
-const MOST: usize = 20;
+use super::{MOST, Mistake, bounds, secrets, syntax};
+use crate::wording::{plain_secret_toml, plain_toml};
 
 /// What is larger was not written by hand.
 const MAX_FILE: u64 = 4 << 20;
+/// Nor was what has more values than this: to tell of each that is wrong takes a look at all of them.
+const MAX_VALUES: usize = 10_000;
 
 /// A file that was read, without what is wrong in it.
 #[derive(Debug, Clone)]
@@ -56,15 +56,12 @@ pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
     Ok((file, mistakes))
 }
 
-/// What a file says, or why it cannot be read. Some that are named by mistake have no end.
+/// What a file says, or why it cannot be read.
 fn text_of(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)).map_err(cannot)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("is larger than {} MiB, and so no configuration file", MAX_FILE >> 20));
-    }
-    String::from_utf8(bytes).map_err(|_| "is no text (UTF-8), and so no configuration file".to_owned())
+    bounded::text(path, MAX_FILE).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge | ErrorKind::InvalidData => format!("{error}, and so no configuration file"),
+        _ => format!("cannot be read: {error}"),
+    })
 }
 
 /// Takes out, one after the other, what the settings cannot be read from: they name only the first mistake that they meet.
@@ -85,9 +82,16 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
             return None;
         }
     };
+    let values = count(table.get_ref().values());
+    if values > MAX_VALUES {
+        let message =
+            format!("it has {values} values, where {MAX_VALUES} are the most, and so is no configuration file");
+        mistakes.push(Mistake::new(path.display().to_string(), message));
+        return None;
+    }
     for (keys, span, message) in beyond_reading(table.get_ref(), text) {
         let line = line(&span);
-        let key = shortened(&keys.join("."));
+        let key = shortened(&secrets::key(&keys));
         mistakes.push(Mistake { place: format!("{}:{line}: {key}", path.display()), message, key, line: Some(line) });
         remove(table.get_mut(), &keys);
     }
@@ -99,9 +103,10 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         let value = (1..keys.len()).find(|parts| is_value(&keys[..*parts]));
         keys.truncate(value.unwrap_or(keys.len()));
         let message = error.message().replace('\n', " ");
+        let plain = if secrets::may_be(&keys) { plain_secret_toml } else { plain_toml };
         let message = unknown_key(&keys, &message)
-            .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain_toml(&message)));
-        let (line, key) = (line(&span), shortened(&keys.join(".")));
+            .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain(&message)));
+        let (line, key) = (line(&span), shortened(&secrets::key(&keys)));
         let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
             mistakes.push(Mistake { line: Some(line), ..Mistake::new(place, message) });
@@ -109,12 +114,22 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         }
         mistakes.push(Mistake { place: format!("{place}: {key}"), message, key, line: Some(line) });
         if mistakes.len() >= MOST {
-            mistakes.push(Mistake::new(path.display().to_string(), "more may be wrong, beyond this".to_owned()));
+            mistakes.push(Mistake::and_more(Some(path)));
             return None;
         }
         remove(table.get_mut(), &keys);
     }
     Some(table)
+}
+
+/// How many values there are, in all tables and lists.
+fn count<'t, 'a: 't>(values: impl Iterator<Item = &'t Spanned<DeValue<'a>>>) -> usize {
+    let below = |value: &'t Spanned<DeValue<'a>>| match value.get_ref() {
+        DeValue::Table(table) => count(table.values()),
+        DeValue::Array(items) => count(items.iter()),
+        _ => 0,
+    };
+    values.map(|value| 1 + below(value)).sum()
 }
 
 /// The line of a place in a text. The end of the text, where it is cut off, is on its last line.
@@ -166,7 +181,7 @@ fn beyond_reading(table: &DeTable<'_>, text: &str) -> Vec<(Vec<String>, Range<us
                 DeValue::Array(items)
                     if items.iter().all(|item| item.get_ref().is_table()) && is_one_of_many(text, name) =>
                 {
-                    let key = shortened(&keys.join("."));
+                    let key = shortened(&secrets::key(&keys));
                     let message = format!("it must be one table, [{key}], and is written as one of many, [[{key}]]");
                     found.push((keys, name.span(), message));
                 }
@@ -264,8 +279,8 @@ fn remove(table: &mut DeTable<'_>, keys: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
     use crate::config::layers::Layers;
+    use crate::config::{Config, MOST};
 
     /// A file has this one mistake: its line and key, and what is said of it.
     #[track_caller]
@@ -325,7 +340,13 @@ mod tests {
             "[upstream.web]\nurl = \"http://a\"\noauth = { grant = \"x\" }\n",
             3,
             "upstream.web.oauth.grant",
-            "it must be \"client_credentials\" or \"authorization_code\", and is \"x\"",
+            "it must be \"client_credentials\" or \"authorization_code\", and is another text",
+        );
+        check(
+            "[upstream.web]\nurl = \"http://a\"\nheaders = { pin = 1234 }\n",
+            3,
+            "upstream.web.headers.pin",
+            "it must be a string, and is a number",
         );
     }
 
@@ -375,6 +396,36 @@ mod tests {
         let error = Layers::read(Some(std::path::Path::new("/dev/zero")), [], &[]).unwrap_err();
         assert!(error.to_string().contains("larger than 4 MiB"), "{error}");
         assert!(Layers::read(Some(std::path::Path::new("/dev/null")), [], &[]).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_says_more_than_anybody_has_to_say_is_told_once() {
+        let told = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("switchboard.toml");
+            std::fs::write(&path, text).unwrap();
+            let read = Layers::read(Some(&path), [], &[]).and_then(|layers| Config::resolve(&layers).map(drop));
+            read.err().map(|error| error.0).unwrap_or_default()
+        };
+        let keys = |count: usize| (0..count).map(|number| format!("k{number} = 1\n")).collect::<String>();
+        let tables = |count: usize| (0..count).map(|number| format!("[models.m{number}]\n")).collect::<String>();
+        for text in [
+            keys(200_000),
+            format!("[server]\n{}", keys(200_000)),
+            format!("[upstream.web.headers]\n{}", keys(200_000)),
+            format!("[skills]\ndirs = [{}]", "\"\",\n".repeat(200_000)),
+            tables(100_000),
+        ] {
+            let mistakes = told(&text);
+            assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+            assert!(mistakes[0].message.contains("10000"), "{mistakes:?}");
+        }
+        // Of what somebody may have written, not all is told either: each time the same thing may be wrong.
+        for text in [keys(5_000), format!("[skills]\ndirs = [{}]", "\"\",".repeat(5_000)), tables(5_000)] {
+            let mistakes = told(&text);
+            assert!((2..=MOST + 1).contains(&mistakes.len()), "{}", mistakes.len());
+            assert!(mistakes.last().unwrap().message.contains("more may be wrong"), "{mistakes:?}");
+        }
     }
 
     #[test]
