@@ -1,8 +1,9 @@
 //! What is in the way of a gateway that is to be started: most often one that runs already.
 
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
+use sa_core::clock;
 use sa_store::Holder;
 use sa_vault::bounded;
 
@@ -42,8 +43,9 @@ pub(super) async fn in_the_way(config: &Config) -> Failure {
 pub(super) fn on_data_of(config: &Config) -> Option<Failure> {
     let Holder { pid, since } = Holder::of(&config.store_file())?;
     let url = bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok()?;
-    let ran = SystemTime::now().duration_since(since).unwrap_or_default();
-    let ran = span(u64::try_from(ran.as_millis()).unwrap_or(u64::MAX));
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let ran = u128::try_from(clock::now_ms()).unwrap_or_default().saturating_sub(since);
+    let ran = span(u64::try_from(ran).unwrap_or(u64::MAX));
     let message = format!(
         "Switchboard is already running on {}: at {}, as process {pid}, for {ran}",
         config.data_dir.display(),
