@@ -47,11 +47,11 @@ test("what is copied is safe in a shell", () => {
   const [curl, cli, mcp] = snippetsOf(
     "demo_echo",
     { text: "it's $(rm -rf /) `x`" },
-    { url: "http://127.0.0.1:1", tokenFile: "/d/operator.token" },
+    { url: "http://127.0.0.1:1", program: "switchboard --data-dir /d", tokenFile: "/d/operator.token" },
   );
   for (const snippet of [curl, cli, mcp]) expect(snippet?.text).toContain("it'\\''s $(rm -rf /) `x`");
   expect(curl?.text).not.toMatch(/sb_/);
-  expect(cli?.text).toMatch(/^switchboard call demo_echo --json '/);
+  expect(cli?.text).toMatch(/^switchboard --data-dir \/d call demo_echo --json '/);
 });
 
 test("a command line becomes words", () => {

@@ -74,6 +74,8 @@ export interface Status {
   uptime_s: number;
   listen: string;
   data_dir: string;
+  /** What a command about this gateway begins with. */
+  command: string;
   nodes_online: number;
   nodes_known: number;
   running_calls: number;

@@ -9,6 +9,8 @@ export interface Snippet {
 export interface Place {
   /** The gateway's address. */
   url: string;
+  /** What somebody types before a command for it to be about this gateway. */
+  program: string;
   /** The operator's token, as a word of the shell. */
   tokenFile: string;
 }
@@ -27,7 +29,7 @@ export function snippetsOf(tool: string, args: Json, place: Place): Snippet[] {
   const request = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: args } };
   return [
     { label: "curl", text: post(`/v1/tools/${encodeURIComponent(tool)}/call`, { args }) },
-    { label: "CLI", text: `switchboard call ${shellWord(tool)} --json ${quoted(JSON.stringify(args))}` },
+    { label: "CLI", text: `${place.program} call ${shellWord(tool)} --json ${quoted(JSON.stringify(args))}` },
     { label: "MCP", text: post("/mcp", request, '-H "Accept: application/json, text/event-stream"') },
   ];
 }

@@ -1,5 +1,6 @@
 import { type FormEvent, useState } from "react";
 import { channels } from "../data/live";
+import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import type { Channel } from "../data/types";
 import { plural } from "../lib/format";
@@ -16,6 +17,7 @@ const keyOf = (channel: Channel) => channel.name;
 export function ChannelsPage() {
   const { item } = useRoute();
   const { data, problem } = useResource(channels);
+  const program = useProgram();
   return (
     <>
       <Head title="Channels">{data && <span className="soft">{plural(data.length, "channel")}</span>}</Head>
@@ -27,7 +29,7 @@ export function ChannelsPage() {
             <div className="detail">
               <Empty title="No channels yet">
                 <p>A channel begins with its first message. Open one above, or type:</p>
-                <Command text='switchboard channel send lobby "hello"' />
+                <Command text={`${program} channel send lobby "hello"`} />
               </Empty>
             </div>
           ) : (

@@ -1,12 +1,10 @@
-import { status } from "../data/live";
-import { useResource } from "../data/resource";
+import { useProgram } from "../data/program";
 import { Command } from "../ui/parts";
 
 /** What somebody types to connect something. Commands that work as they are, on this gateway. */
 export function NextSteps() {
-  const dir = useResource(status).data?.data_dir;
+  const program = useProgram();
   const url = location.origin;
-  const program = dir ? `switchboard --data-dir ${dir}` : "switchboard";
   return (
     <div className="columns">
       <div className="stack tight">

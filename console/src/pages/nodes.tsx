@@ -1,5 +1,6 @@
 import { useMemo, useState } from "react";
 import { nodeEvents, nodes, tools } from "../data/live";
+import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import type { Node, NodeEvent } from "../data/types";
 import { api, Problem } from "../lib/api";
@@ -184,6 +185,7 @@ function Processes({ node }: { node: Node }) {
 /** What nodes said outside of their calls, such as that a process has ended. */
 function Events({ nodes: all }: { nodes: Node[] }) {
   const live = useStore(nodeEvents);
+  const program = useProgram();
   const events = useMemo(() => {
     const known = new Map<string, NodeEvent>();
     for (const event of [...all.flatMap((node) => node.recent_events ?? []), ...live])
@@ -197,7 +199,7 @@ function Events({ nodes: all }: { nodes: Node[] }) {
           <p className="soft">
             Nothing yet. A command that goes on in the background says here when it begins and ends:
           </p>
-          <Command text="switchboard call Bash command='sleep 5' background=true" />
+          <Command text={`${program} call Bash command='sleep 5' background=true`} />
         </div>
       ) : (
         <ul className="lines">

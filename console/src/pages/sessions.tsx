@@ -1,5 +1,6 @@
 import { useEffect, useState } from "react";
 import { sessions } from "../data/live";
+import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import type { AgentSession } from "../data/types";
 import { api, Problem, segment, stream } from "../lib/api";
@@ -19,6 +20,7 @@ const MOOD: Record<string, Mood> = { running: "busy", idle: "good", ended: "off"
 export function SessionsPage() {
   const { item } = useRoute();
   const { data, problem } = useResource(sessions);
+  const program = useProgram();
   if (data === null) {
     return (
       <>
@@ -36,7 +38,7 @@ export function SessionsPage() {
         <Head title="Sessions" />
         <Empty title="No sessions yet">
           <p>A session is an agent at work for a caller, with tools that the caller lends it. This starts one:</p>
-          <Command text="switchboard call session_message message=hello" />
+          <Command text={`${program} call session_message message=hello`} />
         </Empty>
       </>
     );

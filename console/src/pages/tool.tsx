@@ -1,6 +1,7 @@
 import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { appOf, mcpResult } from "../data/apps";
 import { status } from "../data/live";
+import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import { type Run, run } from "../data/run";
 import type { Tool } from "../data/types";
@@ -217,8 +218,9 @@ function read(text: string): { value: Json | undefined; mistakes: Mistake[] } {
 /** The same call, for a terminal, a script or an agent. */
 function Elsewhere({ tool, args }: { tool: string; args: Json }) {
   const [chosen, setChosen] = useState("curl");
+  const program = useProgram();
   const dir = useResource(status).data?.data_dir ?? "~/.local/share/switchboard";
-  const snippets = snippetsOf(tool, args, { url: location.origin, tokenFile: `${dir}/operator.token` });
+  const snippets = snippetsOf(tool, args, { url: location.origin, program, tokenFile: `${dir}/operator.token` });
   const shown = snippets.find(({ label }) => label === chosen) ?? snippets[0];
   return (
     <div className="stack tight">

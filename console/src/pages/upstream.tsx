@@ -1,5 +1,6 @@
 import { type FormEvent, useState } from "react";
-import { status, upstreams } from "../data/live";
+import { upstreams } from "../data/live";
+import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import type { Upstream } from "../data/types";
 import { api, Problem, segment } from "../lib/api";
@@ -12,7 +13,7 @@ import { UPSTREAM_MOOD } from "./overview";
 
 export function UpstreamPage() {
   const { data, problem } = useResource(upstreams);
-  const dir = useResource(status).data?.data_dir;
+  const program = useProgram();
   return (
     <>
       <Head title="MCP servers">
@@ -23,9 +24,7 @@ export function UpstreamPage() {
         {data?.length === 0 && (
           <Empty title="No MCP server yet">
             <p>Its tools are offered here under its name, to every client. Add one below, or by typing:</p>
-            <Command
-              text={`switchboard ${dir ? `--data-dir ${dir} ` : ""}upstream add files -- npx -y @modelcontextprotocol/server-filesystem .`}
-            />
+            <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem .`} />
           </Empty>
         )}
         <div className="cards">

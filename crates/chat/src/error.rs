@@ -61,7 +61,7 @@ impl ChatError {
 pub(crate) fn quoted(words: &str, secrets: &[&str]) -> String {
     let mut words = words.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        words = words.replace(secret, "***");
+        words = words.replace(secret, sa_core::mask::MASK);
     }
     let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match words.trim().char_indices().nth(MAX_WORDS) {

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use sa_core::Pattern;
+use sa_core::mask::{self, MASK};
+use sa_vault::bounded;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What stands in for a key that is not shown.
-const MASK: &str = "***";
 const MAX_NAME: usize = 128;
 const MAX_ITEM: usize = 8_192;
 const MAX_ITEMS: usize = 64;
@@ -107,7 +107,7 @@ impl Spec {
         for header in self.headers.keys() {
             let reserved = RESERVED.contains(&&*header.to_ascii_lowercase());
             if reserved || reqwest::header::HeaderName::try_from(header).is_err() {
-                return Err(format!("headers: \"{header}\" cannot be set"));
+                return Err(format!("headers: \"{}\" cannot be set", mask::name(header)));
             }
         }
         let numbers = [
@@ -166,8 +166,7 @@ impl ApiKey {
                 VarError::NotUnicode(_) => format!("the environment variable {name} is not UTF-8, and no secret"),
             })?
         } else if let Some(path) = self.0.strip_prefix("file:") {
-            let path = Path::new(path);
-            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?
+            bounded::text_of_file(Path::new(path), bounded::TOKEN).map_err(|error| format!("{path}: {error}"))?
         } else {
             self.0.clone()
         };
@@ -237,6 +236,9 @@ mod tests {
         let shown = |spec: &Spec| format!("{spec:?} {}", serde_json::to_string(spec).unwrap());
         assert!(!shown(&spec("sk-canary")).contains("canary"));
         assert!(shown(&spec("env:OPENAI_API_KEY")).contains("env:OPENAI_API_KEY"));
+        let slipped = [("X-Key: canary".to_owned(), ApiKey::default())].into();
+        let told = Spec { headers: slipped, ..at("http://a") }.check("m").unwrap_err();
+        assert!(!told.contains("canary"), "{told}");
     }
 
     #[test]
@@ -249,7 +251,9 @@ mod tests {
         assert_eq!(key("plain"), Ok(Some("plain".into())));
         assert_eq!(key(""), Ok(None));
         assert!(key("env:NO_SUCH_VARIABLE_HERE").unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
-        assert!(key("file:/no/such/file").is_err());
+        for none in ["file:/no/such/file", "file:/dev/zero", "file:/"] {
+            assert!(key(none).unwrap_err().starts_with(&none["file:".len()..]), "{none}");
+        }
         assert!(!key("sk-canary\r\nX-Evil: 1").unwrap_err().contains("canary"));
     }
 }

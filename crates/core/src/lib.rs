@@ -17,6 +17,7 @@ pub mod json;
 pub mod limits;
 pub mod link;
 pub mod manner;
+pub mod mask;
 pub mod naming;
 mod nearest;
 pub mod notice;

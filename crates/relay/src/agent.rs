@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::{CallError, CallErrorKind};
+use sa_core::{CallError, CallErrorKind, mask};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -98,13 +98,10 @@ impl AgentCommand {
         }
         let wrong = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.env.keys().find(wrong) {
-            return Err(format!("env: \"{}\" is no name of a variable", name.escape_debug()));
+            return Err(format!("env: \"{}\" is no name of a variable", mask::name(name)));
         }
         if let Some(name) = self.pass_env.iter().find(wrong) {
-            return Err(format!(
-                "pass_env: \"{}\" is no name of a variable; write the name alone",
-                name.escape_debug()
-            ));
+            return Err(format!("pass_env: \"{}\" is no name of a variable; write the name alone", mask::name(name)));
         }
         if self.env.values().any(no_text) {
             return Err("env: a value holds a null character, which no variable can have".into());

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use sa_core::store::{StoreError, StoreErrorKind};
 
@@ -33,10 +34,35 @@ impl Lock {
     }
 }
 
-fn in_use(store: &Path, file: &mut File) -> StoreError {
+/// Who has a store, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    pub pid: u32,
+    pub since: SystemTime,
+}
+
+impl Holder {
+    /// The process that has the store at this path right now, as far as it says who it is.
+    pub fn of(store: &Path) -> Option<Self> {
+        let mut file = File::open(beside(store, ".lock")).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {
+                Some(Self { pid: owner(&mut file)?, since: file.metadata().ok()?.modified().ok()? })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the one who holds a lock has written into its file.
+fn owner(file: &mut File) -> Option<u32> {
     let mut pid = String::new();
-    let _ = file.read_to_string(&mut pid);
-    let owner = if pid.is_empty() { "another process".to_owned() } else { format!("process {pid}") };
+    file.take(16).read_to_string(&mut pid).ok()?;
+    pid.trim().parse().ok()
+}
+
+fn in_use(store: &Path, file: &mut File) -> StoreError {
+    let owner = owner(file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     let message = format!(
         "the store {} is in use by {owner}; stop that process, or choose another data directory",
         store.display()

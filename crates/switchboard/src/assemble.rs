@@ -20,7 +20,7 @@ use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
-use sa_vault::Vault;
+use sa_vault::{Vault, bounded};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -293,7 +293,7 @@ async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
         expires_ms: None,
         channels: ChannelGrant::default(),
     };
-    let written = fs::read_to_string(file).map(|text| text.trim().to_owned());
+    let written = bounded::text_of_file(file, bounded::TOKEN).map(|text| text.trim().to_owned());
     let first = tokens.is_new();
     let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {
         Ok((_, Ok(identity))) if identity.principal.role == Role::Operator => return Ok(()),

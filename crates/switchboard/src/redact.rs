@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
+pub use sa_core::mask::MASK;
 use serde_json::Value;
-
-/// What stands in place of a secret.
-pub const MASK: &str = "***";
 
 /// Parts of key names whose values are not for the record.
 const SECRET_KEYS: [&str; 9] =
@@ -149,6 +147,19 @@ mod tests {
             let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
             let slowly = text.contains('\\') || SECRET_KEYS.iter().any(|key| plain.contains(key));
             proptest::prop_assert_eq!(mentions_secret(&text), slowly);
+        }
+
+        #[test]
+        fn no_part_of_an_address_that_is_for_its_server_alone_is_shown(
+            text in sa_hostile::text(&["https:", "ftp:", "/", "\\", "@", "canary", ":", "?", "#", "example.com", "[::1]", "80", "\t"]),
+        ) {
+            let parsed = url::Url::parse(&text).ok().filter(url::Url::has_host);
+            let Some(url) = parsed.filter(|url| !url.path().contains("canary")) else { return Ok(()) };
+            let secret = [url.username(), url.password().unwrap_or_default(), url.query().unwrap_or_default()];
+            let shown = sa_core::mask::address(&text);
+            let host = url.host_str().unwrap_or_default().contains("canary") || text.starts_with("canary");
+            let hidden = secret.iter().any(|part| part.contains("canary")) || url.fragment().is_some_and(|part| part.contains("canary"));
+            proptest::prop_assert!(host || !hidden || !shown.contains("canary"), "{} is shown as {}", text, shown);
         }
 
         #[test]

@@ -1,11 +1,13 @@
 //! Runs a gateway on listeners until it is told to stop.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sa_vault::bounded;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -203,14 +205,15 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Vec<(&'static str, String)>
         Error::NoItemsFound => holds_none,
         error => error.to_string(),
     };
-    let certificates = CertificateDer::pem_file_iter(&files.cert)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let read = |path: &Path| bounded::bytes_of_file(path, bounded::PEM).map_err(Error::Io);
+    let certificates = read(&files.cert)
+        .and_then(|pem| CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>())
         .and_then(|found| if found.is_empty() { Err(Error::NoItemsFound) } else { Ok(found) })
         .map_err(|error| {
             let none = "it holds no certificate (PEM, with a line BEGIN CERTIFICATE)".to_owned();
             ("server.tls_cert", format!("{cert} cannot be used: {}", unreadable(error, none)))
         });
-    let private = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
+    let private = read(&files.key).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem)).map_err(|error| {
         let none = "it holds no private key (PEM, with a line BEGIN PRIVATE KEY)".to_owned();
         ("server.tls_key", format!("{key} cannot be used: {}", unreadable(error, none)))
     });

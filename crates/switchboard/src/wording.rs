@@ -1,17 +1,24 @@
 //! Parsers' errors, in words for people who do not write Rust.
 
+use sa_core::mask::addresses;
+
 /// `invalid type: string "x", expected usize` as `it must be a whole number from 0 up, and is the string "x"`. Where a
 /// place follows it, that stays.
 pub(crate) fn plain(message: &str) -> String {
-    in_words(message, "an object").unwrap_or_else(|| message.to_owned())
+    in_words(message, "an object", false).unwrap_or_else(|| message.to_owned())
 }
 
 /// The same for what was written as TOML, which has tables where JSON has objects.
 pub(crate) fn plain_toml(message: &str) -> String {
-    in_words(message, "a table").unwrap_or_else(|| message.to_owned())
+    in_words(message, "a table", false).unwrap_or_else(|| message.to_owned())
 }
 
-fn in_words(message: &str, object: &str) -> Option<String> {
+/// The same of what may be a secret: what kind of thing is there, and not what it is.
+pub(crate) fn plain_secret_toml(message: &str) -> String {
+    in_words(message, "a table", true).unwrap_or_else(|| "it cannot be used".to_owned())
+}
+
+fn in_words(message: &str, object: &str, secret: bool) -> Option<String> {
     if let Some((before, rest)) = message.split_once("missing field `") {
         let (name, after) = rest.split_once('`')?;
         return Some(format!("{before}\"{name}\" is missing{after}"));
@@ -22,7 +29,8 @@ fn in_words(message: &str, object: &str) -> Option<String> {
         let choices: Vec<String> = wanted.split('`').skip(1).step_by(2).map(|name| format!("\"{name}\"")).collect();
         let (last, others) = choices.split_last()?;
         let choices = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-        return Some(format!("{before}it must be {choices}, and is \"{found}\"{place}"));
+        let found = if secret { "another text".to_owned() } else { format!("\"{}\"", addresses(found)) };
+        return Some(format!("{before}it must be {choices}, and is {found}{place}"));
     }
     let (before, rest) = message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))?;
     let (found, wanted) = rest.rsplit_once(", expected ")?;
@@ -30,11 +38,12 @@ fn in_words(message: &str, object: &str) -> Option<String> {
     let wanted = if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
     let found = match found.split_once(' ') {
         // Headers and variables are in tables, and secrets in them: what stands in such a place is not repeated.
-        Some(("string", _)) if wanted == object => "a string".to_owned(),
+        Some(("string", _)) if secret || wanted == object => "a string".to_owned(),
+        Some(("integer" | "floating", _)) if secret => "a number".to_owned(),
         Some(("integer", number)) => format!("the number {}", number.trim_matches('`')),
         Some(("floating", number)) => format!("the number {}", number.trim_start_matches("point ").trim_matches('`')),
         Some(("boolean", value)) => value.trim_matches('`').to_owned(),
-        Some(("string", text)) => format!("the string {text}"),
+        Some(("string", text)) => format!("the string \"{}\"", addresses(text.trim_matches('"'))),
         _ => match found {
             "map" => object.to_owned(),
             "sequence" => "a list".to_owned(),
@@ -59,6 +68,16 @@ fn kind(wanted: &str) -> &str {
         "a boolean" => "true or false",
         "a sequence" => "a list",
         wanted => wanted,
+    }
+}
+
+/// As a shell takes it for one word.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -118,6 +137,10 @@ mod tests {
         check::<bool>("[1]", "it must be true or false, and is a list at line 1 column 0");
         check::<Vec<u8>>("1.5", "it must be a list, and is the number 1.5 at line 1 column 3");
         check::<String>("true", "it must be a string, and is true at line 1 column 4");
+        check::<bool>(
+            r#""ftp://me:x@a""#,
+            "it must be true or false, and is the string \"ftp://***@a\" at line 1 column 14",
+        );
         assert_eq!(plain("a key is missing"), "a key is missing");
         assert_eq!(plain("invalid type: nonsense"), "invalid type: nonsense");
     }
@@ -139,8 +162,8 @@ mod tests {
             again in 0_usize..30,
         ) {
             let message = head + &text.repeat(again);
-            let (json, toml) = (plain(&message), plain_toml(&message));
-            for told in [bounded(json), bounded(toml), bounded(message.clone())] {
+            let (json, toml, secret) = (plain(&message), plain_toml(&message), plain_secret_toml(&message));
+            for told in [bounded(json), bounded(toml), bounded(secret), bounded(message.clone())] {
                 proptest::prop_assert!(told.chars().count() <= 481);
             }
             let short = shortened_to(30, &message);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::env::VarError;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
+use sa_core::mask::{self, MASK};
+use sa_vault::bounded;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +16,6 @@ const MAX_NAME: usize = 32;
 const MAX_ITEMS: usize = 128;
 const MAX_ITEM: usize = 8_192;
 const LONGEST: u64 = 24 * 3_600_000;
-/// What stands in for a value that is not shown.
-const MASK: &str = "***";
 /// Headers that are the protocol's own business.
 const RESERVED: [&str; 8] = [
     "accept",
@@ -148,7 +148,7 @@ impl Spec {
             return Err(format!("command, env and headers may have {MAX_ITEMS} items each"));
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains('=')) {
-            return Err(format!("env: \"{name}\" is no name of a variable"));
+            return Err(format!("env: \"{}\" is no name of a variable", mask::name(name)));
         }
         if self.max_running == 0 || self.max_running > 10_000 {
             return Err("max_running must be from 1 to 10000".into());
@@ -184,7 +184,7 @@ impl Spec {
         for name in self.headers.keys() {
             let lower = name.to_lowercase();
             if reqwest::header::HeaderName::try_from(name).is_err() || RESERVED.contains(&&*lower) {
-                return Err(format!("headers: \"{name}\" cannot be set"));
+                return Err(format!("headers: \"{}\" cannot be set", mask::name(name)));
             }
         }
         Ok(())
@@ -193,11 +193,17 @@ impl Spec {
     /// The same without what may be a secret. References stay: they say where a secret is, not what it is.
     #[must_use]
     pub fn masked(&self) -> Self {
-        let mask = |values: &BTreeMap<String, String>| {
+        let masked = |values: &BTreeMap<String, String>| {
             let show = |value: &String| if is_reference(value) { value.clone() } else { MASK.into() };
             values.iter().map(|(name, value)| (name.clone(), show(value))).collect()
         };
-        Self { env: mask(&self.env), headers: mask(&self.headers), ..self.clone() }
+        Self {
+            command: self.command.iter().map(|word| mask::addresses(word).into_owned()).collect(),
+            env: masked(&self.env),
+            url: mask::address(&self.url).into_owned(),
+            headers: masked(&self.headers),
+            ..self.clone()
+        }
     }
 
     /// Whether somebody can log in to it: where no other way to a token is written.
@@ -273,8 +279,8 @@ pub(crate) fn resolve(value: &str) -> Result<SecretString, String> {
             VarError::NotUnicode(_) => format!("the environment variable {name} is not UTF-8, and no secret"),
         })?
     } else if let Some(path) = value.strip_prefix("file:") {
-        let path = PathBuf::from(path);
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text =
+            bounded::text_of_file(Path::new(path), bounded::TOKEN).map_err(|error| format!("{path}: {error}"))?;
         text.trim().to_owned()
     } else {
         value.to_owned()
@@ -352,6 +358,19 @@ mod tests {
         let spec = Spec { env: [("A".into(), "canary".into()), ("B".into(), "env:TOKEN".into())].into(), ..command() };
         let shown = serde_json::to_string(&spec.masked()).unwrap();
         assert!(!shown.contains("canary") && shown.contains("env:TOKEN"), "{shown}");
+        let program = ["server", "--db=postgres://me:canary@db/x"].map(str::to_owned).to_vec();
+        for spec in [url("https://example.com/mcp?key=canary"), Spec { command: program, ..command() }] {
+            let shown = serde_json::to_string(&spec.masked()).unwrap();
+            assert!(!shown.contains("canary") && shown.contains(MASK), "{shown}");
+        }
+        let slipped = |text: &str| [(text.to_owned(), String::new())].into();
+        for spec in [
+            Spec { env: slipped("KEY=canary"), ..command() },
+            Spec { headers: slipped("Authorization: Bearer canary"), ..url("https://example.com/") },
+        ] {
+            let told = spec.check("x").unwrap_err();
+            assert!(!told.contains("canary"), "{told}");
+        }
     }
 
     #[test]
@@ -363,7 +382,9 @@ mod tests {
         assert_eq!(resolve(&format!("file:{}", file.display())).unwrap().expose_secret(), "abc");
         assert_eq!(resolve("plain").unwrap().expose_secret(), "plain");
         assert!(resolve("env:NO_SUCH_VARIABLE_HERE").unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
-        assert!(resolve("file:/no/such/file").is_err());
+        for none in ["file:/no/such/file", "file:/dev/zero", "file:/"] {
+            assert!(resolve(none).unwrap_err().starts_with(&none["file:".len()..]), "{none}");
+        }
     }
 
     proptest::proptest! {

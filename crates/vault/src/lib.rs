@@ -1,5 +1,7 @@
 //! What is sealed before it reaches the disk: the settings of plugins, and the logins at upstream servers.
 
+pub mod bounded;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -72,7 +74,7 @@ impl Vault {
             return Ok(cipher.clone());
         }
         let failed = |why: String| VaultError::KeyFile { file: self.file.display().to_string(), why };
-        let key = match fs::read_to_string(&self.file) {
+        let key = match bounded::text_of_file(&self.file, bounded::TOKEN) {
             Ok(key) if key.trim().len() >= MIN_KEY => key,
             Ok(_) => return Err(failed("it holds no key".into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {

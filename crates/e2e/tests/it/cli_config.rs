@@ -279,3 +279,36 @@ async fn a_file_with_a_number_that_is_too_large_is_not_taken_for_empty() {
     let endless = Cli::new(SWITCHBOARD).args(&["--config", "/dev/zero", "config", "check"]).run().await;
     assert!(endless.assert_code(2).stderr.contains("/dev/zero"), "{}", endless.stderr);
 }
+
+#[tokio::test]
+async fn what_a_file_of_the_configuration_turns_out_to_be_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let data = dir.path().join("data");
+    for file in ["/dev/zero", pipe.to_str().unwrap(), "/"] {
+        for command in [&["config", "check"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+            let cli = Cli::new(SWITCHBOARD).args(command).args(&["--data-dir", data.to_str().unwrap()]);
+            let ended = cli.args(&["--tls-cert", file, "--tls-key", file]).run().await;
+            let told = ended.assert_code(2).stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            for words in [format!("server.tls_cert): {file} cannot"), format!("server.tls_key): {file} cannot")] {
+                assert!(told.contains(&words) && told.contains("must be a file"), "{told}");
+            }
+        }
+    }
+    for option in ["--token-file", "--ca", "--config"] {
+        let cli = Cli::new(SWITCHBOARD).args(&["tools", "--url", "http://127.0.0.1:1", option, "/dev/zero"]);
+        let ended = cli.env("SWITCHBOARD_TOKEN", "sb_x").run().await;
+        assert!(ended.assert_code(2).stderr.contains("larger than"), "{option}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_and_a_token_may_come_through_a_pipe() {
+    let script = format!(
+        "{SWITCHBOARD} --config <(printf '[limits]\\npending_total = 7\\n') config explain limits.pending_total\n\
+         {SWITCHBOARD} tools --url http://127.0.0.1:1 --token-file <(echo sb_x)"
+    );
+    let ended = Cli::new("bash").args(&["-c", &script]).run().await;
+    assert!(ended.assert_code(3).stdout.contains("= 7"), "{}{}", ended.stdout, ended.stderr);
+}

@@ -199,6 +199,23 @@ async fn a_token_that_is_refused_says_where_it_came_from() {
 }
 
 #[tokio::test]
+async fn programs_get_the_advice_that_people_get() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    gateway.token(json!({ "name": "builder", "role": "agent" })).await;
+    let check = async |args: &[&str], token: Option<&str>| {
+        let cli = gateway.cli(args).args(&["--json"]);
+        let ended = if let Some(token) = token { cli.env("SWITCHBOARD_TOKEN", token) } else { cli }.run().await;
+        let told = ended.stderr.split_once("  try: ").unwrap_or_else(|| panic!("{args:?}: {}", ended.stderr)).1;
+        assert_eq!(ended.json()["hint"].as_str(), Some(told.trim()), "{args:?}");
+        told.to_owned()
+    };
+    assert!(check(&["tools"], Some("sb_wrong")).await.contains("unset SWITCHBOARD_TOKEN"));
+    assert!(check(&["token", "revoke", "bulider"], None).await.contains("did you mean builder?"));
+    assert!(check(&["sessions", "nope"], None).await.contains("switchboard sessions lists"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_without_a_program_is_shown_how_to_have_one() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let refused = gateway.cli(&["upstream", "add", "files"]).run().await;

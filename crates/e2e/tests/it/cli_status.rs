@@ -1,7 +1,7 @@
 //! `status` counts the upstream servers and the sessions of the gateway that runs, says which servers are down and why, and
 //! tells nobody but operators.
 
-use sa_testkit::Setup;
+use sa_testkit::{Cli, Setup};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
@@ -48,4 +48,25 @@ async fn nothing_is_said_of_what_there_is_none_of() {
     assert!(!shown.contains("upstream") && !shown.contains("sessions"), "{shown}");
     assert!(gateway.operator().get("/v1/status").await.body["sessions"].is_null());
     gateway.stop().await;
+}
+
+/// What the console tells people to type.
+#[tokio::test]
+async fn commands_name_the_data_directory_unless_it_is_the_usual_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("share");
+    let (usual, other) = (home.join("switchboard"), dir.path().join("an other"));
+    let command = async |data: Option<&str>| {
+        let data: Vec<&str> = data.iter().flat_map(|data| ["--data-dir", data]).collect();
+        let cli = |words: &[&str]| Cli::new(SWITCHBOARD).args(words).args(&data).env("XDG_DATA_HOME", &home);
+        let started = cli(&["serve", "--listen", "127.0.0.1:0"]).start();
+        started.says("listening on").await;
+        let status = cli(&["status", "--json"]).run().await.assert_code(0).json();
+        started.signal(rustix::process::Signal::TERM);
+        started.end().await.assert_code(0);
+        status["command"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(command(None).await, "switchboard");
+    assert_eq!(command(usual.to_str()).await, "switchboard", "whoever names it or not");
+    assert_eq!(command(other.to_str()).await, format!("switchboard --data-dir '{}'", other.display()));
 }

@@ -160,7 +160,7 @@ async fn nothing_is_wider_than_the_terminal() {
     // What has to be typed is never cut, and what is piped not at all.
     let exposed = long.replace('.', "_");
     for (args, words) in [
-        (vec!["calls"], vec![call.as_str(), &exposed]),
+        (vec!["calls"], vec![&call[..13], &exposed]),
         (vec!["tools"], vec!["sh_run", &exposed]),
         (vec!["nodes"], vec!["a-machine-with-a-name-of-some-length"]),
         (vec!["upstream", "list"], vec!["github-enterprise"]),
@@ -173,6 +173,40 @@ async fn nothing_is_wider_than_the_terminal() {
     }
     let piped = gateway.cli(&["tools"]).run().await.stdout;
     assert!(piped.lines().any(|line| line.contains("sh_run") && line.chars().count() > 80), "{piped}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_history_says_what_was_called_how_long_it_took_and_by_whom_on_any_terminal() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let long = "github.create_a_pull_request";
+    let _node = Hello::new("one").tool(long).tool("a.b").connect(&gateway).await.echo();
+    for tool in [long, "a.b"] {
+        gateway.cli(&["call", tool]).run().await.assert_code(0);
+    }
+    gateway.cli(&["call", "nothing"]).run().await.assert_code(5);
+    let list = eventually("the records", || async {
+        let list = gateway.operator().get("/v1/calls").await.body;
+        (list["calls"].as_array().unwrap().len() == 3).then_some(list)
+    })
+    .await;
+    for columns in [80, 100, 120] {
+        let shown = gateway.cli(&["calls"]).env("NO_COLOR", "1").run_on_terminal(columns).await.stdout;
+        let head: Vec<&str> = shown.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(head, ["ENDED", "(UTC)", "TOOL", "OUTCOME", "TOOK", "BY", "ID"], "{columns}: {shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= usize::from(columns)), "{shown}");
+        for call in list["calls"].as_array().unwrap() {
+            // What is shown of an id is enough to ask for the call.
+            let id = call["id"].as_str().unwrap();
+            let row =
+                shown.lines().find(|line| line.split_whitespace().last().is_some_and(|last| id.starts_with(last)));
+            let row = row.unwrap_or_else(|| panic!("{id} is not in {shown}"));
+            assert!(row.contains("operator") && row.contains('s'), "{row}");
+            let beginning = row.split_whitespace().last().unwrap();
+            let one = gateway.cli(&["calls", beginning]).run().await;
+            assert!(one.assert_code(0).stdout.contains(id), "{}", one.stdout);
+        }
+    }
     gateway.stop().await;
 }
 

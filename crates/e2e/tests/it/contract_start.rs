@@ -57,6 +57,50 @@ async fn a_port_that_is_taken_is_named_with_a_way_out() {
     let ended = soon(Cli::new(SWITCHBOARD).args(&args).run()).await;
     ended.assert_code(1);
     assert!(ended.stderr.contains(gateway.address()) && ended.stderr.contains("try:"), "{}", ended.stderr);
+    // That it is a gateway, too, and which process, tells whoever has forgotten about it what to do.
+    let told = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in ["a Switchboard on another data directory", &format!("process {}", gateway.pid()), "--listen"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_another_program_has_is_not_taken_for_a_gateways() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let args = ["up", "--listen", &address, "--data-dir", dir.path().to_str().unwrap()];
+    let ended = soon(Cli::new(SWITCHBOARD).args(&args).run()).await;
+    let told = ended.assert_code(1).stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [&*format!("process {}", std::process::id()), "is not Switchboard", "--listen 127.0.0.1:0"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_starts_it_twice_is_told_that_it_runs_and_what_to_do() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let data = gateway.data_dir();
+    // The same address, or another one: it is the same gateway that is meant.
+    for listen in [gateway.address(), "127.0.0.1:0"] {
+        for command in ["up", "serve"] {
+            let args = [command, "--listen", listen, "--data-dir", data.to_str().unwrap()];
+            let ended = soon(Cli::new(SWITCHBOARD).args(&args).run()).await;
+            let told = ended.assert_code(1).stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            for words in [
+                &*format!("already running on {}", data.display()),
+                &gateway.url,
+                &format!("as process {}, for ", gateway.pid()),
+                &format!("switchboard --data-dir {} status", data.display()),
+                &format!("kill {}", gateway.pid()),
+                "--listen 127.0.0.1:0 --data-dir DIR",
+            ] {
+                assert!(told.contains(words), "{words}: {told}");
+            }
+            assert!(!told.contains("cannot listen"), "{told}");
+        }
+    }
+    assert_eq!(gateway.operator().get("/v1/status").await.status, 200, "the first one goes on");
 }
 
 #[tokio::test]

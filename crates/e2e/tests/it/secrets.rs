@@ -78,3 +78,94 @@ async fn a_mistake_in_the_environment_does_not_repeat_the_secret() {
     assert!(ended.stderr.contains("SA_NODE_TOKENS"), "{}", ended.stderr);
     assert_nowhere(CANARY, &[("stderr", &ended.stderr)]);
 }
+
+#[tokio::test]
+async fn no_command_about_a_configuration_repeats_a_secret_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, data) = (dir.path().join("switchboard.toml"), dir.path().join("data"));
+    let address = format!("https://me:{CANARY}@a.example/?key={CANARY}");
+    for (text, table, key) in [
+        (format!("url = \"http://a/\"\nheaders = \"Bearer {CANARY}\""), "upstream.web", "headers"),
+        (format!("url = \"http://a/\"\nheaders = [\"{CANARY}\"]"), "upstream.web", "headers"),
+        (format!("url = \"http://a/\"\nheaders = {{ A = \"{CANARY}\" }}"), "upstream.web", "headers"),
+        (format!("url = \"http://a/\"\nheaders = {{ \"A: {CANARY}\" = \"\" }}"), "upstream.web", "headers"),
+        (format!("url = \"http://a/\"\nbearer = \"{CANARY}\""), "upstream.web", "bearer"),
+        (format!("url = \"http://a/\"\noauth = \"{CANARY}\""), "upstream.web", "oauth"),
+        (format!("url = \"http://a/\"\nbearer: {CANARY}=x"), "upstream.web", "bearer"),
+        (format!("url = \"{address}\""), "upstream.web", "url"),
+        (format!("url = [\"{address}\"]"), "upstream.web", "url"),
+        (format!("url = \"http://a/?key={CANARY}\""), "upstream.web", "url"),
+        (format!("command = [\"a\", \"{address}\"]"), "upstream.program", "command"),
+        (format!("command = \"a {address}\""), "upstream.program", "command"),
+        (format!("command = [\"a\"]\nenv = {{ \"A={CANARY}\" = \"\" }}"), "sessions.agents.bot", "env"),
+        (format!("base_url = \"{address}\"\napi_key = \"{CANARY}\""), "models.gpt", "base_url"),
+        (format!("otlp_endpoint = \"{address}\""), "telemetry", "otlp_endpoint"),
+        (format!("public_url = \"me:{CANARY}@a.example\""), "server", "public_url"),
+    ] {
+        std::fs::write(&file, format!("[{table}]\n{text}\n")).unwrap();
+        let key = format!("{table}.{key}");
+        let commands: [&[&str]; 7] = [
+            &["config", "check"],
+            &["config", "show"],
+            &["config", "explain", &key],
+            &["config", "explain", table],
+            &["config", "explain", "limits.pending_total"],
+            &["doctor"],
+            &["tools"],
+        ];
+        for command in commands {
+            for json in [&[][..], &["--json"]] {
+                let common = ["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
+                let ended = Cli::new(SWITCHBOARD).args(&common).args(command).args(json).run().await;
+                assert!(!ended.stdout.is_empty() || !ended.stderr.is_empty(), "{command:?}");
+                assert_nowhere(CANARY, &[(&format!("{command:?} of {text}"), &(ended.stdout + &ended.stderr))]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_a_servers_address_is_for_that_server_alone() {
+    let config = format!("[log]\nfilter = \"debug\"\n[upstream.one]\nurl = \"http://127.0.0.1:9/mcp?key={CANARY}\"");
+    let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let file = gateway.config_file();
+    let added = format!("http://127.0.0.1:9/mcp?key={CANARY}");
+    let mut shown = String::new();
+    for args in [
+        &["upstream", "add", "two", &added][..],
+        &["upstream", "list"],
+        &["upstream", "show", "one"],
+        &["upstream", "show", "two"],
+        &["status"],
+        &["doctor"],
+        &["audit"],
+        &["--config", file.to_str().unwrap(), "config", "show"],
+        &["upstream", "remove", "two"],
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let ended = gateway.cli(args).args(json).run().await;
+            shown += &format!("{}{}", ended.stdout, ended.stderr);
+        }
+    }
+    assert!(shown.contains("http://127.0.0.1:9/mcp?***"), "{shown}");
+    for path in ["/v1/upstream", "/v1/audit", "/v1/status", "/metrics"] {
+        shown += &operator.get_text(path).await;
+    }
+    let mut gateway = gateway;
+    gateway.begin_stop();
+    assert_eq!(gateway.exit_code().await, Some(0));
+    let log = gateway.stderr();
+    assert!(log.contains("127.0.0.1:9"), "the log tells of the server");
+    assert_nowhere(CANARY, &[("the lists", &shown), ("the log", &log)]);
+}
+
+#[tokio::test]
+async fn a_password_in_the_gateways_address_is_not_repeated() {
+    for url in [format!("http://me:{CANARY}@127.0.0.1:1"), format!("me:{CANARY}@127.0.0.1:1")] {
+        let cli = Cli::new(SWITCHBOARD).args(&["tools"]).env("SWITCHBOARD_URL", &url).env("SWITCHBOARD_TOKEN", "sb_x");
+        let ended = cli.run().await;
+        assert!(ended.stderr.contains("127.0.0.1:1"), "{}", ended.stderr);
+        assert_nowhere(CANARY, &[("stderr", &ended.stderr)]);
+    }
+}

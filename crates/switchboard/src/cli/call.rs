@@ -1,10 +1,10 @@
 //! `call`: run a tool by hand.
 
-use std::io::Read as _;
 use std::path::PathBuf;
 
 use reqwest::Method;
 use sa_core::{RawJson, Schema};
+use sa_vault::bounded;
 use serde_json::{Map, Value, json};
 
 use super::Global;
@@ -148,11 +148,8 @@ fn own_words(log: &str) -> Option<String> {
 async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<Value, Failure> {
     if let Some(text) = &args.args_json {
         let text = if text == "-" {
-            let mut input = String::new();
-            std::io::stdin()
-                .read_to_string(&mut input)
-                .map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?;
-            input
+            bounded::text_of(std::io::stdin(), bounded::BODY)
+                .map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?
         } else {
             text.clone()
         };
@@ -164,9 +161,13 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
     for arg in args.args.iter().chain(&args.more_args) {
         let (key, value, text) = parse_arg(arg).ok_or_else(|| {
             let hint = if arg.trim_start().starts_with('{') {
-                "switchboard call TOOL --json '{\"query\":\"cats\"}' takes all arguments as one object"
+                "switchboard call TOOL --json '{\"query\":\"cats\"}' takes all arguments as one object".to_owned()
             } else {
-                "switchboard call TOOL query=cats limit=5"
+                format!(
+                    "switchboard tools {}{} shows its arguments, with an example",
+                    printable(&args.tool),
+                    place.options()
+                )
             };
             Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg))).hint(hint)
         })?;

@@ -7,7 +7,7 @@ use super::Global;
 use super::client::{Client, segment};
 use super::lists::{page, text};
 use super::output::{Failure, clock, duration, json, line, pretty, when};
-use super::table::{facts, name, shortened, spared, table, whole};
+use super::table::{begun, cut, facts, name, shortened, table, whole};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if calls.is_empty() {
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
-    let columns = [whole("ENDED (UTC)"), name("TOOL"), whole("OUTCOME"), spared("TOOK"), spared("BY"), whole("ID")];
+    let columns = [whole("ENDED (UTC)"), name("TOOL"), whole("OUTCOME"), whole("TOOK"), cut("BY"), begun("ID")];
     table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
 }
 

@@ -1,9 +1,12 @@
 //! Talking to a running gateway.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use sa_core::mask::address;
 use sa_sse::{Broken, Events};
+use sa_vault::bounded;
 use serde::Deserialize;
 
 use super::Global;
@@ -61,15 +64,16 @@ impl Client {
         let config = Config::resolve(&layers)?;
         let reach = &global.reach;
         if let Some(url) = reach.url.as_deref().filter(|url| !url.contains("://")) {
+            let url = address(url);
             return Err(Failure::usage(format!(
                 "\"{url}\" is no address of a gateway: http:// or https:// is missing"
             ))
             .hint(format!("--url http://{url}   (SWITCHBOARD_URL is read in the same way)")));
         }
         let (base, origin) = match &reach.url {
-            Some(url) => (url.trim_end_matches('/').to_owned(), "--url or SWITCHBOARD_URL".to_owned()),
-            None => match std::fs::read_to_string(config.endpoint_file()) {
-                Ok(url) => (url.trim().to_owned(), config.endpoint_file().display().to_string()),
+            Some(url) => (url.trim_end_matches('/').to_owned(), "from --url or SWITCHBOARD_URL".to_owned()),
+            None => match bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN) {
+                Ok(url) => (url.trim().to_owned(), format!("from {}", config.endpoint_file().display())),
                 // Somebody who names a data directory means the gateway on it, not whatever runs at the usual address.
                 Err(_)
                     if !config.settings.data.dir.is_empty()
@@ -96,7 +100,8 @@ impl Client {
         let mut http =
             reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
         if let Some(file) = &reach.ca {
-            let pem = std::fs::read(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+            let pem = bounded::bytes(file, bounded::PEM)
+                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
             if certificates.is_empty() {
@@ -111,6 +116,11 @@ impl Client {
 
     pub(crate) fn base(&self) -> &str {
         &self.base
+    }
+
+    /// The same for people, who may have written a password into it.
+    pub(crate) fn place(&self) -> Cow<'_, str> {
+        address(&self.base)
     }
 
     /// What it talks HTTP with, and the token that it shows.
@@ -173,10 +183,11 @@ impl Client {
     /// The gateway is not there, or has gone away while it was asked.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
         if error.is_body() || error.is_decode() || (error.is_request() && !error.is_connect()) {
-            let message = format!("the gateway at {} went away: {}", self.base, deepest(error));
+            let message = format!("the gateway at {} went away: {}", self.place(), deepest(error));
             return Failure::new(3, message).hint("it may be restarting; run the command again");
         }
-        Failure::new(3, format!("cannot reach the gateway at {} (from {}): {}", self.base, self.origin, deepest(error)))
+        let place = self.place();
+        Failure::new(3, format!("cannot reach the gateway at {place} ({}): {}", self.origin, deepest(error)))
             .hint("start it with: switchboard up   (or name another one with --url)")
     }
 
@@ -203,13 +214,13 @@ impl Client {
         match broken {
             Broken::Cut(error) => self.unreachable(error),
             Broken::TooLong(too_long) => {
-                Failure::other(format!("what the gateway at {} sends cannot be read: {too_long}", self.base))
+                Failure::other(format!("what the gateway at {} sends cannot be read: {too_long}", self.place()))
             }
         }
     }
 
     pub(crate) fn lost_because(&self, why: &str) -> Failure {
-        let gateway = &self.base;
+        let gateway = self.place();
         Failure::new(
             MAY_HAVE_HAPPENED,
             format!(
@@ -245,7 +256,8 @@ fn deepest(error: &reqwest::Error) -> String {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    cause.to_string()
+    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    if cause.downcast_ref().is_some_and(refused) { "nothing listens there".to_owned() } else { cause.to_string() }
 }
 
 #[derive(Deserialize)]
@@ -297,11 +309,12 @@ const COMMANDS: [(&str, &str); 13] = [
 ];
 
 /// What the API calls parts of a request, and the options that stand for them.
-const OPTIONS: [(&str, &str); 4] = [
+const OPTIONS: [(&str, &str); 5] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
     ("timeout_ms must", "--timeout must"),
     ("outcome is ", "--outcome is "),
+    ("node_id is ", "--node-id is "),
 ];
 
 /// A hint with commands in the place of requests.
@@ -322,12 +335,13 @@ fn of_options(kind: &str, detail: String) -> String {
 fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure> {
     let file = config.operator_token_file();
     let Ok(token) = read_token(&file) else { return Ok(String::new()) };
-    let own = std::fs::read_to_string(config.endpoint_file()).ok();
+    let own = bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok();
     match url {
         Some(url) if !is_own(url, own.as_deref().map(str::trim)) => Err(Failure::new(
             4,
             format!(
-                "no token was given for {url}: the one in {} is for the gateway on this machine alone",
+                "no token was given for {}: the one in {} is for the gateway on this machine alone",
+                address(url),
                 file.display()
             ),
         )
@@ -350,7 +364,7 @@ fn is_own(url: &str, endpoint: Option<&str>) -> bool {
 }
 
 fn read_token(file: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(file)
+    bounded::text(file, bounded::TOKEN)
         .map(|text| text.trim().to_owned())
         .map_err(|error| Failure::usage(format!("cannot read the token in {}: {error}", file.display())))
 }

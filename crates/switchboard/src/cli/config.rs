@@ -223,7 +223,7 @@ async fn tell_file(global: &Global, layers: &Layers) {
     if theirs == own.as_deref() {
         return;
     }
-    let url = client.base();
+    let url = client.place();
     match theirs {
         Some(theirs) => {
             let told = format!("the gateway that runs at {url} has read {theirs}; to see that: --config {theirs}");

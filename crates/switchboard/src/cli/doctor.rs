@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sa_core::store::StoreErrorKind;
+use sa_vault::bounded;
 use serde_json::{Value, json};
 
 use super::Global;
@@ -126,7 +127,7 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
         ));
     }
     for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
-        if let Err(error) = std::fs::File::open(file) {
+        if let Err(error) = bounded::open_file(file) {
             findings
                 .push(Finding::bad(format!("{}: {error}", file.display()), "mend the path or the file's permissions"));
         }
@@ -174,14 +175,14 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
         )),
         Err(error) if error.kind == StoreErrorKind::InUse => {
             let action = if accept_loss { "doctor --accept-loss" } else { "doctor --deep" };
-            Finding::bad(error.message, format!("stop the gateway, then run: {}", typed(config, action)))
+            Finding::bad(error.message, format!("stop the gateway, then run: {}", config.typed(action)))
         }
         Err(error) if error.kind == StoreErrorKind::Behind => Finding::bad(
             error.message,
             format!(
                 "put a backup in the place of {}; or, for want of one: {}",
                 config.data_dir.display(),
-                typed(config, "doctor --accept-loss")
+                config.typed("doctor --accept-loss")
             ),
         ),
         Err(error) if error.kind == StoreErrorKind::Damaged => Finding::bad(
@@ -190,15 +191,6 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
         ),
         Err(error) => Finding::bad(error.message, "mend what the system says, then look again"),
     });
-}
-
-/// A command on the same data, as somebody would type it.
-pub(super) fn typed(config: &Config, command: &str) -> String {
-    if config.settings.data.dir.is_empty() {
-        format!("switchboard {command}")
-    } else {
-        format!("switchboard --data-dir {} {command}", config.data_dir.display())
-    }
 }
 
 /// What there is, and what is wrong with tokens that are stored well and cannot be read all the same.
@@ -255,7 +247,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             findings.push(Finding::good(format!(
                 "the gateway {} answers at {}",
                 text(&status["version"]),
-                client.base()
+                client.place()
             )));
             if status["lost_records"] != 0 {
                 findings.push(Finding::bad(
@@ -267,7 +259,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
                 let fix = format!(
                     "to find all that is damaged, stop the gateway, then run: {}",
-                    typed(config, "doctor --deep")
+                    config.typed("doctor --deep")
                 );
                 findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{cut, name, spared, table, whole, wrapped};
+use super::table::{cut, filled, name, spared, table, whole, wrapped};
 use super::tool;
 use crate::http::MAX_PAGE;
 use crate::redact::printable;
@@ -184,7 +184,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         whole("RUNNING"),
         wrapped("CAPABILITIES"),
     ];
-    table(&columns, &rows)
+    filled(&columns, &rows)
 }
 
 #[derive(Debug, clap::Args)]

@@ -18,6 +18,7 @@ mod port;
 mod relay;
 mod result;
 mod run;
+mod running;
 mod sample;
 mod session_send;
 mod sessions;

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use sa_core::mask::address;
 use sa_node::host::{self, Role};
 use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
+use sa_vault::bounded;
 
 use super::flags::OfGateway;
 use super::output::Failure;
@@ -84,7 +86,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         None => layers.variable("SA_NODE_TOKEN").unwrap_or_default(),
     };
     let given = args.gateway.clone().or_else(|| global.reach.url.clone());
-    let running = || std::fs::read_to_string(config.endpoint_file()).ok();
+    let running = || bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok();
     let chosen = given.is_some();
     let gateway = given.or_else(running).unwrap_or_else(|| format!("http://{}", config.listen));
     let gateway = node_socket(gateway.trim());
@@ -132,7 +134,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         if !chosen && !answers(&gateway).await {
             eprintln!(
                 "no gateway answers at {}; waiting for one. Start it with: switchboard up   (or name another with --gateway)",
-                without_query(&gateway)
+                address(&gateway)
             );
         }
         let ran = client.run(tools, stop).await;
@@ -182,7 +184,7 @@ fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> V
     let outside = !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
     let unreachable = if outside { "; the file tools may not touch it, see --allow-root" } else { "" };
     vec![
-        format!("{id} offers {} to {}", tools.join(", "), without_query(gateway)),
+        format!("{id} offers {} to {}", tools.join(", "), address(gateway)),
         format!("  workspace  {}{unreachable}", workspace.display()),
         format!("  commands   {commands}"),
         format!("  files      {files}{held}"),
@@ -222,13 +224,8 @@ fn node_id(id: &str) -> Result<String, String> {
     Err(format!("tools are named after it: 1 to {MAX_ID} letters, digits, - and _, such as laptop-2"))
 }
 
-/// A query may have a token in it.
-fn without_query(url: &str) -> &str {
-    url.split('?').next().unwrap_or(url)
-}
-
 fn read_token(file: &Path) -> Result<String, Failure> {
-    let token = std::fs::read_to_string(file).map_err(|error| {
+    let token = bounded::text(file, bounded::TOKEN).map_err(|error| {
         Failure::usage(format!("cannot read the token in {}: {error}", file.display()))
             .hint("make one with: switchboard token create NAME --role node")
     })?;

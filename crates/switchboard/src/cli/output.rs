@@ -178,7 +178,7 @@ impl Failure {
     /// The failure for programs, in the form in which the gateway's API reports one.
     fn as_problem(&self) -> String {
         if let Some(problem) = &self.problem {
-            return problem.clone();
+            return with_hint(problem, self.hint.as_deref());
         }
         let (kind, retryable) = match self.code {
             2 => ("usage", false),
@@ -223,6 +223,14 @@ impl Failure {
         }
         ExitCode::from(self.code)
     }
+}
+
+/// What the gateway said, with the advice that people get: the command knows more than the gateway about what was typed.
+fn with_hint(problem: &str, hint: Option<&str>) -> String {
+    let told: Option<serde_json::Map<_, _>> = serde_json::from_str(problem).ok();
+    let (Some(mut told), Some(hint)) = (told, hint) else { return problem.to_owned() };
+    told.insert("hint".to_owned(), hint.into());
+    serde_json::Value::Object(told).to_string()
 }
 
 /// Says something on stderr that is no failure.

@@ -1,9 +1,9 @@
 //! `plugin`: HTTP servers with a manifest, whose functions are tools here.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use reqwest::Method;
+use sa_vault::bounded;
 use serde_json::{Value, json};
 
 use super::Global;
@@ -140,7 +140,7 @@ fn body_for(source: &str) -> Result<Value, Failure> {
     if source.starts_with("http://") || source.starts_with("https://") {
         return Ok(json!({ "url": source }));
     }
-    let text = std::fs::read_to_string(Path::new(source)).map_err(|error| {
+    let text = bounded::text(Path::new(source), bounded::BODY).map_err(|error| {
         Failure::usage(format!("cannot read {source}: {error}"))
             .hint("name a file, or a URL that begins with http:// or https://")
     })?;
@@ -370,13 +370,12 @@ fn can_be_set(schema: &Value, args: &SettingsArgs) -> Result<(), Failure> {
 }
 
 fn read(from: &str) -> Result<Value, Failure> {
-    let mut text = String::new();
     let read = if from == "-" {
-        std::io::stdin().read_to_string(&mut text).map(drop)
+        bounded::text_of(std::io::stdin(), bounded::BODY)
     } else {
-        std::fs::read_to_string(from).map(|read| text = read)
+        bounded::text(Path::new(from), bounded::BODY)
     };
-    read.map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
+    let text = read.map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
     // The parser's words would quote what is there.
     let value: Value = serde_json::from_str(&text).map_err(|_| Failure::usage(format!("{from} is not JSON")))?;
     if value.is_object() { Ok(value) } else { Err(Failure::usage(format!("{from} must hold a JSON object"))) }

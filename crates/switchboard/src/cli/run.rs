@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_store::StoreErrorKind;
+use sa_vault::bounded;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use super::Global;
 use super::flags::OfGateway;
 use super::output::{Failure, line};
+use super::running;
 use super::stop::{self, Stop};
-use super::{doctor, port};
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::environment::{unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
@@ -106,24 +107,29 @@ fn raise_descriptor_limit() {
 async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLogs>, json: bool) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let listen = config.listen;
-    let listener = TcpListener::bind(listen).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            Failure::other(format!("cannot listen on {listen}: {} listens there already", port::holder(listen)))
-                .hint("stop that process, or choose another address; --listen 127.0.0.1:0 takes a free port")
+    let listener = match TcpListener::bind(listen).await {
+        Ok(listener) => listener,
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => return Err(running::in_the_way(&config).await),
+        Err(error) => {
+            return Err(Failure::other(format!("cannot listen on {listen}: {error}"))
+                .hint("choose another address with --listen, such as 127.0.0.1:0"));
         }
-        _ => Failure::other(format!("cannot listen on {listen}: {error}"))
-            .hint("choose another address with --listen, such as 127.0.0.1:0"),
-    })?;
+    };
     let mut examples = match demo.as_ref().and_then(|demo| demo.examples.as_ref()) {
         Some(folder) => Some(Examples::start(folder).await),
         None => None,
     };
-    let (deep, accept) = (doctor::typed(&config, "doctor --deep"), doctor::typed(&config, "doctor --accept-loss"));
+    let here = config.clone();
     let gateway = assemble(config).await.map_err(|error| {
         let failure = Failure::other(format!("{error:#}"));
         match error.downcast_ref::<sa_store::StoreError>().map(|error| error.kind) {
-            Some(StoreErrorKind::Behind) => failure.hint(format!("restore a backup; or, for want of one: {accept}")),
-            Some(StoreErrorKind::Damaged) => failure.hint(format!("to find all that is damaged: {deep}")),
+            Some(StoreErrorKind::Behind) => {
+                failure.hint(format!("restore a backup; or, for want of one: {}", here.typed("doctor --accept-loss")))
+            }
+            Some(StoreErrorKind::Damaged) => {
+                failure.hint(format!("to find all that is damaged: {}", here.typed("doctor --deep")))
+            }
+            Some(StoreErrorKind::InUse) => running::on_data_of(&here).unwrap_or(failure),
             _ => failure,
         }
     })?;
@@ -207,7 +213,7 @@ fn started(config: &Config, url: &str, sign_in: Option<String>) -> serde_json::V
 /// The demo node's own token, for a gateway that asks nodes for one.
 async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     let file = gateway.config.data_dir.join("demo-node.token");
-    if let Ok(token) = std::fs::read_to_string(&file)
+    if let Ok(token) = bounded::text_of_file(&file, bounded::TOKEN)
         && gateway.tokens.authenticate(token.trim()).is_ok()
     {
         return Ok(token.trim().to_owned());
@@ -225,18 +231,22 @@ async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     Ok(token)
 }
 
-/// How to type this program's name here: as it is on the path, or as the file it is.
+/// What a command about this gateway begins with.
 fn program(config: &Config) -> String {
+    called() + &config.options()
+}
+
+/// How to type this program's name here: as it is on the path, or as the file it is.
+fn called() -> String {
     let this = std::env::current_exe().unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|dir| dir.join("switchboard")).find(|file| file.is_file());
     let here = std::env::current_dir().unwrap_or_default();
-    let name = match (on_path, this.strip_prefix(here)) {
+    match (on_path, this.strip_prefix(here)) {
         (Some(file), _) if file.canonicalize().is_ok_and(|file| file == this) => "switchboard".to_owned(),
         (_, Ok(below)) => format!("./{}", below.display()),
         _ => this.display().to_string(),
-    };
-    if config.settings.data.dir.is_empty() { name } else { format!("{name} --data-dir {}", config.data_dir.display()) }
+    }
 }
 
 /// The upstream servers, and which of them cannot be used.
@@ -256,8 +266,7 @@ fn upstream_servers(gateway: &Gateway, program: &str) -> String {
 }
 
 fn next_steps(config: &Config, url: &str, console: &str, more: &[(&str, String)]) -> String {
-    let program = program(config);
-    let called = program.split(" --data-dir ").next().unwrap_or(&program);
+    let (program, called) = (program(config), called());
     let mut path = String::new();
     if called != "switchboard" {
         path = format!("\n\nswitchboard is not on your PATH: where you read switchboard, type {called}");

@@ -1,6 +1,7 @@
 //! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where there is no terminal, nothing is cut, and
 //! what has to be typed is cut nowhere.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 
 use super::output::{Failure, print};
@@ -15,6 +16,8 @@ const MAX_PADDED: usize = 36;
 const LEAST: usize = 12;
 /// What a column of words keeps as long as there is another one that can be left out: less says next to nothing.
 const READABLE: usize = 24;
+/// What is left of an id at least: of those that begin with the time at which they were made, all of that.
+const BEGINNING: usize = 13;
 /// The width of a terminal that does not tell its own.
 const USUAL: usize = 80;
 const GAP: &str = "  ";
@@ -26,6 +29,8 @@ enum Fit {
     Whole,
     /// The same for names, of which a few may be long: what stands behind such a one goes on in the next line.
     Name,
+    /// As much of it is left as tells all of them apart: that is what somebody has to type.
+    Begun,
     /// It ends with an ellipsis.
     Cut,
     /// It goes on in the next line.
@@ -48,6 +53,11 @@ pub(crate) const fn whole(name: &'static str) -> Column {
 /// A column of names that people choose. They are never shortened either, but the column may be narrower than the longest.
 pub(crate) const fn name(name: &'static str) -> Column {
     Column { name, fit: Fit::Name }
+}
+
+/// A column of ids that can be typed by their beginnings, and are shortened to these before anything else is.
+pub(crate) const fn begun(name: &'static str) -> Column {
+    Column { name, fit: Fit::Begun }
 }
 
 /// A column that is shortened where there is no room for it.
@@ -198,7 +208,34 @@ fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> 
     kept
 }
 
+/// The rows with ids shortened to their beginnings, where there is no room for all that they are.
+fn with_beginnings<'r>(columns: &[Column], rows: &'r [Vec<String>], room: Option<usize>) -> Cow<'r, [Vec<String>]> {
+    let need = |column: usize| comfortable(&columns[column], rows.iter().map(|row| row[column].as_str()));
+    let needed = (0..columns.len()).map(need).sum::<usize>() + GAP.len() * columns.len().saturating_sub(1);
+    if room.is_none_or(|room| needed <= room) {
+        return Cow::Borrowed(rows);
+    }
+    let mut rows = rows.to_vec();
+    for column in (0..columns.len()).filter(|column| columns[*column].fit == Fit::Begun) {
+        let enough = beginning(rows.iter().map(|row| row[column].as_str()));
+        for row in &mut rows {
+            row[column] = row[column].chars().take(enough).collect();
+        }
+    }
+    Cow::Owned(rows)
+}
+
+/// How many characters tell ids apart.
+fn beginning<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+    let mut ids: Vec<&str> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let common = |pair: &[&str]| pair[0].chars().zip(pair[1].chars()).take_while(|(one, other)| one == other).count();
+    ids.windows(2).map(|pair| common(pair) + 1).max().unwrap_or(0).max(BEGINNING)
+}
+
 fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
+    let rows = &*with_beginnings(columns, rows, room);
     let kept = affordable(columns, rows, room);
     let needed = kept.iter().map(|column| least(&columns[*column], rows.iter().map(|row| row[*column].as_str())));
     let gaps = GAP.len() * kept.len().saturating_sub(1);
@@ -212,7 +249,7 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
         Fit::Wrapped if room.is_some() => text.split('\n').map(printable).collect::<Vec<_>>().join("\n"),
         Fit::Wrapped => printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned(),
         // Line breaks in what has only one line would be escapes that nobody can read.
-        Fit::Whole | Fit::Name | Fit::Cut | Fit::Spared => on_one_line(text, column.fit, room),
+        Fit::Whole | Fit::Name | Fit::Begun | Fit::Cut | Fit::Spared => on_one_line(text, column.fit, room),
     };
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
@@ -226,7 +263,7 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
             .zip(&widths)
             .map(|((cell, column), width)| match column.fit {
                 Fit::Cut if room.is_some() => vec![shortened(cell, *width)],
-                Fit::Whole | Fit::Name | Fit::Spared | Fit::Cut => vec![cell.clone()],
+                Fit::Whole | Fit::Name | Fit::Begun | Fit::Spared | Fit::Cut => vec![cell.clone()],
                 Fit::Wrapped => paragraph(cell, room.map(|_| *width)),
             })
             .collect();
@@ -279,7 +316,7 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
             let fit = columns[*column].fit;
             let cell = on_one_line(&cells[*column], fit, Some(room));
             let cell = match fit {
-                Fit::Whole | Fit::Name | Fit::Spared => cell,
+                Fit::Whole | Fit::Name | Fit::Begun | Fit::Spared => cell,
                 Fit::Cut | Fit::Wrapped => shortened(&cell, room.saturating_sub(GAP.len())),
             };
             match lines.last_mut() {
@@ -311,7 +348,7 @@ fn comfortable<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usi
 
 fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<Item = &'a str>) -> usize {
     let need = |cell: &str| match column.fit {
-        Fit::Whole | Fit::Spared => cell.chars().count(),
+        Fit::Whole | Fit::Begun | Fit::Spared => cell.chars().count(),
         Fit::Name => cell.chars().count().min(name),
         Fit::Cut => cell.chars().count().min(words),
         Fit::Wrapped => {

@@ -16,7 +16,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
     let mut events = events_of(response);
     if !global.json {
-        eprintln!("watching {}; Ctrl-C ends it", client.base());
+        eprintln!("watching {}; Ctrl-C ends it", client.place());
     }
     loop {
         let event = tokio::select! {

@@ -7,6 +7,7 @@ use super::output::{Failure, line};
 use super::sample;
 use super::table::{facts, paragraph, table, terminal_width, whole, wrapped};
 use crate::redact::printable;
+use crate::wording::quoted;
 
 /// What is told of a value's kind before it is cut.
 const MAX_CHOICES: usize = 8;
@@ -151,16 +152,6 @@ fn words(input: &Value) -> Vec<(String, String)> {
         value => (format!("{name}="), value.to_string()),
     };
     in_order.into_iter().chain(arguments).map(word).collect()
-}
-
-/// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The configuration file: what it says, and everything that is wrong in it, each with its line and its whole key.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sa_core::nearest;
+use sa_vault::bounded;
 use serde::Deserialize as _;
 use toml::Spanned;
 use toml::Table;
@@ -13,14 +14,13 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::settings::{FILE_ONLY, KEYS, Settings};
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
-use super::{Mistake, bounds, syntax};
-use crate::wording::plain_toml;
-
-/// More than anybody mends at once.
-const MOST: usize = 20;
+use super::{MOST, Mistake, bounds, secrets, syntax};
+use crate::wording::{plain_secret_toml, plain_toml};
 
 /// What is larger was not written by hand.
 const MAX_FILE: u64 = 4 << 20;
+/// Nor was what has more values than this: to tell of each that is wrong takes a look at all of them.
+const MAX_VALUES: usize = 10_000;
 
 /// A file that was read, without what is wrong in it.
 #[derive(Debug, Clone)]
@@ -56,15 +56,12 @@ pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
     Ok((file, mistakes))
 }
 
-/// What a file says, or why it cannot be read. Some that are named by mistake have no end.
+/// What a file says, or why it cannot be read.
 fn text_of(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)).map_err(cannot)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("is larger than {} MiB, and so no configuration file", MAX_FILE >> 20));
-    }
-    String::from_utf8(bytes).map_err(|_| "is no text (UTF-8), and so no configuration file".to_owned())
+    bounded::text(path, MAX_FILE).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge | ErrorKind::InvalidData => format!("{error}, and so no configuration file"),
+        _ => format!("cannot be read: {error}"),
+    })
 }
 
 /// Takes out, one after the other, what the settings cannot be read from: they name only the first mistake that they meet.
@@ -85,9 +82,16 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
             return None;
         }
     };
+    let values = count(table.get_ref().values());
+    if values > MAX_VALUES {
+        let message =
+            format!("it has {values} values, where {MAX_VALUES} are the most, and so is no configuration file");
+        mistakes.push(Mistake::new(path.display().to_string(), message));
+        return None;
+    }
     for (keys, span, message) in beyond_reading(table.get_ref(), text) {
         let line = line(&span);
-        let key = shortened(&keys.join("."));
+        let key = shortened(&secrets::key(&keys));
         mistakes.push(Mistake { place: format!("{}:{line}: {key}", path.display()), message, key, line: Some(line) });
         remove(table.get_mut(), &keys);
     }
@@ -99,9 +103,10 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         let value = (1..keys.len()).find(|parts| is_value(&keys[..*parts]));
         keys.truncate(value.unwrap_or(keys.len()));
         let message = error.message().replace('\n', " ");
+        let plain = if secrets::may_be(&keys) { plain_secret_toml } else { plain_toml };
         let message = unknown_key(&keys, &message)
-            .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain_toml(&message)));
-        let (line, key) = (line(&span), shortened(&keys.join(".")));
+            .unwrap_or_else(|| about(value_at(table.get_ref(), &keys), &span, plain(&message)));
+        let (line, key) = (line(&span), shortened(&secrets::key(&keys)));
         let place = format!("{}:{line}", path.display());
         if keys.is_empty() {
             mistakes.push(Mistake { line: Some(line), ..Mistake::new(place, message) });
@@ -109,12 +114,22 @@ fn understood<'a>(path: &Path, text: &'a str, mistakes: &mut Vec<Mistake>) -> Op
         }
         mistakes.push(Mistake { place: format!("{place}: {key}"), message, key, line: Some(line) });
         if mistakes.len() >= MOST {
-            mistakes.push(Mistake::new(path.display().to_string(), "more may be wrong, beyond this".to_owned()));
+            mistakes.push(Mistake::and_more(Some(path)));
             return None;
         }
         remove(table.get_mut(), &keys);
     }
     Some(table)
+}
+
+/// How many values there are, in all tables and lists.
+fn count<'t, 'a: 't>(values: impl Iterator<Item = &'t Spanned<DeValue<'a>>>) -> usize {
+    let below = |value: &'t Spanned<DeValue<'a>>| match value.get_ref() {
+        DeValue::Table(table) => count(table.values()),
+        DeValue::Array(items) => count(items.iter()),
+        _ => 0,
+    };
+    values.map(|value| 1 + below(value)).sum()
 }
 
 /// The line of a place in a text. The end of the text, where it is cut off, is on its last line.
@@ -166,7 +181,7 @@ fn beyond_reading(table: &DeTable<'_>, text: &str) -> Vec<(Vec<String>, Range<us
                 DeValue::Array(items)
                     if items.iter().all(|item| item.get_ref().is_table()) && is_one_of_many(text, name) =>
                 {
-                    let key = shortened(&keys.join("."));
+                    let key = shortened(&secrets::key(&keys));
                     let message = format!("it must be one table, [{key}], and is written as one of many, [[{key}]]");
                     found.push((keys, name.span(), message));
                 }
@@ -263,131 +278,4 @@ fn remove(table: &mut DeTable<'_>, keys: &[String]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::config::Config;
-    use crate::config::layers::Layers;
-
-    /// A file has this one mistake: its line and key, and what is said of it.
-    #[track_caller]
-    fn check(text: &str, line: usize, key: &str, message: &str) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("switchboard.toml");
-        std::fs::write(&path, text).unwrap();
-        let error =
-            Layers::read(Some(&path), [], &[]).and_then(|layers| Config::resolve(&layers).map(drop)).unwrap_err();
-        let told: Vec<_> = error.0.iter().map(|it| (it.line, it.key.as_str(), it.message.as_str())).collect();
-        assert_eq!(told, [(Some(line), key, message)], "{text}");
-    }
-
-    #[test]
-    fn what_is_found_and_what_is_wanted() {
-        check(
-            "[limits]\npending_total = \"many\"\n",
-            2,
-            "limits.pending_total",
-            "it must be a whole number from 0 up, and is the string \"many\"",
-        );
-        check(
-            "[server]\ninsecure = \"yes\"\n",
-            2,
-            "server.insecure",
-            "it must be true or false, and is the string \"yes\"",
-        );
-        check(
-            "[log]\nformat = \"jason\"\n",
-            2,
-            "log.format",
-            "it must be \"auto\", \"human\" or \"json\", and is \"jason\"",
-        );
-        check("server = 5\n", 1, "server", "it must be a table, and is the number 5");
-        check("[data]\ndir = { a = 1 }\n", 2, "data.dir", "it must be a string, and is a table");
-        check("[data]\ndir = 2026-01-02\n", 2, "data.dir", "it must be a string, and is a date");
-        check("[upstream]\nfiles = \"x\"\n", 2, "upstream.files", "it must be a table, and is a string");
-        check(
-            "[upstream.files]\ncommand = \"npx server\"\n",
-            2,
-            "upstream.files.command",
-            "it must be a list, and is the string \"npx server\"",
-        );
-        check(
-            "[upstream.files]\ncommand = [\"a\", 5]\n",
-            2,
-            "upstream.files.command",
-            "each item must be a string, and one is the number 5",
-        );
-        check(
-            "[channels]\nmax_messages_per_second = 5_000_000_000\n",
-            2,
-            "channels.max_messages_per_second",
-            "it must be a whole number from 0 to 4294967295, and is the number 5000000000",
-        );
-        check(
-            "[upstream.web]\nurl = \"http://a\"\noauth = { grant = \"x\" }\n",
-            3,
-            "upstream.web.oauth.grant",
-            "it must be \"client_credentials\" or \"authorization_code\", and is \"x\"",
-        );
-    }
-
-    #[test]
-    fn a_number_that_is_too_large_is_not_passed_over() {
-        let workers = "it must be a whole number from 0 to 1024";
-        for number in ["9223372036854775808", "18446744073709551616", "0xFFFFFFFFFFFFFFFF", &"9".repeat(60)] {
-            check(&format!("[server]\nworkers = {number}\n"), 2, "server.workers", workers);
-        }
-        let time = "it must be a whole number from 0 to 2592000000 (milliseconds)";
-        check("server.drain_ms = 9223372036854775808\n", 1, "server.drain_ms", time);
-        let other = "it must be a whole number of at most 9223372036854775807";
-        let model = "[models.a]\nbase_url = \"http://a\"\nmax_total_tokens = 9223372036854775808\n";
-        check(model, 3, "models.a.max_total_tokens", other);
-    }
-
-    #[test]
-    fn a_table_is_not_one_of_many() {
-        let message = "it must be one table, [server], and is written as one of many, [[server]]";
-        check("# first\n[[server]]\nworkers = 2\n", 2, "server", message);
-        let message = "it must be one table, [upstream.files], and is written as one of many, [[upstream.files]]";
-        check("[[upstream.files]]\ncommand = [\"x\"]\n", 1, "upstream.files", message);
-    }
-
-    #[test]
-    fn what_is_told_is_short_however_long_the_file_is() {
-        let long = "x".repeat(1 << 20);
-        for text in [
-            format!("{long} = 1\n"),
-            format!("[server]\n{long} = 1\n"),
-            format!("[server]\nworkers = \"{long}\"\n"),
-            format!("[{long}]\nworkers = 1\n"),
-            format!("[[{long}]]\nworkers = 1\n"),
-            format!("[server]\n{long} = = 1\n"),
-            format!("{long}\n"),
-        ] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("switchboard.toml");
-            std::fs::write(&path, &text).unwrap();
-            let error = Layers::read(Some(&path), [], &[]).unwrap_err().to_string();
-            assert!(error.len() < 2_000, "{} bytes", error.len());
-        }
-    }
-
-    #[test]
-    fn a_file_without_an_end_is_not_read_to_it() {
-        let error = Layers::read(Some(std::path::Path::new("/dev/zero")), [], &[]).unwrap_err();
-        assert!(error.to_string().contains("larger than 4 MiB"), "{error}");
-        assert!(Layers::read(Some(std::path::Path::new("/dev/null")), [], &[]).is_ok());
-    }
-
-    #[test]
-    fn a_key_that_is_written_wrongly_is_not_missing_as_well() {
-        let wrong = "it must be a list, and is the string \"run\"";
-        let key = "sessions.agents.bot.command";
-        check("[sessions.agents.bot]\ncommand = \"run\"\n", 2, key, wrong);
-        check("[sessions]\ndefault_agent = \"bot\"\n[sessions.agents.bot]\ncommand = \"run\"\n", 4, key, wrong);
-        let key = "sessions.agents.bot.comand";
-        let wrong = "there is no such key; did you mean sessions.agents.bot.command?";
-        check("[sessions.agents.bot]\ncomand = [\"run\"]\n", 2, key, wrong);
-        let wrong = "needs a command: the program and its arguments, such as command = [\"my-agent\"]";
-        check("[sessions.agents.bot]\nsandbox = true\n", 1, "sessions.agents.bot", wrong);
-        check("[sessions.agents.bot]\n\ncommand = []\n", 1, "sessions.agents.bot", wrong);
-    }
-}
+mod tests;

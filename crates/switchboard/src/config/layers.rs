@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use toml::{Table, Value};
 
@@ -10,7 +11,7 @@ use super::environment::{parse_like, readable, variable_name};
 use super::file::{self, File};
 use super::flags::flag_name;
 use super::settings::{KEYS, Settings};
-use super::{Config, ConfigError, Mistake, bounds};
+use super::{Config, ConfigError, Mistake, bounds, secrets};
 use crate::wording::plain_toml;
 
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
@@ -20,6 +21,8 @@ pub struct Layers {
     environment: Table,
     flags: Table,
     variables: BTreeMap<String, String>,
+    /// What they add up to, once somebody has asked for it: whoever asks for one value asks for all of them.
+    whole: OnceLock<Option<Table>>,
 }
 
 /// Who set a value.
@@ -93,7 +96,7 @@ impl Layers {
                 }
             }
         }
-        let layers = Self { file, environment: from_environment, flags: from_flags, variables };
+        let layers = Self { file, environment: from_environment, flags: from_flags, variables, whole: OnceLock::new() };
         (layers, mistakes)
     }
 
@@ -129,7 +132,8 @@ impl Layers {
             let tables = section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
             for (name, table) in tables.into_iter().flatten() {
                 let values = table.as_table().into_iter().flatten();
-                found.extend(values.map(|(key, value)| (format!("{section}.{name}.{key}"), shown(key, value))));
+                found
+                    .extend(values.map(|(key, value)| (format!("{section}.{name}.{key}"), secrets::shown(key, value))));
             }
         }
         found
@@ -181,10 +185,11 @@ impl Layers {
         Mistake { place: self.place_of(key), message, key: key.to_owned(), line }
     }
 
-    /// A key's value as the layers have it, written as TOML.
+    /// A key's value as the layers have it, written as TOML, without what may be a secret.
     pub fn value(&self, key: &str) -> Option<String> {
-        let settings = Table::try_from(self.settings().ok()?).ok()?;
-        lookup(&settings, key).map(ToString::to_string)
+        let whole = || Table::try_from(self.settings().ok()?).ok();
+        let value = lookup(self.whole.get_or_init(whole).as_ref()?, key)?;
+        Some(secrets::shown(key.rsplit('.').next().unwrap_or(key), value))
     }
 }
 
@@ -208,22 +213,6 @@ fn parse_alone(defaults: &Table, key: &str, text: &str) -> Result<Value, String>
     let mut alone = Table::new();
     insert(&mut alone, key, value.clone());
     alone.try_into::<Settings>().map(|_| value).map_err(|error| plain_toml(error.message()))
-}
-
-/// A value for people to see. What may be a secret is shown only where it is a reference to one.
-fn shown(key: &str, value: &Value) -> String {
-    const MAY_BE_SECRET: [&str; 6] = ["api_key", "bearer", "client_secret", "env", "headers", "oauth"];
-    fn masked(value: &Value) -> Value {
-        match value {
-            Value::String(text) if text.starts_with("env:") || text.starts_with("file:") => value.clone(),
-            Value::Table(table) => {
-                Value::Table(table.iter().map(|(key, value)| (key.clone(), masked(value))).collect())
-            }
-            Value::Array(values) => Value::Array(values.iter().map(masked).collect()),
-            _ => Value::String(crate::redact::MASK.into()),
-        }
-    }
-    if MAY_BE_SECRET.contains(&key) { masked(value).to_string() } else { value.to_string() }
 }
 
 pub(super) fn defaults() -> Table {

@@ -5,6 +5,8 @@
 //! is what it means: checked, with paths and addresses resolved.
 
 mod bounds;
+#[cfg(test)]
+mod canary;
 pub mod environment;
 mod file;
 pub mod flags;
@@ -13,6 +15,7 @@ mod hostile;
 pub mod layers;
 pub mod named;
 mod node_tokens;
+mod secrets;
 pub mod settings;
 mod syntax;
 pub(crate) mod values;
@@ -25,10 +28,13 @@ use self::layers::Layers;
 pub use self::node_tokens::NodeTokens;
 use self::settings::Settings;
 use crate::redact::printable;
-use crate::wording::shortened_to;
+use crate::wording::{quoted, shortened_to};
 
 /// What is told of a mistake. The value that is wrong is a part of it, and may be of any length.
 const MAX_MESSAGE: usize = 400;
+
+/// How many mistakes are told: more than anybody mends at once.
+const MOST: usize = 20;
 
 /// A mistake in the configuration: where it is, what is wrong, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +51,12 @@ pub struct Mistake {
 impl Mistake {
     fn new(place: String, message: String) -> Self {
         Self { place, message, key: String::new(), line: None }
+    }
+
+    /// What is told after as many as are told.
+    fn and_more(file: Option<&Path>) -> Self {
+        let place = file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
+        Self::new(place, "more may be wrong, beyond this".to_owned())
     }
 
     /// As a file is read, from its top; what is not in the file comes after it.
@@ -93,8 +105,10 @@ impl Config {
     pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
         let settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
         let mut mistakes = Vec::new();
-        let mut wrong = |key: &str, message: String| {
-            mistakes.push(layers.mistake(key, message));
+        let mut wrong = |key: &str, message: String| match mistakes.len() {
+            0..MOST => mistakes.push(layers.mistake(key, message)),
+            MOST => mistakes.push(Mistake::and_more(layers.file())),
+            _ => {}
         };
         let listen = resolve_listen(&settings.server.listen);
         if listen.is_none() {
@@ -160,6 +174,22 @@ impl Config {
         }
         Mistake::sort(&mut mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }
+    }
+
+    /// What is typed behind the program's name for a command to be about this gateway: nothing, where its data directory is
+    /// the usual one.
+    pub fn options(&self) -> String {
+        let whole = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let dir = whole(&self.data_dir);
+        if dir == whole(&default_data_dir()) {
+            return String::new();
+        }
+        format!(" --data-dir {}", quoted(&dir.display().to_string()))
+    }
+
+    /// A command about this gateway, as somebody would type it.
+    pub fn typed(&self, command: &str) -> String {
+        format!("switchboard{} {command}", self.options())
     }
 
     /// Where skills are looked for.

@@ -3,26 +3,39 @@
 
 use toml::Table;
 
+use super::named::NAMED_KEYS;
+use super::settings::KEYS;
 use crate::wording::shortened_to;
 
 /// What to say of a line that the parser refused with these words.
 pub(super) fn wrong(line: &str, message: &str) -> String {
     let (key, value) =
         line.split_once('=').map_or((line.trim(), None), |(key, value)| (key.trim(), Some(value.trim())));
+    let name = if is_key(key) { shortened(key) } else { "KEY".to_owned() };
     let reads = |value: &str| format!("x = {value}").parse::<Table>().is_ok();
     match value {
         _ if message == "duplicate key" && key.starts_with('[') => {
-            format!("{} is there already, as a table or a value", shortened(key))
+            format!("{name} is there already, as a table or a value")
         }
-        _ if message == "duplicate key" => format!("{} is written twice in this table", shortened(key)),
+        _ if message == "duplicate key" => format!("{name} is written twice in this table"),
         // A list, or a text of many lines, may go on elsewhere.
         Some(value) if value.starts_with(['"', '\'', '[', '{']) || key.starts_with(['#', '[']) => no_toml(message),
-        Some("") => format!("{} has no value", shortened(key)),
-        Some(value) if value.starts_with('=') => format!("{} has a second = before its value", shortened(key)),
-        Some(value) if !reads(value) => format!("a text must stand in quotes: {} = \"…\"", shortened(key)),
+        Some("") => format!("{name} has no value"),
+        Some(value) if value.starts_with('=') => format!("{name} has a second = before its value"),
+        Some(value) if !reads(value) => format!("a text must stand in quotes: {name} = \"…\""),
         None if message.starts_with("key with no value") => "it must be KEY = VALUE or [TABLE]".to_owned(),
         _ => no_toml(message),
     }
+}
+
+/// Whether this begins with a name that a configuration has, and is one, or the head of a table. Where a text of many lines
+/// ends too early, a line of it looks like a key.
+fn is_key(text: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
+    let parts = text.trim_matches(['[', ']']).split('.').map(|part| part.trim().trim_matches(['"', '\'']));
+    let mut known = KEYS.iter().map(|(key, _)| *key).chain(NAMED_KEYS.iter().map(|(key, _, _)| *key));
+    let first = parts.clone().next().unwrap_or_default();
+    parts.clone().all(plain) && known.any(|key| key.split('.').any(|part| part == first))
 }
 
 /// The line on which something is nested deeper than any setting. The parser has a limit for keys and one for values, but none
@@ -135,6 +148,8 @@ mod tests {
         check("[server]", "[server] is there already, as a table or a value");
         check("listen: \"a\"", "it must be KEY = VALUE or [TABLE]");
         check("insecure = false", "insecure is written twice in this table");
+        check("canary = x", "a text must stand in quotes: KEY = \"…\"");
+        check("bearer: canary=x", "a text must stand in quotes: KEY = \"…\"");
         check("[server", "it is no TOML: unclosed table, expected \"]\"");
         check("dirs = [\"a\" \"b\"]", "it is no TOML: missing comma between array elements, expected \",\"");
     }

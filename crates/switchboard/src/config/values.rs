@@ -3,6 +3,7 @@
 
 use std::net::Ipv6Addr;
 
+use sa_core::mask::address;
 use url::{Host, Url};
 
 use super::bounds;
@@ -36,7 +37,7 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
         ("server.allowed_hosts", &server.allowed_hosts, check_host),
         ("server.allowed_origins", &server.allowed_origins, check_origin),
         ("plugins.allowed_origins", &plugins.allowed_origins, check_origin),
-        ("plugins.allow_private", &plugins.allow_private, sa_plugins::check_private),
+        ("plugins.allow_private", &plugins.allow_private, check_private),
         ("plugins.settings_headers", &plugins.settings_headers, sa_plugins::check_settings_header),
         ("policy.deny", &settings.policy.deny, check_pattern),
         ("skills.dirs", &settings.skills.dirs, check_dir),
@@ -63,7 +64,7 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     if let Some(base) = settings.telemetry.otlp_endpoint.trim_end_matches('/').strip_suffix("/v1/traces") {
         wrong(
             "telemetry.otlp_endpoint",
-            format!("must end before /v1/traces, which is put behind it; {}", write(base)),
+            format!("must end before /v1/traces, which is put behind it; {}", write(&address(base))),
         );
     }
     if settings.telemetry.service_name.trim().is_empty() {
@@ -80,6 +81,11 @@ fn within(table: &str, words: &str) -> String {
         field == first && above.strip_suffix("NAME").is_some_and(|above| table.starts_with(above))
     };
     if super::named::NAMED_KEYS.iter().any(|key| known(&key)) { format!("{table}.{first}") } else { table.to_owned() }
+}
+
+/// What stands where an address should, as far as it can be repeated.
+fn shown(text: &str) -> String {
+    printable(&address(text)).into_owned()
 }
 
 fn write(instead: &str) -> String {
@@ -99,7 +105,7 @@ fn check_host(entry: &str) -> Result<(), String> {
     if as_host(entry).is_some_and(|host| host == entry.to_ascii_lowercase()) {
         return Ok(());
     }
-    let shown = printable(entry);
+    let shown = shown(entry);
     if entry.contains('*') {
         return Err(format!("\"{shown}\": a * stands for nothing here; write each name by itself"));
     }
@@ -126,7 +132,7 @@ fn as_host(text: &str) -> Option<String> {
 
 /// A page's `Origin` is compared with it as it stands.
 fn check_origin(entry: &str) -> Result<(), String> {
-    let shown = printable(entry);
+    let shown = shown(entry);
     if entry.contains('*') {
         return Err(format!("\"{shown}\": a * stands for nothing here; write each origin by itself"));
     }
@@ -165,10 +171,10 @@ fn check_base(text: &str, example: &str) -> Result<(), String> {
     let scheme = example.split("//").next().unwrap_or_default();
     let bare = text.trim();
     let bare = if bare.contains("://") { bare.to_owned() } else { format!("{scheme}//{bare}") };
-    let instead = if is_base(&bare) { &bare } else { example };
+    let instead = if is_base(&bare) && address(text) == text { &bare } else { example };
     Err(format!(
         "\"{}\" must be an address that begins with http:// or https://, without a password, a ? or a #; {}",
-        printable(text),
+        shown(text),
         write(instead)
     ))
 }
@@ -183,6 +189,10 @@ fn check_pattern(pattern: &str) -> Result<(), String> {
         _ => "write a name or a pattern, such as \"*__Bash\"".to_owned(),
     };
     Err(format!("\"{}\" is no tool's name and matches none; {instead}", printable(pattern)))
+}
+
+fn check_private(entry: &str) -> Result<(), String> {
+    sa_plugins::check_private(entry).map_err(|told| told.replace(entry, &address(entry)))
 }
 
 fn check_dir(dir: &str) -> Result<(), String> {

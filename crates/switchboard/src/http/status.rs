@@ -28,6 +28,9 @@ pub(crate) struct Status {
     uptime_s: u64,
     listen: String,
     data_dir: String,
+    /// What a command about this gateway begins with, typed on the same machine: `switchboard`, and `--data-dir` where that
+    /// is not the usual one.
+    command: String,
     /// The configuration file that it has read, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_file: Option<String>,
@@ -174,6 +177,7 @@ pub(crate) async fn status(
         uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
         listen: format!("{}://{}", if ends.tls { "https" } else { "http" }, ends.local),
         data_dir: app.config.data_dir.display().to_string(),
+        command: format!("switchboard{}", app.config.options()),
         config_file: app.config.file.as_ref().map(|file| file.display().to_string()),
         nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
         nodes_known: nodes.len(),

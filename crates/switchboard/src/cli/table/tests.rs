@@ -39,6 +39,21 @@ fn what_has_to_be_typed_is_cut_nowhere() {
 }
 
 #[test]
+fn of_an_id_that_can_be_typed_by_its_beginning_there_is_enough_of_it_to_tell_it_apart() {
+    let columns = [whole("AT"), name("TOOL"), whole("TOOK"), cut("BY"), begun("ID")];
+    let ids = ["019a8f6b-1234-7000-8000-00000000000a", "019a8f6b-1234-7000-8000-00000000000b"];
+    let row = |id: &str| cells(&["13:27:58", "github__create_pull_request_now", "12.3 ms", "operator", id]);
+    let other = "019a8f6b-9999-7000-8000-00000000000a";
+    let shown = |ids: &[&str], room| lay_out(&columns, &ids.iter().map(|id| row(id)).collect::<Vec<_>>(), room);
+    let text = shown(&[ids[0], other], Some(80));
+    assert!(text.contains("12.3 ms  operator  019a8f6b-1234\n") && text.contains("  019a8f6b-9999\n"), "{text}");
+    assert!(shown(&ids, Some(80)).contains(ids[0]), "they differ at their ends");
+    for room in [None, Some(120)] {
+        assert!(shown(&[ids[0], other], room).contains(ids[0]), "{room:?}");
+    }
+}
+
+#[test]
 fn words_give_way_before_names_do() {
     let columns = [name("TOOL"), whole("STATE"), cut("DESCRIPTION")];
     let tool = "github__create_pull_request_review_now";
