@@ -8,6 +8,7 @@ mod host;
 mod link;
 mod machine;
 mod session;
+mod too_large;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

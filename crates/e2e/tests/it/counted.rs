@@ -286,9 +286,16 @@ async fn huge_messages() {
     let mut participant = scene.participant().await;
     let _ = participant.socket.send(Message::text(huge.clone())).await;
     assert_eq!(participant.closed().await.0, 1009);
-    scene.post(huge).await.assert_problem(413, "too_large");
+    scene.post(huge.clone()).await.assert_problem(413, "too_large");
+    // What says which call it is about costs the connection nothing.
+    let mut node = scene.node().await;
+    let call = scene.gateway.operator().call_later("bad.x", json!({}));
+    let request = node.request().await;
+    node.answer(&request.id, json!(huge)).await;
+    call.await.unwrap().assert_problem(502, "failed");
+    node.settle().await;
     let expected =
-        [("node", "too_large", 1), ("calls_ws", "too_large", 1), ("channel", "too_large", 1), ("http", "too_large", 1)];
+        [("node", "too_large", 2), ("calls_ws", "too_large", 1), ("channel", "too_large", 1), ("http", "too_large", 1)];
     scene.end(&expected).await;
 }
 

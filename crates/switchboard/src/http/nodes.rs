@@ -154,8 +154,8 @@ pub(crate) async fn upgrade(
         app.metrics.refused("node", "token");
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
     })?;
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.to_string()))?;
-    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
+    let upgrade = upgrade?;
+    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes, cuts: true };
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
