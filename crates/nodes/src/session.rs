@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, GOODBYE, Host, KIND, MAX_FORGERIES, Nodes, too_large};
+use crate::{Admission, Host, KIND, MAX_FORGERIES, Nodes, too_large};
 
 /// How those are counted who claim an id that is not theirs.
 const IMPOSTOR: &str = "impostor";
@@ -121,15 +121,19 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             () = watch => unreachable!("the watch never ends by itself"),
         }
     };
+    let said_goodbye = ended.code == 1000 && !nodes.shutdown.is_cancelled();
     // The calls first: one that is resolved again must find the node gone, or back.
     if admission.revoked.is_cancelled() {
         // It will not come back as this; what it held is free.
         registration.withdraw();
+    } else if said_goodbye {
+        registration.stopped();
     } else {
         drop(registration);
     }
     provider.close(&match ended.fault() {
         Some(_) => format!("the node \"{id}\" was disconnected in the middle of the call: {}", ended.reason),
+        None if said_goodbye => format!("the node \"{id}\" was stopped in the middle of the call"),
         None => format!("the node \"{id}\" went away in the middle of the call"),
     });
     leave(nodes, &id, &provider.link().host);
@@ -137,8 +141,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
-    let farewell = ended.code == 1000 && !nodes.shutdown.is_cancelled();
-    let detail = if farewell { format!("{GOODBYE}: {}", ended.reason) } else { ended.reason.to_string() };
+    let detail = if said_goodbye { format!("it said goodbye: {}", ended.reason) } else { ended.reason.to_string() };
     audit(nodes, "node.disconnected", &id, admission, &detail);
 }
 
