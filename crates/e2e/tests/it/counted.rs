@@ -300,6 +300,21 @@ async fn huge_messages() {
 }
 
 #[tokio::test]
+async fn large_messages_leave_nothing_behind() {
+    let scene = Scene::start("").await;
+    let large = format!("{{\"type\":\"from_the_future\",\"x\":\"{}\"}}", "x".repeat(8 << 20));
+    let mut nodes = Vec::new();
+    for number in 0..10 {
+        let mut node = Hello::new(&format!("large-{number}")).capability("large").connect(&scene.gateway).await;
+        node.send_raw(Message::text(large.clone())).await;
+        node.settle().await;
+        nodes.push(node);
+    }
+    scene.end(&[]).await;
+    drop(nodes);
+}
+
+#[tokio::test]
 async fn bad_utf8() {
     let scene = Scene::start("").await;
     let bad = || piece(b"\"\xff\xfe\"", Data::Text, true);
