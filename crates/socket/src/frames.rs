@@ -32,8 +32,8 @@ impl Header {
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let (&[first, length], rest) = bytes.split_first_chunk()?;
         let (payload, rest) = match length & !Self::MASKED {
-            126 => rest.split_first_chunk().map(|(long, rest)| (u16::from_be_bytes(*long).into(), rest))?,
-            127 => rest.split_first_chunk().map(|(long, rest)| (u64::from_be_bytes(*long), rest))?,
+            0x7e => rest.split_first_chunk().map(|(long, rest)| (u16::from_be_bytes(*long).into(), rest))?,
+            0x7f => rest.split_first_chunk().map(|(long, rest)| (u64::from_be_bytes(*long), rest))?,
             short => (short.into(), rest),
         };
         let (mask, rest) = match length & Self::MASKED {
@@ -49,11 +49,11 @@ impl Header {
         match self.payload {
             short @ ..126 => to.push(masked | short as u8),
             long @ 126..=0xffff => {
-                to.push(masked | 126);
+                to.push(masked | 0x7e);
                 to.extend((long as u16).to_be_bytes());
             }
             longest => {
-                to.push(masked | 127);
+                to.push(masked | 0x7f);
                 to.extend(longest.to_be_bytes());
             }
         }
