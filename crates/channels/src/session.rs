@@ -143,6 +143,7 @@ impl Session {
                     return ControlFlow::Continue(());
                 }
             },
+            Received::Cut { .. } => return ControlFlow::Break(Close::too_large()),
         };
         let frame = match ClientFrame::decode(text) {
             Ok(frame) => frame,

@@ -31,9 +31,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::index::{Index, Member, Presence, Remembered};
-pub(crate) use self::resolve::away;
-pub use self::resolve::{Rival, Route, Unresolved};
+use self::index::{Index, Leaving, Member, Presence, Remembered};
+pub use self::resolve::{Absence, Rival, Route, Unresolved};
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
 use crate::limits::Slots;
@@ -105,6 +104,8 @@ pub struct MemberView {
     pub scope: Scope,
     /// `None` while it is here.
     pub gone_for: Option<Duration>,
+    /// Whether it is gone because it said so.
+    pub stopped: bool,
     pub attached_for: Duration,
     pub running: usize,
     /// Exposed names of its described tools.
@@ -285,7 +286,13 @@ impl Registration {
     /// Marks the provider as gone, and keeps its names for as long as this registration lives: it is known to come back,
     /// by attaching again.
     pub fn away(&self) {
-        self.change(|index| index.detach(&self.id, self.generation, true));
+        self.change(|index| index.detach(&self.id, self.generation, Leaving::Kept));
+    }
+
+    /// Marks the provider as gone because it said so. Its names are kept for a while, as those of one that was lost, but it
+    /// is not waited for as long: most likely somebody stopped it.
+    pub fn stopped(self) {
+        self.change(|index| index.detach(&self.id, self.generation, Leaving::Stopped));
     }
 
     /// Leaves for good: the names are free at once.
@@ -300,6 +307,6 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.change(|index| index.detach(&self.id, self.generation, false));
+        self.change(|index| index.detach(&self.id, self.generation, Leaving::Lost));
     }
 }

@@ -23,7 +23,7 @@ use crate::aside;
 use crate::audit::Journal;
 use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
-use crate::directory::{Directory, Route, Unresolved, away};
+use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
 use crate::limits::{Ceiling, Entered};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
@@ -43,7 +43,7 @@ pub struct RouterOptions {
     pub max_duration: Duration,
     /// How long a call waits for a place at a provider that is full.
     pub queue_patience: Duration,
-    /// How long after a provider left a call still waits for it to come back.
+    /// How long after a provider was lost a call still waits for it to come back; a part of it after one that said goodbye.
     pub reconnect_patience: Duration,
 }
 
@@ -182,13 +182,13 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { provider, gone_for, scope, names, rival }) => {
+                Err(Unresolved::Offline { absence, scope, names }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
                     self.policy().authorise(&request.view.principal, &scope, &known_as)?;
-                    let left = self.options.reconnect_patience.saturating_sub(gone_for);
+                    let left = absence.patience(self.options.reconnect_patience);
                     if left.is_zero() {
-                        return Err(away(&request.tool, &provider, gone_for, rival.as_ref()));
+                        return Err(absence.into_error(&request.tool));
                     }
                     let Some(change) = change else {
                         waits = true;
@@ -196,9 +196,10 @@ impl Router {
                     };
                     if !std::mem::replace(&mut told, true) {
                         let seconds = left.as_millis().div_ceil(1_000);
+                        let provider = &absence.provider;
                         call.tell(&format!("waiting for the {provider} to come back, up to {seconds} s"));
                     }
-                    stage.waits_for(Waiting::Absent { provider, gone_for, rival, seen: Instant::now() });
+                    stage.waits_for(Waiting::Absent { absence, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, change)).await.is_err()
                         && let Some(absence) = stage.absence(&request.tool)
                     {

@@ -181,6 +181,35 @@ async fn who_does_not_come_back_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_said_goodbye_is_waited_for_as_long_as_a_restart_takes() {
+    let gateway = gateway(RouterOptions::default());
+    let (_, registration) = gateway.connect();
+    registration.stopped();
+    assert!(gateway.directory.members("node")[0].stopped);
+    // A restart says goodbye, too.
+    let (id, during) = gateway.start(request("t.x"));
+    advance(Duration::from_secs(2)).await;
+    let (back, registration) = gateway.connect();
+    settle().await;
+    back.complete(id, ok("1"));
+    assert_eq!(during.await.unwrap().outcome, ok("1"));
+    assert!(!gateway.directory.members("node")[0].stopped);
+
+    registration.stopped();
+    let started = Instant::now();
+    let (_, waits) = gateway.start(request("t.x"));
+    assert_error(&waits.await.unwrap(), CallErrorKind::Offline, "its node \"n\" was stopped 2 s ago");
+    assert_eq!(started.elapsed(), Duration::from_millis(2_500), "a quarter of the time for one that was lost");
+    advance(Duration::from_secs(1)).await;
+    let started = Instant::now();
+    let (_, late) = gateway.start(request("t.x"));
+    let error = assert_error(&late.await.unwrap(), CallErrorKind::Offline, "its node \"n\" was stopped 3 s ago");
+    assert!(error.hint.is_some_and(|hint| hint.contains("start the node again")));
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_is_dead_before_the_directory_knows_costs_nothing() {
     let gateway = gateway(RouterOptions::default());
     let (old, registration) = gateway.connect();

@@ -142,7 +142,7 @@ fn compare(directory: &Directory, model: &Model) {
     for name in names() {
         let answer = match directory.resolve(&name, &view()) {
             Ok(route) => Answer::Serves(number(&route.id)),
-            Err(Unresolved::Offline { provider, .. }) => Answer::Away(number(&provider)),
+            Err(Unresolved::Offline { absence, .. }) => Answer::Away(number(&absence.provider)),
             Err(Unresolved::Unknown { .. }) => Answer::Nobody,
         };
         assert_eq!(answer, model.resolve(&name), "{name} in {model:?}");

@@ -9,6 +9,8 @@
 //! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts sa-hello-node [ws://localhost:3210/v1/nodes/ws]
 //! ```
 //!
+//! An address without a path, such as `ws://localhost:3210`, means the same.
+//!
 //! `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` say who it is. Exit codes: 0 after Ctrl-C or SIGTERM, 1 when
 //! something failed, 2 when the command line is wrong.
 
@@ -29,6 +31,8 @@ use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls};
 use url::Url;
@@ -83,9 +87,10 @@ async fn run(url: &str) -> Result<()> {
     tokio::select! {
         Err(error) = serve(&mut socket, Arc::new(allowed)) => Err(error),
         () = &mut stop => {
-            // A close tells the gateway at once that this node is gone on purpose. If it does not get through, it will
-            // find out all the same.
-            let _ = timeout(Duration::from_secs(1), socket.close(None)).await;
+            // This code tells the gateway at once that the node is gone on purpose. If it does not get through, it will
+            // find out all the same that it is gone.
+            let goodbye = CloseFrame { code: CloseCode::Normal, reason: "the node is shutting down".into() };
+            let _ = timeout(Duration::from_secs(1), socket.close(Some(goodbye))).await;
             Ok(())
         }
     }
@@ -117,6 +122,17 @@ async fn connect_and_shake_hands(url: &str, token: &str, info: NodeInfo) -> Resu
 async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
     const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let mut address = Url::parse(url).with_context(|| format!("`{url}` is not a URL; try {DEFAULT_URL}"))?;
+    // What people know of a gateway is where it is: nodes have one path there.
+    if address.path() == "/" || address.path().is_empty() {
+        address.set_path("/v1/nodes/ws");
+    }
+    let scheme = match address.scheme() {
+        "http" => "ws",
+        "https" => "wss",
+        scheme => scheme,
+    }
+    .to_owned();
+    let _ = address.set_scheme(&scheme);
     let mut query: Vec<String> = address.query().map(str::to_owned).into_iter().collect();
     if !token.is_empty() {
         query.push(format!("token={}", utf8_percent_encode(token, QUERY)));

@@ -31,13 +31,22 @@ async fn start(dir: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
 
 /// Starts the program in this folder, with these variables and no others of its own.
 async fn start_with(variables: &[(&str, &str)], folder: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
+    start_at("ws://{}/v1/nodes/ws", variables, folder).await
+}
+
+/// The same, with an address of this form.
+async fn start_at(
+    address: &str,
+    variables: &[(&str, &str)],
+    folder: &Path,
+) -> (Child, WebSocketStream<TcpStream>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"));
     for name in ["SA_NODE_TOKEN", "SA_NODE_ID", "SA_NODE_NAME", "SA_NODE_TAGS", "SA_ALLOWED_DIR"] {
         command.env_remove(name);
     }
     let child = command
-        .arg(format!("ws://{}/v1/nodes/ws", listener.local_addr().unwrap()))
+        .arg(address.replace("{}", &listener.local_addr().unwrap().to_string()))
         .envs(variables.iter().copied())
         .current_dir(folder)
         .stderr(Stdio::piped())
@@ -117,7 +126,8 @@ async fn serves_until_it_is_told_to_stop() {
 
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(matches!(soon(socket.next()).await, Some(Ok(Message::Close(_)))));
+    let Some(Ok(Message::Close(Some(goodbye)))) = soon(socket.next()).await else { panic!("no goodbye") };
+    assert_eq!(u16::from(goodbye.code), 1000);
     assert_eq!(soon(child.wait()).await.unwrap().code(), Some(0));
 }
 
@@ -134,6 +144,15 @@ async fn without_its_variables_it_goes_by_its_type_and_the_machines_name() {
     let args = json!({"path":"a.txt"});
     send(&mut socket, json!({"type":"tool_request","request_id":"1","tool":"node.fs.read_text","args":args})).await;
     assert_eq!(next(&mut socket).await["result"]["content"], "text", "from the folder it was started in");
+}
+
+#[tokio::test]
+async fn an_address_without_a_path_leads_to_the_nodes_door() {
+    let dir = tempfile::tempdir().unwrap();
+    for address in ["ws://{}", "http://{}/"] {
+        let (_child, _socket, uri) = start_at(address, &[("SA_NODE_ID", "n")], dir.path()).await;
+        assert_eq!(uri, "/v1/nodes/ws?node_id=n");
+    }
 }
 
 #[tokio::test]

@@ -115,7 +115,8 @@ impl NodeClientBuilder {
         self
     }
 
-    /// The gateway's address. `ws://localhost:3210/v1/nodes/ws` unless told. Query parameters in it are kept.
+    /// The gateway's address. `ws://localhost:3210/v1/nodes/ws` unless told. Query parameters in it are kept. One without a
+    /// path gets that of the nodes, and `http` and `https` are taken for `ws` and `wss`: `http://localhost:3210` is the same.
     #[must_use]
     pub fn gateway_ws_url(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();

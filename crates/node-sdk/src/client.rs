@@ -135,8 +135,7 @@ async fn run(
         if failures > 0 && failures == config.backoff.max_attempts {
             return Err(NodeSdkError::GaveUp { attempts: failures, last: Box::new(error) });
         }
-        let seconds = delay.as_millis().div_ceil(1_000);
-        tracing::warn!(%error, "not connected to the gateway; trying again in {seconds} s");
+        tracing::warn!(%error, "not connected to the gateway; trying again in {delay:.1?}");
         let slept = shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
         slept.ok_or(NodeSdkError::Shutdown)?;
     }

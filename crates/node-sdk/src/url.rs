@@ -8,7 +8,11 @@ use crate::NodeSdkError;
 /// What RFC 3986 calls unreserved stays readable; all else is encoded, so that `+` and `&` in a token survive.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Reads the gateway's address. `http` and `https` are taken for what was meant.
+/// Where a gateway's nodes connect.
+pub(crate) const PATH: &str = "/v1/nodes/ws";
+
+/// Reads the gateway's address. `http`, `https` and an address without a path are taken for what was meant: at a gateway's
+/// root are others' doors, which would refuse a node for its token.
 pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     let invalid = |why: &str| {
         NodeSdkError::InvalidConfig(format!("gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"))
@@ -28,6 +32,9 @@ pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     url.set_scheme(scheme).map_err(|()| invalid("cannot be a WebSocket address"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("has no host"));
+    }
+    if matches!(url.path(), "" | "/") {
+        url.set_path(PATH);
     }
     url.set_fragment(None);
     Ok(url)
@@ -115,6 +122,14 @@ mod tests {
     fn http_is_understood() {
         check("https://gw/ws", "", "n", "wss://gw/ws?node_id=n");
         check("http://[::1]:80/ws#x", "", "n", "ws://[::1]/ws?node_id=n");
+    }
+
+    #[test]
+    fn an_address_without_a_path_is_a_gateways() {
+        check("ws://localhost:3210", "", "n", "ws://localhost:3210/v1/nodes/ws?node_id=n");
+        check("https://gw/", "t", "n", "wss://gw/v1/nodes/ws?token=t&node_id=n");
+        check("http://gw?x=1", "", "n", "ws://gw/v1/nodes/ws?x=1&node_id=n");
+        check("ws://gw/behind/a/proxy/", "", "n", "ws://gw/behind/a/proxy/?node_id=n");
     }
 
     #[test]

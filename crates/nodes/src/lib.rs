@@ -8,6 +8,7 @@ mod host;
 mod link;
 mod machine;
 mod session;
+mod too_large;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,9 +23,6 @@ pub use host::{Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
 
 /// The provider kind of nodes, in addresses and lists.
 pub const KIND: &str = "node";
-
-/// How the record of a disconnection begins when the node itself ended it, as one does that somebody stops.
-pub const GOODBYE: &str = "it said goodbye";
 
 #[derive(Debug, Clone)]
 pub struct NodeOptions {

@@ -11,12 +11,12 @@ use sa_core::outcome::{Attachment, Outcome, Output};
 use sa_core::{AuditEvent, CallError, CallErrorKind, CallId, ProviderId, RawJson, Scope, Update};
 use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
 use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};
-use sa_socket::{Close, Message, Next, Outbox, WebSocket, dismiss};
+use sa_socket::{Close, Message, Next, Outbox, Received, WebSocket, Work, dismiss};
 use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, GOODBYE, Host, KIND, MAX_FORGERIES, Nodes};
+use crate::{Admission, Host, KIND, MAX_FORGERIES, Nodes, too_large};
 
 /// How those are counted who claim an id that is not theirs.
 const IMPOSTOR: &str = "impostor";
@@ -106,8 +106,14 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             provider.close(&format!("the node \"{id}\" was disconnected"));
             std::future::pending::<()>().await;
         });
-        let on_text = |text: &str| on_frame(nodes, &provider, &outbox, &id, text);
-        let serve = std::pin::pin!(sa_socket::serve(socket, &outbox, nodes.options.liveness, on_text));
+        let on_message = |message: Received| {
+            Work::Done(match message {
+                Received::Text(text) => on_frame(nodes, &provider, &outbox, &id, &text),
+                Received::Binary(_) => ControlFlow::Break(Close::binary()),
+                Received::Cut { beginning, bytes } => too_large::on_cut(nodes, &provider, &beginning, bytes),
+            })
+        };
+        let serve = std::pin::pin!(sa_socket::serve_messages(socket, &outbox, nodes.options.liveness, on_message));
         tokio::select! {
             // Calls first: the watch hardly ever has something to say.
             biased;
@@ -115,21 +121,27 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             () = watch => unreachable!("the watch never ends by itself"),
         }
     };
+    let said_goodbye = ended.code == 1000 && !nodes.shutdown.is_cancelled();
     // The calls first: one that is resolved again must find the node gone, or back.
     if admission.revoked.is_cancelled() {
         // It will not come back as this; what it held is free.
         registration.withdraw();
+    } else if said_goodbye {
+        registration.stopped();
     } else {
         drop(registration);
     }
-    provider.close(&format!("the node \"{id}\" went away in the middle of the call"));
+    provider.close(&match ended.fault() {
+        Some(_) => format!("the node \"{id}\" was disconnected in the middle of the call: {}", ended.reason),
+        None if said_goodbye => format!("the node \"{id}\" was stopped in the middle of the call"),
+        None => format!("the node \"{id}\" went away in the middle of the call"),
+    });
     leave(nodes, &id, &provider.link().host);
     if let Some(fault) = ended.fault() {
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
-    let farewell = ended.code == 1000 && !nodes.shutdown.is_cancelled();
-    let detail = if farewell { format!("{GOODBYE}: {}", ended.reason) } else { ended.reason.to_string() };
+    let detail = if said_goodbye { format!("it said goodbye: {}", ended.reason) } else { ended.reason.to_string() };
     audit(nodes, "node.disconnected", &id, admission, &detail);
 }
 
@@ -185,6 +197,7 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
 async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
     loop {
         match socket.next().await {
+            Some(Ok(Message::Text(_))) if socket.get_ref().take_cut().is_some() => return Err(Close::too_large()),
             Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Ok(Message::Binary(_))) => return Err(Close::binary()),
@@ -307,7 +320,7 @@ fn attachments(wire: &[sa_protocol::Attachment<'_>]) -> Vec<Attachment> {
 
 /// A word on a call that this connection does not have. Mostly it is late, after a cancel; one that names a call which
 /// runs elsewhere is an attempt to answer for somebody else, and is recorded. The node is told nothing either way.
-fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
+pub(crate) fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
     let asked = request_id.parse().ok().and_then(|id| nodes.router.asked(id));
     let forged = asked.is_some_and(|asked| asked != ProviderId::new(KIND, &link.id));
     let journal = nodes.router.journal();

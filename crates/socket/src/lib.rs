@@ -5,13 +5,17 @@
 //! its own connection and nothing else), pings (so that a dead peer is noticed), and a close with a code and a reason.
 //! Frames that queue up while the socket is busy leave in one write.
 
-mod fragments;
+mod cut;
+mod frames;
 mod outbox;
 mod serve;
+mod source;
+mod split;
 mod upgrade;
+mod watched;
 
-pub use fragments::Counted;
 pub use outbox::{Declined, Outbox, Rejected};
 pub use serve::{Close, Liveness, Next, Received, Work, dismiss, serve, serve_messages};
 pub use tokio_tungstenite::tungstenite::Message;
 pub use upgrade::{NoUpgrade, SocketLimits, Upgrade, WebSocket};
+pub use watched::Watched;

@@ -15,7 +15,8 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
-use crate::fragments::TooManyFragments;
+use crate::cut::{Cuts, TooLarge};
+use crate::frames::TooManyFragments;
 use crate::outbox::Outbox;
 use crate::upgrade::WebSocket;
 
@@ -69,16 +70,21 @@ impl Close {
         Self::new(1003, "binary frames are not part of this protocol")
     }
 
+    pub fn too_large() -> Self {
+        Self::new(1009, TooLarge.to_string())
+    }
+
     /// The answer to what the peer did wrong, when it was the peer.
     pub fn violation(error: &Error) -> Option<Self> {
         match error {
-            Error::Capacity(_) => Some(Self::new(1009, "the message is larger than this gateway accepts")),
+            Error::Capacity(_) => Some(Self::too_large()),
             Error::Utf8(_) => Some(Self::new(1007, "the text is not UTF-8")),
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
             Error::Protocol(error) => Some(Self::new(1002, error.to_string())),
             Error::Io(error) => {
-                let why = error.get_ref()?.downcast_ref::<TooManyFragments>()?;
-                Some(Self::new(1008, why.to_string()))
+                let why = error.get_ref()?;
+                let too_many = || Some(Self::new(1008, why.downcast_ref::<TooManyFragments>()?.to_string()));
+                if why.is::<TooLarge>() { Some(Self::too_large()) } else { too_many() }
             }
             _ => None,
         }
@@ -127,14 +133,14 @@ pub fn serve<'a>(
     liveness: Liveness,
     mut on_text: impl FnMut(&str) -> Next + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
-    let (sink, stream) = (*socket).split();
     let on_message = move |message: Received| {
         Work::Done(match message {
             Received::Text(text) => on_text(&text),
             Received::Binary(_) => ControlFlow::Break(Close::binary()),
+            Received::Cut { .. } => ControlFlow::Break(Close::too_large()),
         })
     };
-    serve_halves(sink, stream, outbox, liveness, on_message)
+    serve_messages(socket, outbox, liveness, on_message)
 }
 
 /// A message that came in.
@@ -142,12 +148,18 @@ pub fn serve<'a>(
 pub enum Received {
     Text(Utf8Bytes),
     Binary(Bytes),
+    /// The beginning of a text that is larger than it may be, and how many bytes it had. It comes only where
+    /// [`SocketLimits::cuts`](crate::SocketLimits::cuts) says so.
+    Cut {
+        beginning: Utf8Bytes,
+        bytes: u64,
+    },
 }
 
 impl Received {
     fn len(&self) -> usize {
         match self {
-            Self::Text(text) => text.len(),
+            Self::Text(text) | Self::Cut { beginning: text, .. } => text.len(),
             Self::Binary(bytes) => bytes.len(),
         }
     }
@@ -173,8 +185,9 @@ pub fn serve_messages<'a>(
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
+    let cuts = socket.get_ref().cuts().clone();
     let (sink, stream) = (*socket).split();
-    serve_halves(sink, stream, outbox, liveness, on_message)
+    serve_halves(sink, stream, cuts, outbox, liveness, on_message)
 }
 
 /// Closes a connection that is not to be served at all.
@@ -195,6 +208,7 @@ pub async fn dismiss(mut socket: Box<WebSocket>, close: &Close) {
 async fn serve_halves(
     sink: SplitSink<WebSocket, Message>,
     stream: SplitStream<WebSocket>,
+    cuts: Cuts,
     outbox: &Outbox,
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send,
@@ -202,7 +216,7 @@ async fn serve_halves(
     let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
     let ended = {
-        let mut reader = std::pin::pin!(read(stream, outbox, &heard, on_message));
+        let mut reader = std::pin::pin!(read(stream, cuts, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
             // Reading first: what a peer said before it left counts, though nothing can be written to it any more.
@@ -231,29 +245,33 @@ async fn serve_halves(
 }
 
 /// Why it ended, and the stream if the peer has closed it and not been answered yet.
-async fn read(
+#[expect(clippy::manual_async_fn, reason = "an async fn has room for its arguments twice")]
+fn read(
     mut stream: SplitStream<WebSocket>,
+    cuts: Cuts,
     outbox: &Outbox,
     heard: &Heard,
     mut on_message: impl FnMut(Received) -> Work,
-) -> (Close, Option<SplitStream<WebSocket>>) {
-    let mut refused = false;
-    while let Some(message) = stream.next().await {
-        heard.now();
-        // What takes no time is done by a function, so that nothing of it has room in this future.
-        match one(message, outbox, &mut refused, &mut on_message) {
-            One::Done => {}
-            One::Later(work) => refused = settled(outbox, work.await),
-            One::Closed(close) => return (close, Some(stream)),
-            One::Lost => break,
-            // The stream cannot be read any further; the writer still says why.
-            One::Violated => {
-                heard.violated.store(true, Ordering::Relaxed);
-                std::future::pending::<()>().await;
+) -> impl Future<Output = (Close, Option<SplitStream<WebSocket>>)> {
+    async move {
+        let mut refused = false;
+        while let Some(message) = stream.next().await {
+            heard.now();
+            // What takes no time is done by a function, so that nothing of it has room in this future.
+            match one(message, &cuts, outbox, &mut refused, &mut on_message) {
+                One::Done => {}
+                One::Later(work) => refused = settled(outbox, work.await),
+                One::Closed(close) => return (close, Some(stream)),
+                One::Lost => break,
+                // The stream cannot be read any further; the writer still says why.
+                One::Violated => {
+                    heard.violated.store(true, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                }
             }
         }
+        (Close::lost("the connection broke"), None)
     }
-    (Close::lost("the connection broke"), None)
 }
 
 /// What came of one message.
@@ -267,13 +285,22 @@ enum One {
 
 fn one(
     message: Result<Message, Error>,
+    cuts: &Cuts,
     outbox: &Outbox,
     refused: &mut bool,
     on_message: &mut impl FnMut(Received) -> Work,
 ) -> One {
     let received = match message {
-        Ok(Message::Text(text)) => Received::Text(text),
-        Ok(Message::Binary(bytes)) => Received::Binary(bytes),
+        Ok(Message::Text(text)) => match cuts.take() {
+            None => Received::Text(text),
+            Some(bytes) => Received::Cut { beginning: text, bytes },
+        },
+        Ok(Message::Binary(bytes)) if cuts.take().is_none() => Received::Binary(bytes),
+        // What a part of it would be worth nobody could say.
+        Ok(Message::Binary(_)) => {
+            outbox.close(Close::too_large());
+            return One::Violated;
+        }
         Ok(Message::Close(frame)) => {
             return One::Closed(frame.map_or_else(
                 || Close::by_peer(1005, "closed by the peer"),

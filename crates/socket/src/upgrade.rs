@@ -1,23 +1,26 @@
 //! How an HTTP connection becomes a WebSocket.
 //!
 //! axum could do it as well, but what it makes of a connection cannot be looked into; and there is something to look at,
-//! see [`Counted`].
+//! see [`Watched`].
 
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use crate::fragments::Counted;
+use crate::cut::REST_OF_CHARACTER;
+use crate::watched::Watched;
 
 /// A connection on which messages come and go.
-pub type WebSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
+pub type WebSocket = WebSocketStream<Watched<TokioIo<Upgraded>>>;
 
 /// A request that wants its connection to become a WebSocket.
 #[derive(Debug)]
@@ -30,17 +33,26 @@ pub struct Upgrade {
 #[derive(Debug, Clone, Copy)]
 pub struct SocketLimits {
     pub max_message_bytes: usize,
+    /// Whether a message that is larger is cut, for who would rather hear of it and go on. Otherwise it ends the connection, as
+    /// one does in any case that is larger many times.
+    pub cuts: bool,
 }
 
 impl SocketLimits {
     /// Next to no buffers, for tungstenite keeps what it once had, and its own would cost 128 KiB for each idle connection.
     /// That frames are read and written many at a time is up to the stream beneath, which need not keep anything.
-    fn config(self) -> WebSocketConfig {
+    pub(crate) fn config(self) -> WebSocketConfig {
+        let beyond = if self.cuts { REST_OF_CHARACTER.into() } else { 0 };
+        let most = Some(self.max_message_bytes.saturating_add(beyond));
         WebSocketConfig::default()
             .read_buffer_size(512)
             .write_buffer_size(0)
-            .max_message_size(Some(self.max_message_bytes))
-            .max_frame_size(Some(self.max_message_bytes))
+            .max_message_size(most)
+            .max_frame_size(most)
+    }
+
+    pub(crate) fn watch<S>(self, stream: S) -> Watched<S> {
+        Watched::new(stream, self.max_message_bytes, self.cuts)
     }
 }
 
@@ -58,7 +70,7 @@ impl Upgrade {
         tokio::spawn(async move {
             // A client that has left by now misses nothing.
             let Ok(upgraded) = connection.await else { return };
-            let stream = Counted::new(TokioIo::new(upgraded));
+            let stream = limits.watch(TokioIo::new(upgraded));
             let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits.config())).await;
             on_socket(Box::new(socket)).await;
         });
@@ -69,14 +81,24 @@ impl Upgrade {
     }
 }
 
-/// What a request lacks.
+/// Why a request does not make a WebSocket of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NoUpgrade(&'static str);
+pub enum NoUpgrade {
+    /// It does not ask for one, or for one of another version.
+    #[error("{0}")]
+    NotAsked(&'static str),
+    /// It asks, but not in the way that there is to ask.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
 
 impl IntoResponse for NoUpgrade {
     fn into_response(self) -> Response {
-        (StatusCode::UPGRADE_REQUIRED, self.0).into_response()
+        let status = match self {
+            Self::NotAsked(_) => StatusCode::UPGRADE_REQUIRED,
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+        };
+        (status, self.to_string()).into_response()
     }
 }
 
@@ -84,23 +106,49 @@ impl<S: Sync> FromRequestParts<S> for Upgrade {
     type Rejection = NoUpgrade;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoUpgrade> {
+        use NoUpgrade::{Malformed, NotAsked};
         let headers = &parts.headers;
         if parts.method != Method::GET {
-            return Err(NoUpgrade("a WebSocket begins with a GET"));
+            return Err(NotAsked("a WebSocket begins with a GET"));
         }
         if !lists(headers, header::CONNECTION, "upgrade") {
-            return Err(NoUpgrade("the Connection header does not say \"upgrade\""));
+            return Err(NotAsked("the Connection header does not say \"upgrade\""));
         }
         if !lists(headers, header::UPGRADE, "websocket") {
-            return Err(NoUpgrade("the Upgrade header does not say \"websocket\""));
+            return Err(NotAsked("the Upgrade header does not say \"websocket\""));
         }
-        if !lists(headers, header::SEC_WEBSOCKET_VERSION, "13") {
-            return Err(NoUpgrade("the Sec-WebSocket-Version is not 13"));
+        if parts.version != Version::HTTP_11 {
+            return Err(Malformed("a WebSocket needs HTTP/1.1"));
         }
-        let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned().ok_or(NoUpgrade("there is no Sec-WebSocket-Key"))?;
-        let connection = parts.extensions.remove().ok_or(NoUpgrade("a WebSocket needs HTTP/1.1"))?;
+        match only(headers, header::SEC_WEBSOCKET_VERSION) {
+            Some(version) if version == "13" => {}
+            Some(_) => return Err(NotAsked("the Sec-WebSocket-Version is not 13")),
+            None => return Err(Malformed("a WebSocket needs one Sec-WebSocket-Version header, which says 13")),
+        }
+        let key = only(headers, header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key)).cloned();
+        let key = key.ok_or(Malformed("a WebSocket needs one Sec-WebSocket-Key header, with 16 bytes in base64"))?;
+        if has_body(headers) {
+            return Err(Malformed("the request for a WebSocket must not have a body"));
+        }
+        let connection = parts.extensions.remove().ok_or(Malformed("this connection cannot become a WebSocket"))?;
         Ok(Self { key, connection })
     }
+}
+
+/// The value of a header that stands there once.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
+    let mut lines = headers.get_all(name).into_iter();
+    lines.next().filter(|_| lines.next().is_none())
+}
+
+fn is_key(key: &HeaderValue) -> bool {
+    BASE64.decode(key).is_ok_and(|key| key.len() == 16)
+}
+
+/// Whether bytes follow the head that would be taken for frames by one of the two, and for a body by the other.
+fn has_body(headers: &HeaderMap) -> bool {
+    let lengths = headers.get_all(header::CONTENT_LENGTH);
+    headers.contains_key(header::TRANSFER_ENCODING) || lengths.into_iter().any(|length| length != "0")
 }
 
 /// Whether a header has this among its values, in any case of its letters.
@@ -112,34 +160,72 @@ fn lists(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
+    use axum::http::request::Builder;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
     #[track_caller]
-    fn check(method: Method, headers: &[(&str, &str)], lacks: &str) {
-        let mut request = Request::builder().method(method);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
+    fn check(request: Builder, expected: &str) {
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let mut found = std::pin::pin!(Upgrade::from_request_parts(&mut parts, &()));
-        let found = futures_util::FutureExt::now_or_never(found.as_mut()).unwrap();
-        assert!(found.unwrap_err().to_string().contains(lacks), "{headers:?}");
+        let found = Upgrade::from_request_parts(&mut parts, &()).now_or_never().unwrap();
+        let refused = found.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}: {:?}", parts.headers);
+    }
+
+    const ALL: [(&str, &str); 4] = [
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    /// What is wrong with a request in a test in which nothing else is.
+    const NOTHING: &str = "cannot become";
+
+    fn with(headers: &[(&str, &str)]) -> Builder {
+        headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value))
     }
 
     #[test]
     fn a_request_is_told_what_it_lacks() {
-        let all = [
-            ("connection", "keep-alive, Upgrade"),
-            ("upgrade", "WebSocket"),
-            ("sec-websocket-version", "13"),
-            ("sec-websocket-key", "x"),
-        ];
-        let lacks = ["Connection", "Upgrade", "Version", "Key", "HTTP/1.1"];
+        let lacks = ["Connection", "Upgrade", "Version", "Key", NOTHING];
         for (given, lacks) in lacks.into_iter().enumerate() {
-            check(Method::GET, &all[..given], lacks);
+            check(with(&ALL[..given]), lacks);
         }
-        check(Method::POST, &all, "GET");
-        check(Method::GET, &[("connection", "no-upgrade")], "Connection");
+        check(with(&ALL).method(Method::POST), "GET");
+        check(with(&ALL).version(Version::HTTP_10), "HTTP/1.1");
+        check(with(&[("connection", "no-upgrade")]), "Connection");
+    }
+
+    #[test]
+    fn a_key_is_16_bytes_in_base64() {
+        let keys = [
+            "",
+            "x",
+            "dGhlIHNhbXBsZSBub25jZQ",
+            "dGhlIHNhbXBsZSBub25jZTE=",
+            "dGhlIHNhbXBsZSBub25j",
+            "&&&lIHNhbXBsZSBub25jZQ==",
+        ];
+        for key in keys {
+            check(with(&ALL[..3]).header("sec-websocket-key", key), "Key");
+        }
+    }
+
+    #[test]
+    fn what_may_stand_there_once_does() {
+        check(with(&ALL).header("sec-websocket-version", "13"), "Version");
+        check(with(&ALL).header("sec-websocket-key", ALL[3].1), "Key");
+        let other = [ALL[0], ALL[1], ("sec-websocket-version", "13, 8"), ALL[3]];
+        check(with(&other), "Version");
+        // A list may go over several lines.
+        check(with(&ALL).header("upgrade", "h2c").header("connection", "keep-alive"), NOTHING);
+    }
+
+    #[test]
+    fn there_is_no_body() {
+        check(with(&ALL).header("content-length", "1"), "body");
+        check(with(&ALL).header("transfer-encoding", "chunked"), "body");
+        check(with(&ALL).header("content-length", "0"), NOTHING);
     }
 }

@@ -106,13 +106,23 @@ pub(super) enum Presence {
         since: Instant,
         replaced: CancellationToken,
     },
-    /// `kept` while its registration is: it will be back, however long that takes.
     Offline {
         at: Instant,
-        kept: bool,
+        why: Leaving,
         /// Those of a provider that will be back.
         documents: Option<Arc<dyn Documents>>,
     },
+}
+
+/// Why a provider is not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It will be back, however long that takes; its names are kept for as long as its registration is.
+    Kept,
+    /// It was lost, as it is when it breaks, or when its machine is gone.
+    Lost,
+    /// It said that it leaves, as one does that somebody stops.
+    Stopped,
 }
 
 impl Member {
@@ -224,7 +234,7 @@ impl Index {
         true
     }
 
-    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, kept: bool) -> bool {
+    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, why: Leaving) -> bool {
         if !self.is_current(id, generation) {
             return false;
         }
@@ -234,10 +244,11 @@ impl Index {
                 slots.close();
                 (Instant::now(), provider.documents())
             }
-            Presence::Offline { kept: before, .. } if *before == kept => return false,
+            // Only one that was to come back can still be lost.
+            Presence::Offline { why: before, .. } if *before == why || *before != Leaving::Kept => return false,
             Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        let presence = Presence::Offline { at, kept, documents: documents.filter(|_| kept) };
+        let presence = Presence::Offline { at, why, documents: documents.filter(|_| why == Leaving::Kept) };
         // Whose turn it is to have a name depends on who is here.
         let wishes = self.take_wishes(id);
         if let Some(member) = self.members.get_mut(id) {
@@ -263,8 +274,8 @@ impl Index {
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { at, kept: false, .. } => Some((at, member)),
-                Presence::Offline { kept: true, .. } | Presence::Online { .. } => None,
+                Presence::Offline { why: Leaving::Kept, .. } | Presence::Online { .. } => None,
+                Presence::Offline { at, .. } => Some((at, member)),
             })
             .collect();
         gone.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));

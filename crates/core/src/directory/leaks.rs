@@ -29,6 +29,7 @@ enum Step {
     Attach(usize, &'static str, Scope, Vec<String>),
     Publish(usize, Vec<String>),
     Drop(usize),
+    Stop(usize),
     Withdraw(usize),
 }
 
@@ -45,6 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(id, grant, scope, names)| Step::Attach(id, grant, scope, names)),
         1 => (0..8_usize, names()).prop_map(|(at, names)| Step::Publish(at, names)),
         1 => (0..8_usize).prop_map(Step::Drop),
+        1 => (0..8_usize).prop_map(Step::Stop),
         1 => (0..8_usize).prop_map(Step::Withdraw),
     ];
     prop::collection::vec(step, 0..20)
@@ -85,6 +87,11 @@ proptest! {
                 Step::Publish(at, names) => {
                     if let Some(Some(registration)) = registrations.get(at) {
                         registration.publish(catalog(names));
+                    }
+                }
+                Step::Stop(at) => {
+                    if let Some(Some(registration)) = registrations.get_mut(at).map(Option::take) {
+                        registration.stopped();
                     }
                 }
                 Step::Drop(at) => drop(registrations.get_mut(at).map(Option::take)),

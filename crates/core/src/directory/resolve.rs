@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claims, Index, Listed, Member, Presence, ScopeIndex};
+use super::index::{Claims, Index, Leaving, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
@@ -41,15 +41,23 @@ pub enum Unresolved {
         hostless: bool,
     },
     Offline {
-        provider: ProviderId,
-        gone_for: Duration,
+        absence: Absence,
         /// Where the tool is.
         scope: Scope,
         /// The names that the tool goes by.
         names: Vec<Arc<str>>,
-        /// Who else would go by this name, and is here.
-        rival: Option<Rival>,
     },
+}
+
+/// A provider that is away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    pub provider: ProviderId,
+    pub gone_for: Duration,
+    /// Whether it said that it leaves.
+    pub stopped: bool,
+    /// Who else would go by the name of the tool, and is here.
+    pub rival: Option<Rival>,
 }
 
 /// A provider that offers a tool whose name another one has.
@@ -76,30 +84,49 @@ impl Unresolved {
                     error.hint("list the tools with: switchboard tools")
                 }
             }
-            Self::Offline { provider, gone_for, rival, .. } => away(name, &provider, gone_for, rival.as_ref()),
+            Self::Offline { absence, .. } => absence.into_error(name),
         }
     }
 }
 
-/// Why a tool cannot be called whose provider is away.
-pub(crate) fn away(name: &str, provider: &ProviderId, gone_for: Duration, rival: Option<&Rival>) -> CallError {
-    let again = format!("start the {} again, then retry", provider.kind);
-    let hint = match rival {
-        None => again,
-        Some(Rival { provider: other, name: Some(name) }) => {
-            format!("{again}; or call {name}: the {other} has it, and would go by the same name")
-        }
-        Some(Rival { provider: other, name: None }) => format!(
-            "{again}; the {other} offers it, too, but with another token: it gets these calls when the {provider} is \
-             forgotten, or has its token revoked"
-        ),
-    };
-    CallError::undelivered(format!(
-        "the tool \"{}\" exists, but its {provider} went away {} s ago",
-        excerpt(name),
-        gone_for.as_secs()
-    ))
-    .hint(hint)
+/// One that said goodbye is waited for this part of the time that one is waited for that was lost: it may be restarted, but
+/// most likely somebody stopped it.
+const FAREWELL: u32 = 4;
+
+impl Absence {
+    /// How much longer it is waited for, of so much in all.
+    pub(crate) fn patience(&self, patience: Duration) -> Duration {
+        let patience = if self.stopped { patience / FAREWELL } else { patience };
+        patience.saturating_sub(self.gone_for)
+    }
+
+    /// The same some time later.
+    pub(crate) fn after(&self, time: Duration) -> Self {
+        Self { gone_for: self.gone_for + time, ..self.clone() }
+    }
+
+    /// Why a tool of this name cannot be called.
+    pub(crate) fn into_error(self, name: &str) -> CallError {
+        let provider = &self.provider;
+        let again = format!("start the {} again, then retry", provider.kind);
+        let hint = match &self.rival {
+            None => again,
+            Some(Rival { provider: other, name: Some(name) }) => {
+                format!("{again}; or call {name}: the {other} has it, and would go by the same name")
+            }
+            Some(Rival { provider: other, name: None }) => format!(
+                "{again}; the {other} offers it, too, but with another token: it gets these calls when the {provider} is \
+                 forgotten, or has its token revoked"
+            ),
+        };
+        CallError::undelivered(format!(
+            "the tool \"{}\" exists, but its {provider} {} {} s ago",
+            excerpt(name),
+            if self.stopped { "was stopped" } else { "went away" },
+            self.gone_for.as_secs()
+        ))
+        .hint(hint)
+    }
 }
 
 fn excerpt(name: &str) -> String {
@@ -151,7 +178,7 @@ fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route>
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { provider, gone_for, scope, names, .. } if !view.principal.is_limited() => {
+        Unresolved::Offline { absence, scope, names } if !view.principal.is_limited() => {
             let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
             let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
@@ -159,7 +186,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
                 Some(Rival { provider: here.id.clone(), name })
             });
-            Unresolved::Offline { provider, gone_for, scope, names, rival }
+            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names }
         }
         other => other,
     }
@@ -239,11 +266,12 @@ fn route(
             scope: member.scope.clone(),
             slots: Arc::clone(slots),
         }),
-        Presence::Offline { at, .. } => {
+        Presence::Offline { at, why, .. } => {
             let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).chain(also).collect();
             let scope = member.scope.clone();
             let (provider, gone_for) = (member.id.clone(), at.elapsed());
-            Err(Unresolved::Offline { provider, gone_for, scope, names, rival: None })
+            let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
+            Err(Unresolved::Offline { absence, scope, names })
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -11,9 +10,8 @@ use tokio::time::Instant;
 
 use super::running::RunningCall;
 use crate::call::{CancelReason, Life};
-use crate::directory::{Rival, away};
+use crate::directory::Absence;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
-use crate::provider::ProviderId;
 
 /// How far a call has come, for the sentence that its end is explained with.
 #[derive(Default)]
@@ -23,7 +21,7 @@ pub(super) struct Stage {
 
 pub(super) enum Waiting {
     /// Nobody was there to be asked.
-    Absent { provider: ProviderId, gone_for: Duration, rival: Option<Rival>, seen: Instant },
+    Absent { absence: Absence, seen: Instant },
     /// The one that was there left before it was asked.
     Undelivered(CallError),
 }
@@ -40,9 +38,7 @@ impl Stage {
     /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
     pub(super) fn absence(&self, tool: &str) -> Option<CallError> {
         match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Waiting::Absent { provider, gone_for, rival, seen }) => {
-                Some(away(tool, provider, *gone_for + seen.elapsed(), rival.as_ref()))
-            }
+            Some(Waiting::Absent { absence, seen }) => Some(absence.after(seen.elapsed()).into_error(tool)),
             Some(Waiting::Undelivered(error)) => Some(error.clone()),
             None => None,
         }

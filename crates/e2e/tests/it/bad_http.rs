@@ -42,6 +42,39 @@ async fn routes_and_methods_that_are_not_there() {
 }
 
 #[tokio::test]
+async fn requests_for_a_websocket_that_are_none() {
+    let (gateway, traffic) = start().await;
+    let usual = format!(
+        "host: {}\r\nauthorization: Bearer {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n",
+        gateway.address(),
+        gateway.operator
+    );
+    let (version, key) = ("sec-websocket-version: 13\r\n", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
+    let mut refused = 0;
+    for (protocol, headers, rest, words) in [
+        ("HTTP/1.1", format!("{version}sec-websocket-key: x\r\n"), "", "Sec-WebSocket-Key"),
+        ("HTTP/1.1", version.to_owned(), "", "Sec-WebSocket-Key"),
+        ("HTTP/1.1", format!("{version}{key}{key}"), "", "Sec-WebSocket-Key"),
+        ("HTTP/1.1", format!("{version}{version}{key}"), "", "Sec-WebSocket-Version"),
+        ("HTTP/1.1", format!("{version}{key}content-length: 2\r\n"), "hi", "body"),
+        ("HTTP/1.1", format!("{version}{key}transfer-encoding: chunked\r\n"), "2\r\nhi\r\n0\r\n\r\n", "body"),
+        ("HTTP/1.0", format!("{version}{key}"), "", "HTTP/1.1"),
+    ] {
+        for path in ["/v1/calls/ws", "/v1/channels/ws?channel=x", "/?channel=x"] {
+            let mut raw = RawHttp::connect(&gateway).await;
+            raw.write(&format!("GET {path} {protocol}\r\n{usual}{headers}\r\n{rest}")).await;
+            raw.stream.shutdown().await.unwrap();
+            let answer = raw.read_to_end().await;
+            let status = answer.split(' ').nth(1);
+            assert!(status == Some("400") && answer.contains(words), "{path} {protocol} {headers}: {answer}");
+            refused += 1;
+        }
+    }
+    assert_eq!(gateway.refused("http", "bad_request").await, refused);
+    traffic.end().await;
+}
+
+#[tokio::test]
 async fn bodies_that_are_too_large() {
     let (gateway, traffic) = start().await;
     let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();

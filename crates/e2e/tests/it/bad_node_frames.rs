@@ -1,8 +1,9 @@
-//! Whatever a node writes after its hello, it disturbs nobody: frames that cannot be read are dropped and counted, and
-//! what breaks the protocol ends that one connection with a code that says why.
+//! Whatever a node writes after its hello, it disturbs nobody: frames that cannot be read are dropped and counted, one that is
+//! too large ends its own call, and what breaks the protocol ends that one connection with a code that says why.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Reply, Request, Setup, Traffic, eventually};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
 
@@ -100,12 +101,105 @@ async fn a_huge_message_ends_the_connection_with_1009() {
     traffic.end().await;
 }
 
+/// Two calls that run on a node.
+async fn two_calls(gateway: &Gateway, node: &mut FakeNode) -> [(Request, JoinHandle<Reply>); 2] {
+    let first = gateway.operator().call_later("bad.large", json!({}));
+    let first = (node.request().await, first);
+    let second = gateway.operator().call_later("bad.other", json!({}));
+    [first, (node.request().await, second)]
+}
+
+/// As much as this gateway does not take.
+fn too_much() -> String {
+    "é".repeat(1_000_001)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_ends_its_own_call_alone() {
+    let (gateway, traffic, mut node) = start().await;
+    let [(large, larger), (other, goes_on)] = two_calls(&gateway, &mut node).await;
+    let answer = json!({ "type": "tool_response", "request_id": large.id, "ok": true, "result": too_much() });
+    let bytes = answer.to_string().len().to_string();
+    node.send(answer).await;
+    let reply = larger.await.unwrap();
+    reply.assert_problem(502, "failed");
+    for words in ["\"bad\"", &bytes, "2000000"] {
+        assert!(reply.detail().contains(words), "{words}: {}", reply.text);
+    }
+    assert!(reply.body["hint"].as_str().unwrap().contains("limits.max_frame_bytes"), "{}", reply.text);
+    node.answer(&other.id, json!("as ever")).await;
+    assert_eq!(goes_on.await.unwrap().result(), "as ever");
+    assert_eq!(gateway.refused("node", "too_large").await, 1);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn so_does_one_in_fragments_with_pings_between_them() {
+    let (gateway, traffic, mut node) = start().await;
+    let [(large, larger), (other, goes_on)] = two_calls(&gateway, &mut node).await;
+    let answer = json!({ "type": "tool_response", "request_id": large.id, "ok": true, "result": too_much() });
+    // Each cut is in the middle of a character.
+    let answer = answer.to_string().into_bytes();
+    let mut fragments = answer.chunks(300_001).map(<[u8]>::to_vec).peekable();
+    let mut opcode = Data::Text;
+    while let Some(fragment) = fragments.next() {
+        node.send_raw(piece(fragment, opcode, fragments.peek().is_none())).await;
+        node.send_raw(Message::Ping("between".into())).await;
+        opcode = Data::Continue;
+    }
+    node.answer(&other.id, json!("as ever")).await;
+    larger.await.unwrap().assert_problem(502, "failed");
+    assert_eq!(goes_on.await.unwrap().result(), "as ever");
+    assert_eq!(gateway.refused("node", "too_large").await, 1);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn a_part_that_is_too_large_ends_its_call_and_the_node_is_told() {
+    let (gateway, traffic, mut node) = start().await;
+    let [(large, larger), (other, goes_on)] = two_calls(&gateway, &mut node).await;
+    let (id, text) = (&large.id, too_much());
+    let chunk = format!("{{\"type\":\"tool_chunk\",\"request_id\":\"{id}\",\"content\":\"{text}\"}}");
+    node.send_raw(Message::text(chunk)).await;
+    larger.await.unwrap().assert_problem(502, "failed");
+    node.cancelled(&large).await;
+    // What is about no call is dropped.
+    let event = format!("{{\"type\":\"node_event\",\"event\":\"a.b\",\"data\":\"{text}\"}}");
+    node.send_raw(Message::text(event)).await;
+    // And an answer to nobody's call is that, whatever its size.
+    node.answer(id, json!(text)).await;
+    node.answer(&other.id, json!("as ever")).await;
+    assert_eq!(goes_on.await.unwrap().result(), "as ever");
+    assert_eq!(gateway.refused("node", "too_large").await, 2);
+    assert_eq!(gateway.refused("node", "stray_reply").await, 1);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn where_nobody_can_tell_whose_answer_it_is_every_call_hears_why_the_connection_ends() {
+    let (gateway, traffic, mut node) = start().await;
+    let [(large, larger), (_, other)] = two_calls(&gateway, &mut node).await;
+    let (text, id) = (too_much(), large.id);
+    let answer = format!("{{\"type\":\"tool_response\",\"ok\":true,\"result\":\"{text}\",\"request_id\":\"{id}\"}}");
+    node.send_raw(Message::text(answer)).await;
+    assert_eq!(node.closed().await.0, 1009);
+    for call in [larger, other] {
+        let reply = call.await.unwrap();
+        reply.assert_problem(503, "offline");
+        assert!(reply.detail().contains("larger than this gateway accepts"), "{}", reply.text);
+    }
+    counted(&gateway, "too_large").await;
+    assert_eq!(gateway.refused("node", "too_large").await, 1);
+    traffic.end().await;
+}
+
 #[tokio::test]
 async fn a_message_of_endless_fragments_ends_with_1009() {
     let (gateway, traffic, mut node) = start().await;
-    node.send_raw(piece(vec![b' '; 1_000], Data::Text, false)).await;
+    node.send_raw(piece(vec![b' '; 10_000], Data::Text, false)).await;
+    // What is too large is read on for a while, for the sake of other calls, and not for ever.
     for _ in 0..4_000 {
-        if !node.try_send(piece(vec![b' '; 1_000], Data::Continue, false)).await {
+        if !node.try_send(piece(vec![b' '; 10_000], Data::Continue, false)).await {
             break;
         }
     }

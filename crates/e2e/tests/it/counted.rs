@@ -286,10 +286,32 @@ async fn huge_messages() {
     let mut participant = scene.participant().await;
     let _ = participant.socket.send(Message::text(huge.clone())).await;
     assert_eq!(participant.closed().await.0, 1009);
-    scene.post(huge).await.assert_problem(413, "too_large");
+    scene.post(huge.clone()).await.assert_problem(413, "too_large");
+    // What says which call it is about costs the connection nothing.
+    let mut node = scene.node().await;
+    let call = scene.gateway.operator().call_later("bad.x", json!({}));
+    let request = node.request().await;
+    node.answer(&request.id, json!(huge)).await;
+    call.await.unwrap().assert_problem(502, "failed");
+    node.settle().await;
     let expected =
-        [("node", "too_large", 1), ("calls_ws", "too_large", 1), ("channel", "too_large", 1), ("http", "too_large", 1)];
+        [("node", "too_large", 2), ("calls_ws", "too_large", 1), ("channel", "too_large", 1), ("http", "too_large", 1)];
     scene.end(&expected).await;
+}
+
+#[tokio::test]
+async fn large_messages_leave_nothing_behind() {
+    let scene = Scene::start("").await;
+    let large = format!("{{\"type\":\"from_the_future\",\"x\":\"{}\"}}", "x".repeat(8 << 20));
+    let mut nodes = Vec::new();
+    for number in 0..10 {
+        let mut node = Hello::new(&format!("large-{number}")).capability("large").connect(&scene.gateway).await;
+        node.send_raw(Message::text(large.clone())).await;
+        node.settle().await;
+        nodes.push(node);
+    }
+    scene.end(&[]).await;
+    drop(nodes);
 }
 
 #[tokio::test]

@@ -49,6 +49,42 @@ async fn a_node_that_is_gone_for_longer_is_named_with_its_absence() {
 }
 
 #[tokio::test]
+async fn a_node_that_was_stopped_is_named_as_such() {
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 1").start().await;
+    SdkNode::echo(&gateway, "mac-01").await.stop().await;
+    eventually("it gone", || async {
+        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false).then_some(())
+    })
+    .await;
+    let reply = gateway.operator().call("mac-01.echo", json!({})).await;
+    reply.assert_problem(503, "offline");
+    for words in ["the tool \"mac-01.echo\" exists", "its node \"mac-01\" was stopped"] {
+        assert!(reply.detail().contains(words), "{}", reply.text);
+    }
+    assert!(reply.body["hint"].as_str().unwrap().contains("start the node again"), "{}", reply.text);
+    let node = gateway.operator().get("/v1/nodes").await.body["nodes"][0].clone();
+    assert_eq!((&node["online"], &node["stopped"]), (&json!(false), &json!(true)));
+}
+
+#[tokio::test]
+async fn an_orderly_restart_costs_no_call() {
+    // As long as a machine takes that does much else.
+    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 80_000").start().await;
+    SdkNode::echo(&gateway, "n").await.stop().await;
+    let operator = gateway.operator();
+    eventually("it gone", || async {
+        (operator.get("/v1/nodes").await.body["nodes"][0]["stopped"] == true).then_some(())
+    })
+    .await;
+    let call = operator.call_later("n.echo", json!({ "args": { "x": 1 } }));
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    let node = SdkNode::echo(&gateway, "n").await;
+    assert_eq!(call.await.unwrap().result(), json!({ "x": 1 }));
+    assert_eq!(operator.get("/v1/nodes").await.body["nodes"][0].get("stopped"), None);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_node_that_is_gone_for_good_is_forgotten() {
     let gateway = Setup::new().config("[nodes]\noffline_memory_ms = 50").start().await;
     let node = Hello::new("n").capability("a").connect(&gateway).await;

@@ -68,7 +68,7 @@ async fn another_token_waits_and_both_the_call_and_the_doctor_say_for_whom() {
     stop(&gateway, "py-01", first).await;
     let second = start(&gateway, "py-02", &two).await;
     let refused = gateway.cli(&["call", "office_greet", "name=Ann"]).run().await;
-    for words in ["its node \"py-01\" went away", "\"py-02\" offers it, too, but with another token"] {
+    for words in ["its node \"py-01\" was stopped", "\"py-02\" offers it, too, but with another token"] {
         assert!(refused.assert_code(8).stderr.contains(words), "{}", refused.stderr);
     }
     let doctor = gateway.cli(&["doctor", "--json"]).run().await.json();

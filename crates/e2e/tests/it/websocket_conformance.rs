@@ -40,7 +40,7 @@ async fn echo() -> Gateway {
                 Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) };
             let upgrade = move |upgrade: Upgrade| {
                 let (limits, outbox) = (
-                    SocketLimits { max_message_bytes: limits.max_frame_bytes },
+                    SocketLimits { max_message_bytes: limits.max_frame_bytes, cuts: true },
                     Outbox::new(limits.max_outbox_bytes, Close::new(4429, "the reader is too slow")),
                 );
                 std::future::ready(upgrade.serve(limits, move |socket| say_back(socket, outbox, liveness)))
@@ -56,6 +56,7 @@ async fn say_back(socket: Box<WebSocket>, outbox: Outbox, liveness: Liveness) {
         let _ = match message {
             Received::Text(text) => answers.send(text),
             Received::Binary(bytes) => answers.send_binary(bytes),
+            Received::Cut { .. } => return Work::Done(Next::Break(Close::too_large())),
         };
         Work::Done(Next::Continue(()))
     };

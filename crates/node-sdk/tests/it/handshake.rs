@@ -30,6 +30,17 @@ impl NodeTool for Described {
 }
 
 #[tokio::test]
+async fn an_address_without_a_path_leads_to_the_nodes_door() {
+    let gateway = Gateway::start().await;
+    let root = gateway.url.strip_suffix("/v1/nodes/ws").unwrap().replace("ws://", "http://");
+    for address in [root.clone(), format!("{root}/")] {
+        let node = Node::start(gateway.builder().gateway_ws_url(address), echo());
+        assert_eq!(gateway.upgrade().await.uri, "/v1/nodes/ws?node_id=n1");
+        drop(node);
+    }
+}
+
+#[tokio::test]
 async fn url_and_hello() {
     let gateway = Gateway::start().await;
     let mut registry = ToolRegistry::new();

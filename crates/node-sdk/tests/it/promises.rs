@@ -1,7 +1,7 @@
 //! What the protocol's document promises to whoever writes a node, with its numbers and names as they stand there: a change
 //! of any of them is a change for every node that exists, and has to be made here as well.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 // All that the crate's root has to offer, and the whole protocol beside it.
@@ -155,6 +155,46 @@ async fn delays_double_up_to_a_minute_with_up_to_a_quarter_of_jitter_for_ever() 
             before = attempt.at;
         }
         node.shut_down().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_it_says_to_wait_it_waits() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Writer(Arc::clone(&log))).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let (network, mut attempts) = Memory::away(0.4);
+    let node = run(NodeClientBuilder::new(), network);
+    let mut before = next(&mut attempts).await.at;
+    for waited in ["1.1s", "2.2s", "4.4s"] {
+        let said = format!("trying again in {waited}");
+        let attempt = next(&mut attempts).await;
+        assert_eq!(format!("{:.1?}", attempt.at - before), waited);
+        let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+        assert!(log.contains(&said), "{log}");
+        before = attempt.at;
+    }
+    node.shut_down().await;
+}
+
+/// Where a node's log goes.
+struct Writer(Arc<Mutex<Vec<u8>>>);
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Writer {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl std::io::Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

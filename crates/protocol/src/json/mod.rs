@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::{FrameError, FrameErrorKind};
@@ -59,6 +59,35 @@ struct Label<'a> {
     request_id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
+}
+
+/// What can be read of the beginning of a frame: its type, and which call it is about.
+pub(crate) fn beginning(text: &str) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
+    /// Leaves what it has read behind when the text ends too soon, as it does.
+    struct Fields<'a, 'b> {
+        kind: &'b mut Option<Cow<'a, str>>,
+        request_id: &'b mut Option<Cow<'a, str>>,
+    }
+    impl<'a> Visitor<'a> for Fields<'a, '_> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a frame")
+        }
+        fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<(), A::Error> {
+            while let Some(Text(name)) = fields.next_key()? {
+                match &*name {
+                    "type" => *self.kind = Some(fields.next_value::<Text<'a>>()?.0),
+                    "request_id" => *self.request_id = Some(fields.next_value::<Text<'a>>()?.0),
+                    _ => _ = fields.next_value::<IgnoredAny>()?,
+                }
+            }
+            Ok(())
+        }
+    }
+    let (mut kind, mut request_id) = (None, None);
+    let fields = Fields { kind: &mut kind, request_id: &mut request_id };
+    let _ = serde_json::Deserializer::from_str(text).deserialize_map(fields);
+    (kind, request_id)
 }
 
 /// Adds to an error in which frame it was, and to which call that belongs.

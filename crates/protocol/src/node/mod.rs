@@ -68,6 +68,29 @@ pub enum Incoming<'a> {
     Unknown(Cow<'a, str>),
 }
 
+/// What can be told of a frame of which only the beginning is there: enough to fail the one call that it is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beginning<'a> {
+    /// The frame's `type`, if it stands there.
+    pub kind: Option<Cow<'a, str>>,
+    /// The request that it is about, if it stands there.
+    pub request_id: Option<Cow<'a, str>>,
+}
+
+impl<'a> Beginning<'a> {
+    /// Reads as far as the text goes.
+    pub fn read(text: &'a str) -> Self {
+        let (kind, request_id) = json::beginning(text);
+        Self { kind, request_id }
+    }
+
+    /// Whether it may be about a call.
+    pub fn concerns_a_call(&self) -> bool {
+        let calls = ["tool_response", "tool_progress", "tool_chunk"];
+        self.request_id.is_some() || self.kind.as_ref().is_none_or(|kind| calls.contains(&&**kind))
+    }
+}
+
 /// `node_hello`: who a node is and what it offers.
 #[derive(Debug, Clone)]
 pub struct Hello<'a> {
@@ -230,4 +253,41 @@ pub struct ToolSpec {
     /// How long it may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, kind: Option<&str>, request_id: Option<&str>) {
+        let expected = Beginning { kind: kind.map(Into::into), request_id: request_id.map(Into::into) };
+        assert_eq!(Beginning::read(text), expected, "{text}");
+    }
+
+    #[test]
+    fn a_beginning_says_what_it_is_as_far_as_it_goes() {
+        let whole = r#"{"type":"tool_response","request_id":"r\n1","ok":true,"result":"xx"#;
+        check(whole, Some("tool_response"), Some("r\n1"));
+        check(&whole[..40], Some("tool_response"), None);
+        check(&whole[..10], None, None);
+        check(r#"{"ok":true,"request_id":"r","result":[[[{"type":"no"#, None, Some("r"));
+        check(r#"{"result":"#, None, None);
+        for text in ["", "[1", "7", r#"{"type":7,"request_id":"r""#] {
+            check(text, None, None);
+        }
+        check(&format!("{{\"a\":{}", "[".repeat(100_000)), None, None);
+    }
+
+    #[test]
+    fn what_is_not_about_a_call_is_told_from_what_may_be() {
+        for (text, expected) in [
+            (r#"{"type":"node_event","data":"#, false),
+            (r#"{"type":"tool_chunk","content":"#, true),
+            (r#"{"result":"#, true),
+            (r#"{"request_id":"r","#, true),
+        ] {
+            assert_eq!(Beginning::read(text).concerns_a_call(), expected, "{text}");
+        }
+    }
 }

@@ -354,13 +354,17 @@ fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure>
 fn is_own(url: &str, endpoint: Option<&str>) -> bool {
     let Ok(url) = url::Url::parse(url) else { return false };
     let own = endpoint.and_then(|own| url::Url::parse(own).ok());
-    let loopback = match url.host() {
+    is_loopback(&url) || own.is_some_and(|own| own.origin() == url.origin())
+}
+
+/// Whether an address is on this machine, whoever asks.
+pub(super) fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
         Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
         None => false,
-    };
-    loopback || own.is_some_and(|own| own.origin() == url.origin())
+    }
 }
 
 fn read_token(file: &Path) -> Result<String, Failure> {

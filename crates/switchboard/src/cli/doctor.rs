@@ -271,9 +271,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                let audit =
-                    client.get::<Value>("/v1/audit?limit=500").await.map(|(audit, _)| audit).unwrap_or_default();
-                nodes_of(&nodes, &audit, others > 0, findings);
+                nodes_of(&nodes, others > 0, findings);
             }
             renamed_of(&status["renamed"], findings);
         }
@@ -371,14 +369,7 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     plugins.len()
 }
 
-/// Whether a node's last connection ended because somebody stopped it.
-fn was_stopped(audit: &Value, id: &str) -> bool {
-    let mut events = audit["events"].as_array().into_iter().flatten();
-    let last = events.find(|event| event["what"] == "node.disconnected" && event["subject"] == *id);
-    last.is_some_and(|event| text(&event["detail"]).starts_with(sa_nodes::GOODBYE))
-}
-
-fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
+fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if nodes.is_empty() && has_tools {
         findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
@@ -394,7 +385,7 @@ fn nodes_of(nodes: &Value, audit: &Value, has_tools: bool, findings: &mut Vec<Fi
             findings.push(Finding::good(format!("the node \"{id}\" is online")));
         } else {
             let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
-            if was_stopped(audit, id) {
+            if node["stopped"] == true {
                 findings
                     .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
                 continue;

@@ -1,13 +1,15 @@
 //! `node`: this machine's shell and files, offered through a gateway.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sa_core::mask::address;
 use sa_node::host::{self, Role};
 use sa_node::{Machine, Options, Sandbox, StartError};
-use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ToolRegistry};
+use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ReconnectBackoff, ToolRegistry};
 use sa_vault::bounded;
 
+use super::client::is_loopback;
 use super::flags::OfGateway;
 use super::output::Failure;
 use super::{Global, run::layers};
@@ -16,6 +18,9 @@ use crate::{redact::printable, telemetry};
 
 /// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
 const MAX_FRAME: usize = 16 << 20;
+
+/// The longest wait before a gateway on the same machine is tried again.
+const MAX_DELAY_BESIDE: Duration = Duration::from_secs(10);
 
 /// Leaves room for a tool's own name in the 64 characters that all clients accept.
 const MAX_ID: usize = 48;
@@ -122,6 +127,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         .events(machine.events())
         .version(crate::VERSION)
         .gateway_ws_url(&gateway)
+        .reconnect_backoff(backoff(&gateway))
         .max_request_bytes(MAX_FRAME)
         .max_response_bytes(MAX_FRAME)
         .token(token)
@@ -203,6 +209,16 @@ fn node_socket(gateway: &str) -> String {
     format!("{scheme}://{}{path}", if path.is_empty() { rest } else { rest.trim_end_matches('/') })
 }
 
+/// A gateway on the same machine is asked often, for that costs nobody anything, and whoever starts it again waits for the
+/// node beside it.
+fn backoff(gateway: &str) -> ReconnectBackoff {
+    let mut backoff = ReconnectBackoff::default();
+    if url::Url::parse(gateway).is_ok_and(|url| is_loopback(&url)) {
+        backoff.max_delay = MAX_DELAY_BESIDE;
+    }
+    backoff
+}
+
 /// Whether anything listens at a gateway's address. What it is shows when the node connects.
 async fn answers(gateway: &str) -> bool {
     let Some((host, port)) = url::Url::parse(gateway)
@@ -211,7 +227,7 @@ async fn answers(gateway: &str) -> bool {
     else {
         return false;
     };
-    let patience = std::time::Duration::from_secs(2);
+    let patience = Duration::from_secs(2);
     matches!(tokio::time::timeout(patience, tokio::net::TcpStream::connect((host, port))).await, Ok(Ok(_)))
 }
 
@@ -254,6 +270,20 @@ mod tests {
         }
         for bad in ["", "bad id", "a/b", "größe", "a\u{1b}", &"a".repeat(49)] {
             assert!(node_id(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_on_the_same_machine_is_tried_more_often() {
+        let usual = ReconnectBackoff::default();
+        for (gateway, longest) in [
+            ("ws://localhost:3210/v1/nodes/ws", MAX_DELAY_BESIDE),
+            ("ws://127.0.0.1:1/x", MAX_DELAY_BESIDE),
+            ("wss://[::1]/x", MAX_DELAY_BESIDE),
+            ("wss://gw.example.com/v1/nodes/ws", usual.max_delay),
+            ("ws://10.0.0.1/x", usual.max_delay),
+        ] {
+            assert_eq!(backoff(gateway), ReconnectBackoff { max_delay: longest, ..usual.clone() }, "{gateway}");
         }
     }
 

@@ -319,7 +319,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
     ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),
-    ("limits.reconnect_wait_ms", "How long after a node left a call still waits for it to come back."),
+    (
+        "limits.reconnect_wait_ms",
+        "How long after a node was lost a call still waits for it to come back; a quarter of it after one that said goodbye.",
+    ),
     ("limits.max_frame_bytes", "Largest WebSocket message that is accepted."),
     ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
     (

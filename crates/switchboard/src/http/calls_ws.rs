@@ -32,8 +32,8 @@ pub(crate) async fn upgrade(
     upgrade: Result<Upgrade, NoUpgrade>,
     _request: Request,
 ) -> Result<Response, Problem> {
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.to_string()))?;
-    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
+    let upgrade = upgrade?;
+    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes, cuts: false };
     Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
 }
 

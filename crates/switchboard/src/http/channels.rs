@@ -50,10 +50,10 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let identity = identity(&app, &request)?;
     let upgrade = upgrade.map_err(|error| match &identity {
-        Some(_) => Problem::new(426, "upgrade_required", error.to_string()),
+        Some(_) => error.into(),
         None => unauthorized(Refused::Missing),
     })?;
-    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes() };
+    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false };
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
@@ -95,10 +95,10 @@ pub(crate) async fn root(
     upgrade: Result<Upgrade, NoUpgrade>,
     request: Request,
 ) -> Result<Response, Problem> {
-    if upgrade.is_ok() {
-        self::upgrade(app, upgrade, request).await
-    } else {
+    if matches!(upgrade, Err(NoUpgrade::NotAsked(_))) {
         Ok(console::redirect().await.into_response())
+    } else {
+        self::upgrade(app, upgrade, request).await
     }
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct NodeDoc<'a> {
     online: bool,
     /// Since when it is connected, or gone, in milliseconds.
     for_ms: u64,
+    /// Whether it is gone because it said goodbye, as one does that somebody stops.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
     running_calls: usize,
     /// Exposed names of its tools.
     #[schema(value_type = Vec<String>)]
@@ -123,6 +126,7 @@ impl<'a> NodeDoc<'a> {
             id: &member.id.id,
             online: member.gone_for.is_none(),
             for_ms: member.gone_for.unwrap_or(member.attached_for).as_millis() as u64,
+            stopped: member.stopped,
             running_calls: member.running,
             tools: member.tools.iter().map(|name| &**name).collect(),
             capabilities: &member.prefixes,
@@ -154,8 +158,8 @@ pub(crate) async fn upgrade(
         app.metrics.refused("node", "token");
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
     })?;
-    let upgrade = upgrade.map_err(|error| Problem::new(426, "upgrade_required", error.to_string()))?;
-    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes };
+    let upgrade = upgrade?;
+    let limits = SocketLimits { max_message_bytes: app.config.settings.limits.max_frame_bytes, cuts: true };
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::store::StoreError;
 use sa_core::{CallError, CallErrorKind, CallId};
+use sa_socket::NoUpgrade;
 use serde::Serialize;
 
 /// The one form in which every route reports a failure.
@@ -91,6 +92,15 @@ impl From<&CallError> for Problem {
     }
 }
 
+impl From<NoUpgrade> for Problem {
+    fn from(error: NoUpgrade) -> Self {
+        match error {
+            NoUpgrade::NotAsked(why) => Self::new(426, "upgrade_required", why),
+            NoUpgrade::Malformed(why) => Self::bad_request(why),
+        }
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         use sa_core::store::StoreErrorKind as Kind;
@@ -113,6 +123,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == 426 {
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if self.kind == CallErrorKind::Overloaded.as_str() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

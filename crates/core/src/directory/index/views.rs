@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Index, Member, Presence};
+use super::{Index, Leaving, Member, Presence};
 use crate::directory::{MemberView, Renamed, ToolPage, ToolView, resolve};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
@@ -127,6 +127,7 @@ impl Index {
             id: member.id.clone(),
             scope: member.scope.clone(),
             gone_for,
+            stopped: matches!(member.presence, Presence::Offline { why: Leaving::Stopped, .. }),
             attached_for,
             running,
             tools: member.exposed.clone(),

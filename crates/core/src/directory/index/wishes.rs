@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::claims::Claims;
 use super::names::{Withdrawn, address};
-use super::{Index, Listed, Presence};
+use super::{Index, Leaving, Listed, Presence};
 use crate::directory::resolve;
 use crate::principal::Scope;
 use crate::provider::{GrantId, ProviderId};
@@ -164,7 +164,7 @@ impl Index {
         let members = self.members.get(&holder.member).zip(self.members.get(&other.member));
         let Some((has, wants)) = members.filter(|(has, wants)| has.id != wants.id) else { return false };
         let same_tool = holder.tool.name == other.tool.name && holder.tool.wish == other.tool.wish;
-        let away = matches!(has.presence, Presence::Offline { kept: false, .. });
+        let away = matches!(has.presence, Presence::Offline { why: Leaving::Lost | Leaving::Stopped, .. });
         let moves = if has.grant == wants.grant { newcomer && away } else { wants.goes_before(has) };
         same_tool && other.tool.name.contains('.') && moves
     }

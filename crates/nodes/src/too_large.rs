@@ -1,0 +1,51 @@
+//! A message that is larger than the gateway takes ends the call that it is about, and not the connection: others' calls
+//! share it.
+
+use std::ops::ControlFlow;
+
+use sa_core::call::CancelReason;
+use sa_core::link::{Link as _, LinkProvider};
+use sa_core::{CallError, CallErrorKind, CallId};
+use sa_protocol::node::Beginning;
+use sa_socket::{Close, Next};
+use tracing::debug;
+
+use crate::Nodes;
+use crate::link::NodeLink;
+use crate::session::stray;
+
+/// Takes the beginning of a message that had so many bytes.
+pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning: &str, bytes: u64) -> Next {
+    let beginning = Beginning::read(beginning);
+    let link = provider.link();
+    debug!(node = link.id, bytes, kind = beginning.kind.as_deref(), "a message is too large");
+    if beginning.request_id.is_none() && beginning.concerns_a_call() {
+        // Somebody would wait for it in vain, and nobody can tell who; so all of them are told.
+        return ControlFlow::Break(Close::too_large());
+    }
+    let count = || nodes.router.journal().count("node", "too_large");
+    let Some(request_id) = &beginning.request_id else {
+        count();
+        return ControlFlow::Continue(());
+    };
+    let is_answer = !matches!(beginning.kind.as_deref(), Some("tool_progress" | "tool_chunk"));
+    let what = if is_answer { "an answer" } else { "a part" };
+    let error = refusal(&link.id, what, bytes, nodes.options.max_frame_bytes);
+    match request_id.parse::<CallId>().ok().filter(|call| provider.complete(*call, Err(error))) {
+        Some(call) => {
+            count();
+            if !is_answer {
+                // It goes on with what nobody waits for any more.
+                link.send_cancel(call, CancelReason::Requested);
+            }
+        }
+        None => stray(nodes, link, request_id),
+    }
+    ControlFlow::Continue(())
+}
+
+fn refusal(node: &str, what: &str, bytes: u64, limit: usize) -> CallError {
+    let message = format!("the node \"{node}\" gave {what} of {bytes} bytes, and the gateway takes at most {limit}");
+    CallError::new(CallErrorKind::Failed, message)
+        .hint("have the tool return less, or in several parts; an operator can raise the limit: limits.max_frame_bytes")
+}

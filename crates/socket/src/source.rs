@@ -1,0 +1,57 @@
+//! Reading a stream by the piece.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::frames::Header;
+
+/// A stream, and what was read of it and not looked at yet.
+#[derive(Debug)]
+pub(crate) struct Source<S> {
+    pub(crate) stream: S,
+    pub(crate) unread: Vec<u8>,
+}
+
+impl<S: AsyncRead + Unpin> Source<S> {
+    /// Reads some bytes; none at the stream's end.
+    pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if !self.unread.is_empty() {
+            let there = into.len().min(self.unread.len());
+            into[..there].copy_from_slice(&self.unread[..there]);
+            self.unread.drain(..there);
+            return Poll::Ready(Ok(there));
+        }
+        let mut into = ReadBuf::new(into);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut into))?;
+        Poll::Ready(Ok(into.filled().len()))
+    }
+
+    /// Passes some bytes on, at most so many; none at the stream's end.
+    pub(crate) fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        most: u64,
+    ) -> Poll<io::Result<usize>> {
+        let room = clamped(most, buffer.remaining());
+        let read = ready!(self.poll_some(cx, buffer.initialize_unfilled_to(room)))?;
+        buffer.advance(read);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Reads about as much more as a header has; `false` at the stream's end.
+    pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut more = [0; Header::MAX];
+        let mut more = ReadBuf::new(&mut more);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut more))?;
+        self.unread.extend_from_slice(more.filled());
+        Poll::Ready(Ok(!more.filled().is_empty()))
+    }
+}
+
+pub(crate) fn clamped(count: u64, most: usize) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX).min(most)
+}
