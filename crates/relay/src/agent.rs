@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ const PASSED_ON: [&str; 12] = [
 const INSIDE: &str = "/run/switchboard";
 
 /// `[sessions.agents.NAME]`: what is run for a session.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCommand {
     /// The program and its arguments.
@@ -74,6 +75,14 @@ pub struct AgentCommand {
     /// What it may read in a sandbox, beside the system's programs.
     #[serde(default)]
     pub read: Vec<String>,
+}
+
+/// The names of its variables, and not what they are set to: keys are given to agents in this way.
+impl fmt::Debug for AgentCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.env.keys().collect();
+        f.debug_struct("AgentCommand").field("command", &self.command).field("env", &names).finish_non_exhaustive()
+    }
 }
 
 fn yes() -> bool {
@@ -322,5 +331,18 @@ async fn output(sessions: &Sessions, session: &Session, name: &str, stream: Opti
         if said.is_multiple_of(TRIM_EVERY) {
             session.events.trim(sessions.kept()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_of_a_command_has_no_secret() {
+        let command = json!({ "command": ["agent"], "env": { "KEY": "canary" } });
+        let command: AgentCommand = serde_json::from_value(command).unwrap();
+        let printed = format!("{command:?}");
+        assert!(printed.contains("KEY") && !printed.contains("canary"), "{printed}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env::VarError;
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const RESERVED: [&str; 8] = [
 ];
 
 /// One upstream server, as the configuration file and the API have it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spec {
     /// The program and its arguments: a server that is spoken to over its stdin and stdout.
@@ -291,9 +292,25 @@ pub(crate) fn resolve(value: &str) -> Result<SecretString, String> {
     Ok(text.into())
 }
 
+/// As it is shown everywhere.
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = serde_json::to_string(&self.masked()).map_err(|_| fmt::Error)?;
+        write!(f, "Spec({shown})")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_printed_of_it_has_no_secret() {
+        let secrets = || BTreeMap::from([("NAME".to_owned(), "canary".to_owned())]);
+        let spec = Spec { env: secrets(), headers: secrets(), ..url("https://user:canary@host/path?key=canary") };
+        let printed = format!("{spec:?}");
+        assert!(printed.contains("host/path") && !printed.contains("canary"), "{printed}");
+    }
 
     fn command() -> Spec {
         Spec { command: vec!["server".into()], ..Spec::default() }
