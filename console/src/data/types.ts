@@ -106,6 +106,7 @@ export interface Upstream {
   state: "disabled" | "idle" | "starting" | "ready" | "offline" | "failed" | "login_needed";
   since_ms: number;
   last_error?: string;
+  left_out?: { tool: string; why: string }[];
   /** Whether somebody has logged in; absent where nobody needs to. */
   logged_in?: boolean;
   tools: number;

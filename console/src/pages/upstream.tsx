@@ -66,6 +66,11 @@ function ServerCard({ server }: { server: Upstream }) {
             <span>{visible(server.last_error)}</span>
           </div>
         )}
+        {server.left_out?.map(({ tool, why }) => (
+          <div className="note" key={tool}>
+            <span>{`The tool "${visibleLine(tool)}" is left out: ${visible(why)}`}</span>
+          </div>
+        ))}
         <dl className="facts">
           <dt>tools</dt>
           <dd>{server.tools > 0 ? <a href={href("tools")}>{server.tools}</a> : "none"}</dd>

@@ -136,14 +136,10 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
     }
 }
 
-/// What somebody else wrote. The reader of structs takes an array as well, for fields in their order, and repeats what it did
-/// not expect, however long that is.
+/// What somebody else wrote. The reader repeats what it did not expect, however long that is.
 pub(crate) fn parse<T: for<'a> Deserialize<'a>>(json: &str, what: &str) -> Result<T, Error> {
-    if !json.trim_start().starts_with('{') {
-        return Err(Error::received(what, "it is not an object"));
-    }
     let short = |error: serde_json::Error| sa_protocol::escaped_prefix(&error.to_string(), MAX_WORDS).to_owned();
-    serde_json::from_str(json).map_err(|error| Error::received(what, short(error)))
+    sa_protocol::object(json).map_err(|error| Error::received(what, short(error)))
 }
 
 fn id(name: &str, id: &str) -> Result<(), String> {

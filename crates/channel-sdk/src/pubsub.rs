@@ -149,7 +149,7 @@ impl RawMessage {
             id: Option<String>,
             call_id: Option<String>,
         }
-        let ids = || serde_json::from_str::<Ids>(&self.payload).ok();
+        let ids = || sa_protocol::object::<Ids>(&self.payload).ok();
         match self.kind.as_str() {
             "message" => ids()?.id,
             "method-call" => ids()?.call_id,

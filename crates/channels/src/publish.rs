@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sa_core::call::CancelReason;
-use sa_core::json::why;
+use sa_core::json::{MAX_DEPTH, is_too_deep, object, why};
 use sa_core::{Principal, RawJson, clock};
 use sa_protocol::channel::{AttachmentMeta, Envelope, encode_body};
 use serde::Deserialize;
@@ -106,11 +106,7 @@ impl<'a> Subject<'a> {
             call_id: String,
         }
         fn parse<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, Refusal> {
-            // The reader of structs takes an array as well, for fields in their order.
-            if !payload.trim_start().starts_with('{') {
-                return Err(Refusal::invalid(format!("the payload is no {kind}: it is not an object")));
-            }
-            serde_json::from_str(payload)
+            object(payload.as_bytes())
                 .map_err(|error| Refusal::invalid(format!("the payload is no {kind}: {}", why(&error))))
         }
         let subject = match kind {
@@ -338,8 +334,8 @@ impl Channel {
                 draft.payload.len()
             )));
         }
-        if let Err(error) = RawJson::parse(draft.payload) {
-            return Err(Refusal::invalid(format!("the payload cannot be read: {error}")));
+        if is_too_deep(draft.payload) {
+            return Err(Refusal::invalid(format!("the payload is nested deeper than {MAX_DEPTH} levels")));
         }
         if draft.client_message_id.as_ref().is_some_and(|id| id.is_empty() || id.len() > MAX_CLIENT_ID) {
             return Err(Refusal::invalid(format!("a clientMessageId has 1 to {MAX_CLIENT_ID} bytes")));
@@ -470,44 +466,4 @@ fn parts(described: &[AttachmentMeta], bytes: &Bytes) -> Vec<sa_core::Attachment
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-
-    const KINDS: [&str; 7] =
-        ["message", "update-message", "error", "method-call", "method-result", "method-cancel", "other"];
-
-    fn usual() -> serde_json::Value {
-        json!({ "id": "m", "callId": "c", "methodName": "f", "providerId": "w", "args": {}, "content": {}, "complete": true,
-            "isError": false, "progress": 1.5 })
-    }
-
-    proptest! {
-        #[test]
-        fn a_payload_has_an_id_that_fits_or_is_refused_in_few_words(
-            kind in prop::sample::select(&KINDS[..]), text in sa_hostile::nearly(usual()),
-        ) {
-            match Subject::read(kind, &text) {
-                Ok(Subject::Plain) => prop_assert_eq!(kind, "other"),
-                Ok(Subject::Message(id) | Subject::Update(id) | Subject::Cancel(id)) => prop_assert!((1..=MAX_ID).contains(&id.len())),
-                Ok(Subject::Call(call)) => prop_assert!((1..=MAX_ID).contains(&call.call_id.len())),
-                Ok(Subject::Result(result)) => prop_assert!((1..=MAX_ID).contains(&result.call_id.len())),
-                Err(refusal) => prop_assert!(refusal.message.len() < sa_hostile::SHORT, "{} bytes", refusal.message.len()),
-            }
-        }
-
-        #[test]
-        fn attachments_that_were_checked_are_parted(
-            sizes in prop::collection::vec(prop_oneof![3 => 0_u64..20, 1 => any::<u64>()], 0..6), bytes in sa_hostile::noise(),
-        ) {
-            let meta = |size| AttachmentMeta { id: None, mime_type: "a/b".into(), name: None, size };
-            let described: Vec<_> = sizes.iter().copied().map(meta).collect();
-            if attachments::check(&described, bytes.len(), 1_000).is_ok() {
-                let parted = parts(&described, &Bytes::from(bytes.clone()));
-                prop_assert_eq!(parted.iter().flat_map(|part| part.data.to_vec()).collect::<Vec<_>>(), bytes);
-            }
-        }
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use sa_core::call::{CallRequest, CancelReason, TraceContext};
-use sa_core::{CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
+use sa_core::{CallErrorKind, CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
 use sa_protocol::channel::AttachmentMeta;
 use tokio::time::Instant;
 
@@ -18,17 +18,6 @@ use crate::recover::RESTARTED;
 impl Channel {
     /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
     pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
-        let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
-        let request = CallRequest {
-            tool: call.method_name.clone(),
-            args: call.args.map_or_else(RawJson::empty_object, RawJson::from),
-            view: View { principal: Arc::clone(&sender.principal), scopes },
-            surface: "channel",
-            session_key: None,
-            timeout: None,
-            idempotency_key: None,
-            trace: TraceContext::root(),
-        };
         let running = |id: CallId| Running {
             id: call.call_id.clone(),
             caller: Arc::clone(&sender.principal.name),
@@ -36,6 +25,24 @@ impl Channel {
             persist,
             since: Instant::now(),
             routed: Some(id),
+        };
+        let args = match call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::part) {
+            Ok(args) => args,
+            Err(error) => {
+                let why = format!("the arguments cannot be read: {error}");
+                return self.enqueue(running(CallId::new()).failure(code(CallErrorKind::InvalidArgs), &why));
+            }
+        };
+        let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
+        let request = CallRequest {
+            tool: call.method_name.clone(),
+            args,
+            view: View { principal: Arc::clone(&sender.principal), scopes },
+            surface: "channel",
+            session_key: None,
+            timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
         };
         let told = Told { channel: Arc::downgrade(self), call: running(CallId::new()) };
         let routed = self.hub.router.start(request, Some(Arc::new(told)));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use sa_core::Pattern;
-use sa_core::json::why;
+use sa_core::json::{Object, why};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ impl Asked {
         if let Some(message) = messages.iter().position(|message| !message.get().starts_with('{')) {
             return Err(ChatError::invalid("messages", format!("message {message} is no object")));
         }
-        let mut extension: Extension = optional(&mut fields, "switchboard")?.unwrap_or_default();
+        let Object(mut extension): Object<Extension> = optional(&mut fields, "switchboard")?.unwrap_or_default();
         if let Some(Choice::Word(word)) = &extension.tools
             && !matches!(word.as_str(), "none" | "all")
         {
@@ -316,8 +316,11 @@ mod tests {
         #[test]
         fn no_body_breaks_the_reader(
             noise in sa_hostile::noise(), nearly in sa_hostile::nearly(usual()), choice in sa_hostile::json(WORDS),
-            header in sa_hostile::text(&["a", ",", "none", "all", "*", " "]),
+            header in sa_hostile::text(&["a", ",", "none", "all", "*", " "]), list in sa_hostile::list(&["all"]),
         ) {
+            proptest::prop_assert!(Asked::read(list.as_bytes(), None).is_err());
+            let extended = format!(r#"{{"model":"m","messages":[{{}}],"switchboard":{list}}}"#);
+            proptest::prop_assert!(Asked::read(extended.as_bytes(), None).is_err());
             let forced = json!({ "model": "m", "messages": [{}], "tool_choice": choice }).to_string();
             for body in [noise, nearly.into_bytes(), forced.into_bytes()] {
                 match Asked::read(&body, Some(&header)) {

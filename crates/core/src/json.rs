@@ -1,5 +1,6 @@
 //! JSON that travels through the gateway as the text it came as.
 
+mod object;
 mod tree;
 
 use std::borrow::Cow;
@@ -8,7 +9,12 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-/// A JSON text that is known to be well-formed. Cloning it shares the text.
+pub use self::object::{Object, object};
+
+/// A JSON text that every reader takes, and takes for the same. Cloning it shares the text.
+///
+/// It is well-formed, no deeper than [`MAX_DEPTH`], and has nothing in it that is JSON by its grammar alone: see
+/// [`check`]. Arguments and results are these, so that nothing that passes through the gateway breaks whoever it is for.
 ///
 /// Arguments and results are never re-built from a parsed tree: that would cost four to five times as much, and
 /// would change what the caller wrote (number formats, the order of keys).
@@ -16,22 +22,25 @@ use serde_json::value::RawValue;
 pub struct RawJson(Arc<str>);
 
 impl RawJson {
-    /// Checks that `text` is one JSON value, no deeper than [`MAX_DEPTH`], and keeps it as it is.
+    /// Checks that `text` is one JSON value that can be read, and keeps it as it is.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         Self::part(serde_json::from_str(text)?)
     }
 
-    /// Keeps a part of a JSON text that has been read already, if it is no deeper than [`MAX_DEPTH`].
+    /// Keeps a part of a JSON text, if it can be read.
     pub fn part(raw: &RawValue) -> Result<Self, serde_json::Error> {
-        if is_too_deep(raw.get()) {
-            return Err(serde::de::Error::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
-        }
-        Ok(Self::from(raw))
+        Self::well_formed(raw.get())
     }
 
-    /// Takes a text that a decoder has already checked, as part of the frame it came in.
+    /// The same of a part that a decoder has found to be JSON, as part of the frame it came in.
+    pub fn well_formed(text: &str) -> Result<Self, serde_json::Error> {
+        check(text)?;
+        Ok(Self::from_checked(text))
+    }
+
+    /// Takes a text that was checked already, as part of a larger one, or written by ourselves of such parts.
     pub fn from_checked(text: &str) -> Self {
-        debug_assert!(Self::parse(text).is_ok(), "not JSON");
+        debug_assert!(serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| check(raw.get()).is_ok()), "not JSON");
         Self(text.into())
     }
 
@@ -64,34 +73,26 @@ impl RawJson {
         self.as_str() == "null"
     }
 
-    /// Whether a value can be made of it; see [`is_readable`].
-    pub fn is_readable(&self) -> bool {
-        is_readable(&self.0)
-    }
-
     /// The parsed tree, for the places that must look inside. A key that appears twice is an error.
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_str::<tree::Tree>(&self.0).map(|tree| tree.0)
     }
 }
 
-/// Whether readers make of a JSON text what it says, and all of it. `1e999` and `"\ud800"` are JSON by its grammar, and no
-/// reader takes them; `serde_json` takes one key for a word of its own. Most texts have nothing of the kind, and are not
-/// parsed for it.
-pub fn is_readable(text: &str) -> bool {
-    if text.contains(tree::OWN_WORD) {
-        return false;
+/// Whether readers make of a JSON text what it says, and all of it; the error says why not. A text that is too deep exhausts
+/// them; `1e999` and `"\ud800"` are JSON by its grammar, and hardly any reader takes them; `serde_json` takes one key for a word
+/// of its own. Most texts have nothing of the kind, and are looked through once, and not parsed for it.
+pub fn check(text: &str) -> Result<(), serde_json::Error> {
+    check_within(MAX_DEPTH, text)
+}
+
+/// The same of a message around such texts, which may be so deep.
+pub fn check_within(most: usize, text: &str) -> Result<(), serde_json::Error> {
+    match look(most, text.as_bytes()) {
+        Look::Plain => Ok(()),
+        Look::Odd => serde_json::from_str::<tree::Readable>(text).map(drop),
+        Look::TooDeep => Err(serde::de::Error::custom(format_args!("it is nested deeper than {most} levels"))),
     }
-    let (mut digits, mut before) = (0_usize, b' ');
-    for byte in text.bytes() {
-        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
-        let exponent = matches!(byte, b'e' | b'E') && before.is_ascii_digit();
-        if exponent || digits > 300 || (before == b'\\' && byte == b'u') {
-            return serde_json::from_str::<tree::Readable>(text).is_ok();
-        }
-        before = byte;
-    }
-    true
 }
 
 /// The most that a message repeats of what somebody else wrote, in characters.
@@ -125,30 +126,58 @@ pub fn is_too_deep(json: &str) -> bool {
 
 /// Whether a JSON text is nested deeper than so many levels. Takes no stack for it.
 pub fn is_deeper_than(most: usize, json: &[u8]) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                if depth > most {
-                    return true;
-                }
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    false
+    matches!(look(most, json), Look::TooDeep)
 }
 
-impl From<&RawValue> for RawJson {
-    fn from(raw: &RawValue) -> Self {
-        Self(raw.get().into())
-    }
+enum Look {
+    Plain,
+    /// It may have something in it that not every reader takes: an escape by number, which may be half of a pair; a number
+    /// that may be larger than any; a text that begins like a word of `serde_json`'s own.
+    Odd,
+    TooDeep,
 }
+
+/// What can be said of a JSON text by its bytes, in one pass that takes neither stack nor memory.
+fn look(most: usize, json: &[u8]) -> Look {
+    let (mut depth, mut digits, mut odd) = (0_usize, 0_usize, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => {
+                digits = 0;
+                odd |= bytes.as_slice().first() == Some(&b'$');
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => odd |= bytes.next() == Some(&b'u'),
+                        _ => {}
+                    }
+                }
+            }
+            b'[' | b'{' => {
+                digits = 0;
+                depth += 1;
+                if depth > most {
+                    return Look::TooDeep;
+                }
+            }
+            b']' | b'}' => {
+                digits = 0;
+                depth = depth.saturating_sub(1);
+            }
+            b'0'..=b'9' => {
+                digits += 1;
+                odd |= digits > MAX_DIGITS;
+            }
+            b'e' | b'E' => odd |= digits > 0,
+            _ => digits = 0,
+        }
+    }
+    if odd { Look::Odd } else { Look::Plain }
+}
+
+/// No number that is written with fewer digits in a row, and without an exponent, is too large.
+const MAX_DIGITS: usize = 300;
 
 impl From<&serde_json::Value> for RawJson {
     fn from(value: &serde_json::Value) -> Self {
@@ -188,15 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn what_no_reader_takes_as_it_is_written_is_known() {
+    fn what_not_every_reader_takes_as_it_is_written_is_refused() {
         let long = |digits: usize| format!("[1{}]", "0".repeat(digits));
-        for text in ["1e9", r#"{"\u0061":"\ud83d\ude00"}"#, r#""1e999""#, "[1,true,null]", "{}", &long(299)] {
-            assert!(is_readable(text), "{text}");
+        for text in ["1e9", r#"{"\u0061":"\ud83d\ude00"}"#, r#""1e999""#, "[1,true,null]", "{}", "1e-999", &long(299)] {
+            check(text, true);
         }
+        check(r#"["$ref",{"$serde":1},"\\ud800","$serde_json::private::RawValue"]"#, true);
         let own = r#"{"a":{"$serde_json::private::RawValue":"[1]"}}"#;
         let escaped = r#"[{"\u0024serde_json::privat\u0065::RawValue":"[1]"}]"#;
-        for text in ["1e999", "[-1E+999]", r#""\ud800""#, own, escaped, &long(400)] {
-            assert!(!is_readable(text), "{text}");
+        for text in ["1e999", "[-1E+999]", r#""\ud800""#, r#"{"\udc00":1}"#, own, escaped, &long(400)] {
+            check(text, false);
         }
     }
 

@@ -26,6 +26,15 @@ pub fn json(words: &'static [&'static str]) -> impl Strategy<Value = Value> + Cl
     })
 }
 
+/// A list that the reader of a struct takes for its fields in their order, if it is left to itself: some of these words where
+/// the first fields are, and nothing or nearly nothing where the others would be.
+pub fn list(words: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
+    let first = prop_oneof![4 => select(words).prop_map(|word| Value::from(word).to_string()), 1 => select(ODD).prop_map(str::to_owned)];
+    let other = prop_oneof![8 => Just("null"), 1 => select(ODD)].prop_map(str::to_owned);
+    (vec(first, 0..4), vec(other, 0..40), "[ \n\t]{0,2}")
+        .prop_map(|(first, others, space)| format!("{space}[{}]", [first, others].concat().join(",")))
+}
+
 /// A document with up to four things wrong: something that became something else, that is missing, there twice, or not
 /// known, and now and then an end that is cut off.
 pub fn nearly(document: Value) -> impl Strategy<Value = String> + Clone {

@@ -1,12 +1,16 @@
-//! What decoders are given in tests: noise, texts in the punctuation of a format, JSON that is nearly right, and streams
-//! that are cut anywhere.
+//! What decoders are given in tests: noise, texts in the punctuation of a format, JSON that is nearly right, streams that are
+//! cut anywhere, and the transcripts of what is right.
 //!
 //! Each crate says of its own decoders what has to hold for all of these: that what it accepts keeps to its rules, that what
 //! it refuses is refused in few words, that what it writes it can read, and that no cut of a stream changes what was said.
 
 mod json;
+mod schema;
+mod transcripts;
 
-pub use json::{json, nearly};
+pub use json::{json, list, nearly};
+pub use schema::schema;
+pub use transcripts::{Line, transcripts};
 
 use proptest::collection::vec;
 use proptest::prelude::*;

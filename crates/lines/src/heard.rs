@@ -1,11 +1,13 @@
 //! Puts lines together from the pieces in which they come, and finds out what each of them is.
 
+use std::collections::BTreeMap;
+
 use rmcp::model::RequestId;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::outline::Outline;
-use crate::{MAX_MESSAGE, is_too_much};
+use crate::{MAX_MESSAGE, bearable};
 
 /// A line that is longer than this has no end, and nothing that comes after it is ever heard.
 const MAX_SKIPPED: usize = 4 * MAX_MESSAGE;
@@ -45,10 +47,19 @@ pub(crate) struct Skipped {
 }
 
 /// As much of a message as it takes to know what it is.
-#[derive(Deserialize)]
-struct Rough {
-    id: Option<RequestId>,
-    method: Option<IgnoredAny>,
+pub(crate) struct Rough {
+    pub(crate) id: Option<RequestId>,
+    /// Whether it has one.
+    pub(crate) method: bool,
+}
+
+impl Rough {
+    /// Of what is there twice the last counts, as for most readers: whoever waits for this answer need not wait on.
+    pub(crate) fn read(message: &[u8]) -> Result<Self, serde_json::Error> {
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(message)?;
+        let id = fields.get("id").map(|id| serde_json::from_str(id.get())).transpose()?;
+        Ok(Self { id: id.flatten(), method: fields.contains_key("method") })
+    }
 }
 
 impl Heard {
@@ -95,17 +106,17 @@ impl Heard {
 }
 
 fn read<T: DeserializeOwned>(line: &[u8]) -> Option<Line<T>> {
-    if is_too_much(line) {
+    let Some(line) = bearable(line) else {
         let mut skipped = Skipped::default();
         skipped.pass(line);
         return skipped.line(true);
-    }
-    if let Ok(message) = serde_json::from_slice(line) {
+    };
+    if let Ok(message) = serde_json::from_slice(&line) {
         return Some(Line::Message(Box::new(message)));
     }
-    Some(match serde_json::from_slice(line) {
-        Ok(Rough { id: Some(id), method: None }) => Line::Answer(id),
-        Ok(Rough { id: None, method: Some(_) }) => Line::News,
+    Some(match Rough::read(&line) {
+        Ok(Rough { id: Some(id), method: false }) => Line::Answer(id),
+        Ok(Rough { id: None, method: true }) => Line::News,
         Ok(Rough { id, .. }) => Line::Request(id),
         // Several at once, say, which MCP has not.
         Err(error) if error.is_data() => Line::Request(None),
@@ -126,10 +137,10 @@ impl Skipped {
         if self.told {
             return None;
         }
-        let line = match serde_json::from_slice(&self.outline.so_far()) {
-            Ok(Rough { id: Some(id), method: Some(_) }) => Line::LongRequest(Some(id)),
+        let line = match Rough::read(&self.outline.so_far()) {
+            Ok(Rough { id: Some(id), method: true }) => Line::LongRequest(Some(id)),
             // Its method may be yet to come.
-            Ok(Rough { id: Some(id), method: None }) if is_end || self.outline.has("result") => Line::LongAnswer(id),
+            Ok(Rough { id: Some(id), method: false }) if is_end || self.outline.has("result") => Line::LongAnswer(id),
             _ if is_end => Line::LongRequest(None),
             _ => return None,
         };

@@ -6,18 +6,22 @@
 
 mod heard;
 mod outline;
+mod thinned;
+
+use std::borrow::Cow;
 
 use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RoleServer, RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::{AsyncRwTransport, DEFAULT_MAX_LINE_LENGTH};
 use sa_core::aside;
-use sa_core::json::is_deeper_than;
+use sa_core::json::{self, is_deeper_than};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::heard::{Heard, Line};
+pub use crate::thinned::LEFT_OUT;
 
 /// How long one message may be.
 pub const MAX_MESSAGE: usize = DEFAULT_MAX_LINE_LENGTH;
@@ -153,9 +157,23 @@ fn too_much() -> String {
     format!("a message may have {} MiB, a million values and {MAX_LEVELS} levels; send less at once", MAX_MESSAGE >> 20)
 }
 
-/// Whether a message that is not too long would take too much room once it is read, or too much stack to read it.
-pub fn is_too_much(message: &[u8]) -> bool {
-    has_more_values(message, MAX_VALUES) || is_deeper_than(MAX_LEVELS, message)
+/// A message as it can be read; `None` if it would take too much room once it is read, or too much stack to read it. Where it
+/// lists tools, only those are left out that are too deep, and the list says so ([`LEFT_OUT`]).
+pub fn bearable(message: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if has_more_values(message, MAX_VALUES) {
+        return None;
+    }
+    if !is_deeper_than(MAX_LEVELS, message) {
+        return Some(Cow::Borrowed(message));
+    }
+    thinned::thinned(message).filter(|thin| !is_deeper_than(MAX_LEVELS, thin)).map(Cow::Owned)
+}
+
+/// Whether this is an answer to a request that nobody can read, though it is JSON by its grammar; see
+/// [`check`](sa_core::json::check).
+pub fn is_unreadable_answer(message: &str, request: &RequestId) -> bool {
+    json::check_within(MAX_LEVELS, message).is_err()
+        && heard::Rough::read(message.as_bytes()).is_ok_and(|rough| rough.id.as_ref() == Some(request) && !rough.method)
 }
 
 /// Whether a JSON text holds more values than this.

@@ -40,17 +40,21 @@ async fn an_answer_that_cannot_be_taken_is_an_error_for_whoever_has_asked() {
 {{"jsonrpc":"2.0","id":3,"result":{{"text":"{long}"}}}}
 {{"result":{{"id":7,"text":"{long}"}},"id":4}}
 {{"result":{{"id":7,"many":[{many}0]}},"id":6}}
+{{"jsonrpc":"2.0","id":7,"result":{{"text":"\ud800"}}}}
+{{"jsonrpc":"2.0","id":1,"id":8,"result":{{}}}}
 {{"jsonrpc":"2.0","id":5,"method":7}}
 {good}"#,
         many = "0,".repeat(MAX_VALUES),
     );
     let (heard, told) = heard::<RoleClient>("the upstream \"x\"", false, text.into_bytes()).await;
-    assert_eq!(ids(&heard), [1, 2, 3, 4, 6, 9]);
-    for (message, words) in heard.iter().zip(["no answer", "no answer", "16 MiB", "16 MiB", "a million values"]) {
+    assert_eq!(ids(&heard), [1, 2, 3, 4, 6, 7, 8, 9]);
+    for (message, words) in
+        heard.iter().zip(["no answer", "no answer", "16 MiB", "16 MiB", "a million values", "no answer", "no answer"])
+    {
         let said = message["error"]["message"].as_str().unwrap();
         assert!(said.contains(words) && said.contains("the upstream \"x\""), "{said}");
     }
-    assert_eq!(heard[5], good, "though its line does not end");
+    assert_eq!(heard[7], good, "though its line does not end");
     assert_eq!(ids(&told), [5], "a question that is none is refused, and nothing else");
 }
 
@@ -123,6 +127,7 @@ async fn a_refusal_that_waits_holds_up_no_answer() {
 
 #[test]
 fn values_are_counted_and_not_what_is_in_texts() {
+    let is_too_much = |message: &[u8]| bearable(message).is_none();
     assert!(is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES)).as_bytes()));
     assert!(is_too_much(format!("[{}0]", "{},".repeat(MAX_VALUES / 2)).as_bytes()));
     assert!(!is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES - 1)).as_bytes()));

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use sa_core::aside::Weight;
+use sa_core::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -27,15 +28,15 @@ pub(crate) fn arguments(context: &RequestContext<RoleServer>) -> Option<String> 
     #[derive(Deserialize)]
     struct Message<'a> {
         #[serde(borrow)]
-        params: Arguments<'a>,
+        params: Object<Arguments<'a>>,
     }
     let Body(body) = context.extensions.get::<Parts>()?.extensions.get()?;
-    serde_json::from_slice::<Message<'_>>(body).ok()?.params.as_object()
+    object::<Message<'_>>(body).ok()?.params.0.as_object()
 }
 
 /// The arguments within the arguments of `call_tool`.
 pub(crate) fn wrapped(outer: &str) -> Option<String> {
-    serde_json::from_str::<Arguments<'_>>(outer).ok()?.as_object()
+    object::<Arguments<'_>>(outer.as_bytes()).ok()?.as_object()
 }
 
 #[derive(Deserialize)]

@@ -26,6 +26,7 @@ mod sessions;
 mod shared;
 mod short;
 mod tasks;
+mod unread;
 
 pub use bridge::{BridgeError, bridge, refuse};
 pub use caller::Caller;

@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::aside::{Aside, Turns, Weight};
+use sa_core::json::object;
 use sa_core::store::Records;
 use sa_core::{Notices, Router};
 use serde::Deserialize;
@@ -27,6 +28,7 @@ use crate::news;
 use crate::sessions::{Limits, Sessions};
 use crate::shared::Shared;
 use crate::short::PlainCall;
+use crate::unread::Unread;
 
 /// How long answers have to leave when the gateway closes. All calls have ended by then, and whatever streams for ever ends
 /// by itself.
@@ -101,12 +103,17 @@ impl Mcp {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),
         };
+        let body = Unread::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
-            return written(Aside::once(weight.clone(), self.stateless.handle(request)).await, weight);
+            let response = Aside::once(weight.clone(), self.stateless.handle(request)).await;
+            return body.explain(response.status()).await.unwrap_or_else(|| written(response, weight));
         }
         let takes_leave = request.method() == Method::DELETE;
         let mut response = Aside::once(weight.clone(), self.with_sessions.handle(request)).await;
+        if let Some(explained) = body.explain(response.status()).await {
+            return explained;
+        }
         // The session has ended by now, and some clients take a mere "accepted" for a failure.
         if takes_leave && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -167,7 +174,7 @@ pub(crate) fn opens_session(body: &Bytes) -> bool {
         #[serde(borrow)]
         method: Option<Cow<'a, str>>,
     }
-    serde_json::from_slice::<Head<'_>>(body).is_ok_and(|head| head.method.as_deref() == Some("initialize"))
+    object::<Head<'_>>(body).is_ok_and(|head| head.method.as_deref() == Some("initialize"))
 }
 
 fn plain(status: StatusCode, message: String) -> Response<Body> {

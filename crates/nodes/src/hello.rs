@@ -118,7 +118,7 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
     }
 }
 
-/// JSON that whoever lists the tool can read: text such as `1e999` is well-formed, and no number.
+/// JSON in which everybody who lists the tool reads the same: of a key that is there twice, some take the first.
 fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
     let json = RawJson::part(raw)?;
     json.to_value().map(|_| json)

@@ -232,8 +232,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
             if error.frame_type() == Some("tool_response")
                 && let Some(call) = error.id().and_then(|id| id.parse().ok())
             {
-                let failure = format!("the node \"{id}\" gave an answer that cannot be read: {error}");
-                provider.complete(call, Err(CallError::new(CallErrorKind::Failed, failure)));
+                provider.complete(call, Err(unreadable(id, error)));
             }
             return ControlFlow::Continue(());
         }
@@ -241,7 +240,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     let (request_id, known) = match frame {
         Incoming::Response(response) => {
             let request_id = response.request_id.clone();
-            (request_id, answer(response, |id, outcome| provider.complete(id, outcome)))
+            (request_id, answer(id, response, |call, outcome| provider.complete(call, outcome)))
         }
         Incoming::Progress(frame) => {
             let message = frame.message.map(std::borrow::Cow::into_owned);
@@ -250,9 +249,13 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
             (frame.request_id, known)
         }
         Incoming::Chunk(frame) => {
-            let content = RawJson::from_checked(frame.content);
-            let update = Update::Chunk { content, attachments: attachments(&frame.attachments) };
-            let known = frame.request_id.parse().is_ok_and(|id| provider.update(id, update));
+            let known = frame.request_id.parse().is_ok_and(|call| match RawJson::well_formed(frame.content) {
+                Ok(content) => {
+                    provider.update(call, Update::Chunk { content, attachments: attachments(&frame.attachments) })
+                }
+                // A result with a piece missing would be wrong.
+                Err(error) => provider.complete(call, Err(unreadable(id, error))),
+            });
             (frame.request_id, known)
         }
         Incoming::Ping(timestamp) => {
@@ -282,16 +285,21 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     ControlFlow::Continue(())
 }
 
-fn answer(response: ToolResponse<'_>, complete: impl FnOnce(CallId, Outcome) -> bool) -> bool {
+fn answer(node: &str, response: ToolResponse<'_>, complete: impl FnOnce(CallId, Outcome) -> bool) -> bool {
     let Ok(id) = response.request_id.parse() else { return false };
     let outcome = match response.outcome {
-        Ok(result) => {
-            let content = result.map_or_else(RawJson::null, RawJson::from_checked);
-            Ok(Output::from_provider(content, attachments(&response.attachments)))
-        }
+        Ok(result) => RawJson::well_formed(result.unwrap_or("null"))
+            .map(|content| Output::from_provider(content, attachments(&response.attachments)))
+            .map_err(|error| unreadable(node, error)),
         Err(failure) => Err(CallError::new(kind(failure.kind), failure.message.into_owned())),
     };
     complete(id, outcome)
+}
+
+/// What becomes of a call whose answer, or a part of it, cannot be read.
+fn unreadable(node: &str, error: impl std::fmt::Display) -> CallError {
+    let failure = format!("the node \"{node}\" gave an answer that cannot be read: {error}");
+    CallError::new(CallErrorKind::Failed, failure)
 }
 
 fn kind(kind: ErrorKind) -> CallErrorKind {

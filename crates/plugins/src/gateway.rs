@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sa_core::json::{shortened, why};
+use sa_core::json::{object, shortened, why};
 use sa_core::{CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext, View};
 use sa_egress::Allowed;
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
@@ -53,6 +53,13 @@ fn refusal(error_type: PluginErrorType, message: impl Into<String>) -> Refusal {
     (error_type, json!({ "message": message.into() }))
 }
 
+fn read(body: &[u8]) -> Result<PluginRequestPayload<'_>, Refusal> {
+    object(body).map_err(|error| {
+        let why = format!("the body must be a JSON object with \"identifier\" and \"apiName\": {}", why(&error));
+        refusal(PluginErrorType::Status(400), why)
+    })
+}
+
 impl Plugins {
     /// Runs a function of a plugin for a host.
     pub async fn run(&self, asked: Asked<'_>) -> Reply {
@@ -60,10 +67,7 @@ impl Plugins {
     }
 
     async fn try_run(&self, asked: Asked<'_>) -> Result<Reply, Refusal> {
-        let payload: PluginRequestPayload<'_> = serde_json::from_slice(asked.body).map_err(|error| {
-            let why = format!("the body must be JSON with \"identifier\" and \"apiName\": {}", why(&error));
-            refusal(PluginErrorType::Status(400), why)
-        })?;
+        let payload = read(asked.body)?;
         let settings = asked.settings.map(parse_header).transpose();
         let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
         let refused = |error: CallError| (error_type(&error), message(&error));
@@ -260,5 +264,33 @@ fn error_type(error: &CallError) -> PluginErrorType {
             PluginErrorType::Status(error.kind.http_status())
         }
         CallErrorKind::Failed => PluginErrorType::PluginGatewayError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_request_is_an_object_with_what_it_needs(
+            text in sa_hostile::nearly(json!({ "identifier": "p", "apiName": "f", "arguments": "{}", "manifest": {} })),
+            list in sa_hostile::list(&["p", "f", "{}"]),
+        ) {
+            prop_assert!(read(list.as_bytes()).is_err());
+            match read(text.as_bytes()) {
+                Ok(payload) => {
+                    let has = ["{", "identifier", "apiName"].iter().all(|part| text.contains(part));
+                    prop_assert!(has, "{}", text);
+                    let _ = payload.arguments_text();
+                }
+                Err((kind, said)) => {
+                    prop_assert_eq!(kind, PluginErrorType::Status(400));
+                    prop_assert!(said.to_string().len() < sa_hostile::SHORT);
+                }
+            }
+        }
     }
 }

@@ -49,7 +49,7 @@ pub use attachment::Attachment;
 pub use backoff::ReconnectBackoff;
 pub use error::{FrameError, FrameErrorKind};
 pub use info::NodeInfo;
-pub use json::{MAX_NESTING, push_string};
+pub use json::{MAX_NESTING, object, push_string};
 pub use message::{ErrorKind, ToolResponseError, WsMessage};
 pub use names::{CapabilityError, validate_capability, validate_tool_name};
 pub use truncate::{escaped_prefix, truncated_result};

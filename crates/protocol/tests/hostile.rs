@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use sa_protocol::calls::{AgentFrame, GatewayFrame};
+use sa_protocol::channel::{ClientFrame, ServerFrame};
 use sa_protocol::node::Incoming;
 use sa_protocol::{FrameErrorKind, WsMessage};
 
@@ -103,6 +104,30 @@ proptest! {
         text.push('}');
         decode_with_all(&text);
     }
+
+    #[test]
+    fn a_list_is_no_frame(list in sa_hostile::list(&KINDS)) {
+        prop_assert!(Incoming::decode(&list).is_err());
+        prop_assert!(AgentFrame::decode(&list).is_err());
+        prop_assert!(GatewayFrame::decode(&list).is_err());
+        prop_assert!(ClientFrame::decode(&list).is_err());
+        prop_assert!(ServerFrame::decode(&list).is_err());
+    }
+
+    #[test]
+    fn a_list_is_no_part_of_a_frame(list in sa_hostile::list(&["failed", "n1", "a/b", "a.b", "AA=="])) {
+        for (kind, field, value) in [
+            ("tool_response", "error", list.clone()),
+            ("tool_response", "attachments", format!("[{list}]")),
+            ("tool_chunk", "attachments", format!("[{list}]")),
+            ("node_hello", "node", list.clone()),
+        ] {
+            let text = format!(r#"{{"type":"{kind}","request_id":"r","ok":false,"{field}":{value}}}"#);
+            prop_assert!(Incoming::decode(&text).is_err(), "{}", text);
+        }
+        let hello = format!(r#"{{"type":"node_hello","node":{{"id":"n"}},"tools":[{list}]}}"#);
+        prop_assert!(Incoming::decode(&hello).is_err(), "{}", hello);
+    }
 }
 
 #[test]
@@ -130,10 +155,31 @@ fn a_repeated_field_makes_a_frame_invalid() {
     assert_eq!(error.kind(), FrameErrorKind::Malformed);
     assert_eq!((error.frame_type(), error.id()), (Some("tool_request"), Some("a")));
     assert!(serde_json::from_str::<WsMessage>(text).is_err());
-    // Of two ids neither is the right one.
-    let text = r#"{"type":"tool_request","request_id":"a","request_id":"b","tool":"t"}"#;
-    let error = Incoming::decode(text).unwrap_err();
-    assert_eq!((error.kind(), error.id()), (FrameErrorKind::Malformed, None));
+}
+
+#[test]
+fn a_frame_that_cannot_be_read_says_whose_it_was() {
+    let check = |rest: &str, id: Option<&str>| {
+        let text = format!(r#"{{"type":"tool_response",{rest}"#);
+        let error = Incoming::decode(&text).unwrap_err();
+        assert_eq!((error.kind(), error.id()), (FrameErrorKind::Malformed, id), "{text}");
+        assert_eq!(error.frame_type(), Some("tool_response"), "{text}");
+    };
+    // Of two ids it is the last, as for most readers.
+    check(r#""request_id":"a","request_id":"b","ok":true}"#, Some("b"));
+    check(r#""request_id":"a","\u0072equest_id":"a","ok":true}"#, Some("a"));
+    check(r#""type":"tool_response","request_id":"a","ok":true}"#, Some("a"));
+    check(r#""request_id":"a","ok":true,"ok":true,"result":1}"#, Some("a"));
+    // What programs write that take their own numbers for JSON's, and what was cut off.
+    check(r#""request_id":"a","ok":true,"result":{"x":NaN}}"#, Some("a"));
+    check(r#""request_id":"a","ok":true,"result":[1,"#, Some("a"));
+    check(r#""request_id":"a","ok":true} {"#, Some("a"));
+    check(r#""request_id":"a"#, None);
+    check(r#""ok":NaN,"request_id":"a"}"#, None);
+    // A type that nobody knows makes up for no mistake.
+    for text in [r#"{"type":"teleport","x":NaN}"#, r#"{"type":"ping","type":"teleport"}"#, r#"["teleport"]"#] {
+        assert_eq!(Incoming::decode(text).unwrap_err().kind(), FrameErrorKind::Malformed, "{text}");
+    }
 }
 
 #[test]
@@ -152,6 +198,13 @@ fn an_event_needs_a_name_and_a_time_that_is_one() {
         let text = format!(r#"{{"type":"node_event","event":"a","at_ms":{time}}}"#);
         assert_eq!(kind(&text), FrameErrorKind::InvalidField("at_ms"), "{time}");
     }
+}
+
+#[test]
+fn a_timestamp_is_a_number_that_can_be_read() {
+    let read = |time: &str| Incoming::decode(&format!(r#"{{"type":"ping","timestamp":{time}}}"#)).is_ok();
+    assert!(["0", "-1.5e3", "18446744073709551616", "null"].into_iter().all(read));
+    assert!(!["1e999", "\"now\"", "[1]", "true"].into_iter().any(read));
 }
 
 #[test]

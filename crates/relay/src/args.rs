@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sa_core::json::why;
+use sa_core::json::{object, why};
 use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -208,8 +208,7 @@ pub(crate) fn wait(wait_ms: Option<u64>) -> Duration {
 
 /// Reads arguments. What is not known is ignored: callers send what other gateways understand.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(json: &RawJson) -> Result<T, CallError> {
-    serde_json::from_str(json.as_str())
-        .map_err(|error| invalid(format!("the arguments cannot be read: {}", why(&error))))
+    object(json.as_str().as_bytes()).map_err(|error| invalid(format!("the arguments cannot be read: {}", why(&error))))
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> CallError {
@@ -289,6 +288,13 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn a_list_is_no_message(list in sa_hostile::list(&["m", "s", "r", "ann"])) {
+            let Ok(json) = RawJson::parse(&list) else { return Ok(()) };
+            proptest::prop_assert!(read::<NewMessage>(&json).is_err() && read::<EventsQuery>(&json).is_err());
+            proptest::prop_assert!(read::<Of>(&json).is_err() && read::<Next>(&json).is_err() && Response::read(&json).is_err());
+        }
+
         #[test]
         fn what_callers_write_is_taken_by_its_rules_or_refused_in_few_words(text in sa_hostile::nearly(usual())) {
             let Ok(json) = RawJson::parse(&text) else { return Ok(()) };

@@ -250,28 +250,23 @@ enum Word {
 }
 
 fn word(response: &args::Response) -> Word {
-    let json = |raw: &serde_json::value::RawValue| RawJson::part(raw);
+    // They were checked as arguments of the call that says so.
+    let json = |raw: &serde_json::value::RawValue| RawJson::from_checked(raw.get());
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
         let message =
             error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);
         let kind = error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
         return Word::Answer(Err(CallError::new(kind, message)));
     }
-    if let Some(Ok(content)) = response.chunk.as_deref().map(json) {
+    if let Some(content) = response.chunk.as_deref().map(json) {
         return Word::Update(Update::Chunk { content, attachments: Vec::new() });
     }
     if let Some(progress) = response.progress {
         let (total, message) = (response.total, response.message.clone());
         return Word::Update(Update::Progress { progress, total, message });
     }
-    match response.result.as_deref().map(json) {
-        Some(Ok(content)) => Word::Answer(Ok(Output::from_provider(content, Vec::new()))),
-        Some(Err(error)) => {
-            let why = format!("the caller's answer cannot be read: {error}");
-            Word::Answer(Err(CallError::new(CallErrorKind::Failed, why)))
-        }
-        None => Word::Answer(Ok(Output::json(RawJson::null()))),
-    }
+    let content = response.result.as_deref().map_or_else(RawJson::null, json);
+    Word::Answer(Ok(Output::from_provider(content, Vec::new())))
 }
 
 #[cfg(test)]
@@ -291,7 +286,7 @@ mod tests {
             let Some(response) = RawJson::parse(&text).ok().and_then(|json| args::Response::read(&json).ok()) else { return Ok(()) };
             let failed = response.error.as_ref().is_some_and(|error| !error.is_null());
             match word(&response) {
-                Word::Answer(Err(_)) => prop_assert!(failed || response.result.is_some()),
+                Word::Answer(Err(_)) => prop_assert!(failed),
                 Word::Answer(Ok(output)) => prop_assert!(!failed && output.content.as_str() == response.result.as_ref().map_or("null", |raw| raw.get())),
                 Word::Update(Update::Chunk { content, .. }) => prop_assert_eq!(Some(content.as_str()), response.chunk.as_ref().map(|raw| raw.get())),
                 Word::Update(_) => prop_assert!(response.progress.is_some()),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sa_core::json::object;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ impl Client {
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
         while matches!(reader.read_line(&mut line).await, Ok(1..)) {
-            if let Ok(incoming) = serde_json::from_str::<Incoming>(&line) {
+            if let Ok(incoming) = object::<Incoming>(line.as_bytes()) {
                 self.take(incoming);
             }
             line.clear();
@@ -185,9 +186,11 @@ mod tests {
         #[test]
         fn a_line_of_the_gateways_is_read_or_passed_over(text in sa_hostile::nearly(json!({
             "type": "caller_tools_config", "params": { "caller_id": "c", "tools": [{ "name": "t", "exposed_name": "c_t" }] },
-        })), answer in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": -32_000, "message": "m", "data": {} } }))) {
+        })), answer in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": -32_000, "message": "m", "data": {} } })),
+            list in sa_hostile::list(&["caller_tools_config"])) {
+            prop_assert!(object::<Incoming>(list.as_bytes()).is_err());
             for line in [text, answer] {
-                if let Ok(incoming) = serde_json::from_str::<Incoming>(&line) {
+                if let Ok(incoming) = object::<Incoming>(line.as_bytes()) {
                     prop_assert!(incoming.error.is_none() || line.contains("error"));
                     prop_assert!(incoming.params.is_none_or(|config| config.tools.iter().all(|tool| line.contains(&tool.name) || line.contains('\\'))));
                 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sa_core::call::{CallRequest, TraceContext};
+use sa_core::json::object;
 use sa_core::{CallError, CallErrorKind, RawJson, aside};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -228,7 +229,7 @@ impl Connection {
             #[serde(borrow)]
             id: &'a RawValue,
         }
-        let params = request.params.as_ref().and_then(|raw| serde_json::from_str::<Params<'_>>(raw.get()).ok());
+        let params = request.params.as_ref().and_then(|raw| object::<Params<'_>>(raw.get().as_bytes()).ok());
         let task = params.and_then(|params| self.running().remove(params.id.get()));
         if let Some(task) = task {
             task.abort();

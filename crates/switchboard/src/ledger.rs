@@ -168,7 +168,11 @@ impl Kept {
         match self {
             Self::Ok { content, attachments } => {
                 let attachments = attachments.into_iter().filter_map(KeptAttachment::restore);
-                Ok(Output::from_provider(RawJson::from(&*content), attachments.collect()))
+                let content = RawJson::part(&content).map_err(|error| {
+                    let why = format!("the result of this call was kept, and cannot be read: {error}");
+                    CallError::new(CallErrorKind::Failed, why)
+                })?;
+                Ok(Output::from_provider(content, attachments.collect()))
             }
             Self::Err { kind, message, hint, retryable } => {
                 let kind = CallErrorKind::parse(&kind).unwrap_or(CallErrorKind::Failed);

@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::account::Account;
+pub use self::lists::LeftOut;
 pub use self::login::{Begun, Callback, Progress};
 use self::login::{Logins, Returned};
 use self::server::Server;

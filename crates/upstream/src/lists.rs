@@ -8,10 +8,12 @@ use rmcp::model::ServerResult;
 use sa_core::aside::{self, LARGE};
 use sa_core::store::{Expect, Records};
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
+use sa_lines::LEFT_OUT;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::warn;
 
+use crate::child::printable;
 use crate::connection::{Connection, Era, Failure};
 use crate::outcome;
 use crate::spec::Spec;
@@ -22,6 +24,8 @@ const BUCKET: &str = "upstream_lists";
 /// How many items of each kind a server may list, and on how many pages.
 const MAX_ITEMS: usize = 5_000;
 const MAX_PAGES: usize = 200;
+/// How many of the tools that are left out are told of.
+const MAX_LEFT_OUT: usize = 20;
 /// How long all of one kind may be together, in bytes. All of it is kept, and shown to everybody.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -32,9 +36,17 @@ pub(crate) struct Lists {
     fingerprint: String,
     pub(crate) era: Era,
     tools: Vec<rmcp::model::Tool>,
+    pub(crate) left_out: Vec<LeftOut>,
     resources: Vec<serde_json::Value>,
     templates: Vec<serde_json::Value>,
     prompts: Vec<serde_json::Value>,
+}
+
+/// A tool that a server lists, and that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    pub tool: String,
+    pub why: String,
 }
 
 impl Lists {
@@ -46,7 +58,8 @@ impl Lists {
             // One that declares nothing at all is asked for everything: some forget to declare what they have.
             let silent = offers.tools.is_none() && offers.resources.is_none() && offers.prompts.is_none();
             if offers.tools.is_some() || silent {
-                lists.tools = tools(connection).await.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?;
+                let listed = tools(connection).await;
+                lists.take_tools(listed.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?);
             }
             let listed = async |method, key, must: bool| match values(connection, method, key).await {
                 Err(why) if must => Err(why),
@@ -65,6 +78,19 @@ impl Lists {
         tokio::time::timeout(patience, load)
             .await
             .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
+    }
+
+    /// Keeps what a server listed, but for what stands for tools that were left out on the way.
+    fn take_tools(&mut self, listed: Vec<rmcp::model::Tool>) {
+        for tool in listed {
+            match tool.meta.as_ref().and_then(|meta| meta.0.get(LEFT_OUT)?.as_str()) {
+                Some(why) if self.left_out.len() < MAX_LEFT_OUT => {
+                    self.left_out.push(LeftOut { tool: printable(&tool.name), why: printable(why) });
+                }
+                Some(_) => {}
+                None => self.tools.push(tool),
+            }
+        }
     }
 
     /// What was kept of this very server.

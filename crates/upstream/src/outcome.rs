@@ -9,7 +9,7 @@ use crate::connection::Failure;
 
 pub(crate) fn of_call(server: &str, answer: Result<ServerResult, Failure>) -> Outcome {
     match answer {
-        Ok(ServerResult::CallToolResult(result)) => of_result(&result),
+        Ok(ServerResult::CallToolResult(result)) => of_result(server, &result),
         Ok(_) => Err(CallError::new(
             CallErrorKind::Failed,
             format!("\"{server}\" answered with something else than a result"),
@@ -65,11 +65,11 @@ fn fields(object: &Map<String, Value>) -> usize {
     object.iter().map(|(name, value)| name.len() + values(value)).sum()
 }
 
-fn of_result(result: &CallToolResult) -> Outcome {
-    let json =
-        serde_json::to_string(result).map_err(|error| CallError::new(CallErrorKind::Failed, error.to_string()))?;
-    let native = RawJson::parse(&json)
-        .map_err(|error| CallError::new(CallErrorKind::Failed, format!("the result cannot be passed on: {error}")))?;
+fn of_result(server: &str, result: &CallToolResult) -> Outcome {
+    let native = serde_json::to_string(result).and_then(|json| RawJson::parse(&json)).map_err(|error| {
+        let why = format!("the upstream \"{server}\" gave an answer that cannot be read: {error}");
+        CallError::new(CallErrorKind::Failed, why)
+    })?;
     if result.is_error == Some(true) {
         let texts: Vec<&str> = result.content.iter().filter_map(|block| Some(block.as_text()?.text.as_str())).collect();
         let message = if texts.is_empty() { "the tool failed and did not say why".into() } else { texts.join("\n") };

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, JsonRpcError, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
@@ -20,7 +20,7 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse as Answer,
 };
 use sa_core::aside;
-use sa_lines::{is_too_much, no_answer, too_long};
+use sa_lines::{bearable, is_unreadable_answer, no_answer, too_long};
 use serde_json::json;
 use sse_stream::{Sse, SseStream};
 use tracing::debug;
@@ -120,8 +120,8 @@ impl Observed {
     }
 }
 
-/// An event that rmcp may read where everybody else waits: one that is too long is an error, and a large answer is left with
-/// whoever waits for it.
+/// An event that rmcp may read where everybody else waits: one that is too long is an error, and so is an answer that rmcp
+/// could not read, which it would pass over; a large answer is left with whoever waits for it.
 async fn shortened(
     who: &str,
     asked: Option<RequestId>,
@@ -129,24 +129,29 @@ async fn shortened(
     event: Result<Sse, SseError>,
 ) -> Result<Sse, SseError> {
     let Some(asked) = asked else { return event };
-    let is_too_long = match &event {
-        Ok(event) => event.data.as_ref().is_some_and(|data| is_too_much(data.as_bytes())),
-        Err(SseError::Body(error)) => matches!(error.downcast_ref(), Some(Cut::TooLong)),
-        Err(_) => false,
-    };
-    let told = if is_too_long {
+    let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
+    let told = match (data, data.map(|data| bearable(data.as_bytes())), &event) {
         // As an error it would look like a connection that broke, which rmcp tries to go on with.
-        serde_json::to_string(&ServerJsonRpcMessage::Error(too_long(who, asked))).ok()
-    } else {
-        match (&event, waiting) {
-            (Ok(Sse { data: Some(data), .. }), Some(waiting)) => left(data, &asked, &waiting).await,
-            _ => None,
+        (_, Some(None), _) => error(too_long(who, asked)),
+        (.., Err(SseError::Body(cut))) if matches!(cut.downcast_ref(), Some(Cut::TooLong)) => {
+            error(too_long(who, asked))
         }
+        (_, Some(Some(Cow::Owned(thin))), _) => String::from_utf8(thin).ok(),
+        (Some(data), ..) if is_unreadable_answer(data, &asked) => error(no_answer(who, asked)),
+        (Some(data), ..) => match waiting {
+            Some(waiting) => left(data, &asked, &waiting).await,
+            None => None,
+        },
+        (None, ..) => None,
     };
     match told {
         Some(told) => Ok(Sse { data: Some(told), ..event.unwrap_or_default() }),
         None => event,
     }
+}
+
+fn error(error: JsonRpcError) -> Option<String> {
+    serde_json::to_string(&ServerJsonRpcMessage::Error(error)).ok()
 }
 
 /// Reads a large answer in its turn and leaves it with whoever waits; what rmcp is given in its place.
@@ -240,7 +245,12 @@ async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, re
         }
         body.extend_from_slice(&piece);
     }
-    Ok(Some(body).filter(|body| !is_too_much(body)))
+    let thin = match bearable(&body) {
+        None => return Ok(None),
+        Some(Cow::Owned(thin)) => Some(thin),
+        Some(Cow::Borrowed(_)) => None,
+    };
+    Ok(Some(thin.unwrap_or(body)))
 }
 
 /// Whether somebody has to show a token, or one that allows more.

@@ -21,7 +21,7 @@ use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::{Connection, Heard};
 use crate::keep::Keep;
-use crate::lists::Lists;
+use crate::lists::{LeftOut, Lists};
 use crate::provider::{Unlisted, Upstream};
 use crate::seats::{NotOpened, Seats};
 use crate::spec::Spec;
@@ -67,6 +67,8 @@ pub struct Health {
     pub since_ms: i64,
     pub last_error: Option<String>,
     pub tools: usize,
+    /// Those of its tools that cannot be taken.
+    pub left_out: Vec<LeftOut>,
     /// How often it was started again by itself, since it was last started by hand.
     pub restarts: u64,
     /// The error is how it ended by itself after it had been ready, which is worth knowing when it is ready again.
@@ -134,7 +136,15 @@ impl Server {
             account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), keep));
         }
         let state = if spec.enabled { State::Starting } else { State::Disabled };
-        let health = Health { state, since_ms: clock::now_ms(), last_error: None, tools: 0, restarts: 0, ended: false };
+        let health = Health {
+            state,
+            since_ms: clock::now_ms(),
+            last_error: None,
+            tools: 0,
+            left_out: Vec::new(),
+            restarts: 0,
+            ended: false,
+        };
         let server = Arc::new(Self {
             seats: Seats::new(Arc::clone(&name), &spec, account),
             name,
@@ -166,7 +176,9 @@ impl Server {
 
     pub(crate) fn health(&self) -> Health {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        health.tools = self.lists().tools();
+        let lists = self.lists();
+        health.tools = lists.tools();
+        health.left_out.clone_from(&lists.left_out);
         health
     }
 
@@ -382,6 +394,9 @@ impl Server {
         let lists = Arc::new(lists);
         let before =
             std::mem::replace(&mut *self.lists.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&lists));
+        for LeftOut { tool, why } in lists.left_out.iter().filter(|left| !before.left_out.contains(left)) {
+            warn!(upstream = %self.name, tool, "a tool of the server is left out: {why}");
+        }
         self.listed.store(true, Ordering::Release);
         self.seats.repeat_arguments(lists.wants_headers());
         if !before.same_documents(&lists) {

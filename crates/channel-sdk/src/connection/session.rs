@@ -329,7 +329,7 @@ impl<'a> Session<'a> {
         struct Arrival {
             metadata: Option<serde_json::Map<String, Value>>,
         }
-        let told = serde_json::from_str::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
+        let told = sa_protocol::object::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
         if told.unwrap_or_default() == *self.actor.shared.metadata() {
             self.accepted();
         } else {

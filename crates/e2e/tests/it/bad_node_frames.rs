@@ -240,14 +240,26 @@ async fn frames_against_the_protocol_end_with_1002() {
 async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
     let (gateway, traffic, mut node) = start().await;
     let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
-    for rest in ["\"ok\":\"yes\"", "\"ok\":false,\"error\":5", &format!("\"ok\":true,\"result\":{deep}")] {
+    for rest in [
+        r#""ok":"yes""#,
+        r#""ok":false,"error":5"#,
+        r#""ok":false,"error":["failed","why"]"#,
+        &format!(r#""ok":true,"result":{deep}"#),
+        r#""ok":true,"result":"\ud800""#,
+        r#""ok":true,"result":[1e999]"#,
+        r#""ok":true,"ok":true,"result":1"#,
+        r#""ok":true,"request_id":"ID","result":1"#,
+        r#""ok":true,"result":NaN"#,
+        r#""ok":true,"result":{"#,
+    ] {
         let call = gateway.operator().call_later("bad.x", json!({}));
         let request = node.request().await;
+        let rest = rest.replace("ID", &request.id);
         let frame = format!("{{\"type\":\"tool_response\",\"request_id\":\"{}\",{rest}}}", request.id);
         node.send_raw(Message::text(frame)).await;
         let reply = call.await.unwrap();
         reply.assert_problem(502, "failed");
-        assert!(reply.detail().contains("cannot be read"), "{}", reply.text);
+        assert!(reply.detail().contains("the node \"bad\" gave an answer that cannot be read"), "{}", reply.text);
     }
     traffic.end().await;
 }

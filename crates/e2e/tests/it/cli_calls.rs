@@ -165,28 +165,6 @@ async fn json_prints_what_the_route_returns() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_no_value_is_shown_as_it_is_and_spoils_no_history() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    for result in ["1e999", r#""\ud800""#] {
-        let started = gateway.cli(&["call", "a.b"]).start();
-        let request = node.request().await;
-        let id = &request.id;
-        let frame = format!(r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{result}}}"#);
-        node.send_raw(sa_testkit::Message::text(frame)).await;
-        let ended = started.end().await;
-        assert_eq!(ended.assert_code(0).stdout.trim(), result);
-    }
-    eventually("both in the history", || async {
-        let ended = gateway.cli(&["calls"]).run().await;
-        ended.assert_code(0);
-        (ended.stdout.matches("a.b").count() == 2).then_some(())
-    })
-    .await;
-    gateway.stop().await;
-}
-
-#[tokio::test]
 async fn what_a_command_cannot_use_is_named() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let ended = gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "one\ntwo").run().await;

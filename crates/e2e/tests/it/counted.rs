@@ -249,7 +249,8 @@ async fn deeply_nested_json() {
     let call = format!("{{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"args\":{deep}}}");
     let channel = format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{deep}}}");
     let body = format!("{{\"args\":{deep}}}");
-    say_everywhere(&scene, &[&node], &[&call], &[&channel], &[&body]).await;
+    say_everywhere(&scene, &[&node], &[&call], &[&channel], &[]).await;
+    scene.post(body).await.assert_problem(422, "invalid_args");
     let expected = [
         ("node", "bad_frame", 1),
         ("calls_ws", "bad_frame", 1),

@@ -12,11 +12,16 @@ pub(crate) fn some<T: std::fmt::Debug>(count: usize, strategy: impl Strategy<Val
     (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
-/// The same, but for what is JSON by its grammar and no Rust program reads: where it may stand, it is passed on as it is, to
-/// the nodes and participants of these tests as well.
+/// The same as text.
+pub(crate) fn some_text(count: usize, strategy: impl Strategy<Value = Vec<u8>>) -> Vec<String> {
+    some(count, strategy).into_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+}
+
+/// The same, but for what is JSON by its grammar and no Rust program reads: a message in a channel is passed on as it is, to
+/// the participants of these tests as well.
 pub(crate) fn some_readable(count: usize, strategy: impl Strategy<Value = Vec<u8>>) -> Vec<String> {
-    let texts = some(count, strategy).into_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    texts.filter(|text| sa_core::json::is_readable(text)).collect()
+    let texts = some_text(count, strategy);
+    texts.into_iter().filter(|text| sa_core::json::check(text).is_ok()).collect()
 }
 
 /// What stands where something else is expected.

@@ -5,7 +5,7 @@ use futures_util::SinkExt as _;
 use sa_testkit::{Hello, Message, Participant, Setup, Traffic};
 use serde_json::{Value, json};
 
-use crate::nearly::{nearly, some_readable};
+use crate::nearly::{nearly, some_readable, some_text};
 
 /// How many of each frame are sent.
 const EACH: usize = 120;
@@ -27,7 +27,7 @@ async fn of_agents() {
         json!({ "type": "ping", "timestamp": 5 }),
         json!({ "type": "pong", "timestamp": 5 }),
     ] {
-        for (number, frame) in some_readable(EACH, nearly(right)).into_iter().enumerate() {
+        for (number, frame) in some_text(EACH, nearly(right)).into_iter().enumerate() {
             socket.send_raw(Message::text(frame.clone())).await;
             let mark = 1_000_000 + number;
             socket.send(json!({ "type": "ping", "timestamp": mark })).await;

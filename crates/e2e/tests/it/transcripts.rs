@@ -1,32 +1,8 @@
 //! The protocols' transcripts, replayed at the gateway's doors: what nodes and agents say in them has the effect that it means.
 
+use sa_hostile::{Line, transcripts};
 use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
 use serde_json::{Value, json};
-
-/// A line of a transcript.
-struct Line {
-    place: String,
-    frame: Value,
-    /// What the frame means, written in full.
-    meaning: Value,
-}
-
-fn lines(files: &[&str], direction: &str) -> Vec<Line> {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/transcripts");
-    let mut lines = Vec::new();
-    for name in files {
-        let text = std::fs::read_to_string(dir.join(name)).unwrap();
-        for (number, line) in text.lines().enumerate() {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            if line["direction"] == direction {
-                let frame = line["frame"].take();
-                let meaning = line.get_mut("reads_as").map_or_else(|| frame.clone(), Value::take);
-                lines.push(Line { place: format!("{name}:{}", number + 1), frame, meaning });
-            }
-        }
-    }
-    lines
-}
 
 /// The frame as it stands, but as an answer to this request.
 fn to(mut frame: Value, field: &str, id: &str) -> Value {
@@ -40,9 +16,7 @@ async fn what_nodes_say_has_the_effect_that_it_means() {
     let operator = gateway.operator();
     let every = ["tool_cancel", "tool_progress", "tool_chunk", "attachments", "bin_probe", "events"];
     let mut node = Hello::new("replay").capability("a").with("features", json!(every)).connect(&gateway).await;
-    let lines = lines(&["node.jsonl", "node-old.jsonl", "node-extended.jsonl"], "node->gateway");
-    assert!(lines.len() >= 25, "the transcripts are gone");
-    for line in lines {
+    for line in transcripts(&["node.jsonl", "node-old.jsonl", "node-extended.jsonl"], "node->gateway", 25) {
         match line.meaning["type"].as_str().unwrap() {
             "node_hello" => hello(&gateway, &line).await,
             "tool_response" => response(&operator, &mut node, &line).await,
@@ -161,9 +135,8 @@ async fn what_agents_say_has_the_effect_that_it_means() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("replay").capability("linux").capability("n").connect(&gateway).await;
     let mut socket = gateway.operator().socket().await;
-    let lines = lines(&["calls.jsonl"], "agent->gateway");
     let mut open = Vec::new();
-    for Line { place, frame, meaning } in lines {
+    for Line { place, frame, meaning } in transcripts(&["calls.jsonl"], "agent->gateway", 5) {
         socket.send(frame).await;
         match meaning["type"].as_str().unwrap() {
             "call" => {

@@ -1,37 +1,14 @@
 //! The protocol's transcripts, replayed with a real node: it understands what gateways say in them as they say it, and says
 //! what nodes say in them, to the letter.
 
+use sa_hostile::{Line, transcripts};
 use sa_node_sdk::protocol::Attachment;
 use sa_node_sdk::{ErrorKind, NodeEvents, ToolContext, ToolError, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// A line of a transcript.
-struct Line {
-    place: String,
-    frame: Value,
-    /// What the frame means, written in full.
-    meaning: Value,
-}
-
-fn lines(direction: &str) -> Vec<Line> {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/transcripts");
-    let mut lines = Vec::new();
-    for name in ["node.jsonl", "node-old.jsonl", "node-extended.jsonl"] {
-        let text = std::fs::read_to_string(dir.join(name)).unwrap();
-        for (number, line) in text.lines().enumerate() {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            if line["direction"] == direction {
-                let frame = line["frame"].take();
-                let meaning = line.get_mut("reads_as").map_or_else(|| frame.clone(), Value::take);
-                lines.push(Line { place: format!("{name}:{}", number + 1), frame, meaning });
-            }
-        }
-    }
-    assert!(lines.len() >= 10, "the transcripts are gone");
-    lines
-}
+const FILES: [&str; 3] = ["node.jsonl", "node-old.jsonl", "node-extended.jsonl"];
 
 /// Shows that the node has taken all that was sent before, and has nothing to say to it.
 async fn settle(peer: &mut Peer, place: &str) {
@@ -42,7 +19,7 @@ async fn settle(peer: &mut Peer, place: &str) {
 #[tokio::test]
 async fn what_gateways_say_is_understood() {
     let gateway = Gateway::start().await;
-    let lines = lines("gateway->node");
+    let lines = transcripts(&FILES, "gateway->node", 10);
     let mut registry = ToolRegistry::new();
     for line in lines.iter().filter(|line| line.frame["type"] == "tool_request") {
         let tool = Tool(|ctx: ToolContext, args: Value| async move {
@@ -132,7 +109,7 @@ async fn what_nodes_say_is_said_to_the_letter() {
     let node = Node::start(gateway.builder().events(&events), registry("t.say", say));
     let mut peer = gateway.welcome(&["tool_progress", "tool_chunk", "attachments", "events"]).await;
     let mut said = 0;
-    for Line { place, meaning, .. } in lines("node->gateway") {
+    for Line { place, meaning, .. } in transcripts(&FILES, "node->gateway", 10) {
         match meaning["type"].as_str().unwrap() {
             "tool_response" | "tool_progress" | "tool_chunk" => {
                 peer.request(meaning["request_id"].as_str().unwrap(), "t.say", meaning.clone()).await;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::json::{self, field, required, text_field, timestamp};
+use crate::json::{self, field, object_list, required, text_field, timestamp};
 use crate::{FrameError, FrameErrorKind};
 
 /// Every field that a frame of the call socket can have; see [`NodeFrame`](crate::node::NodeFrame) for why it is flat.
@@ -146,7 +146,7 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
             call_id: required(frame.call_id, "call_id")?,
             result: frame.result.map_or("null", RawValue::get),
             blocks: array(frame.blocks, "blocks")?,
-            attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
+            attachments: object_list(frame.attachments, "attachments")?,
             duration_ms: field(frame.duration_ms, "duration_ms")?.unwrap_or_default(),
         }),
         "error" => GatewayFrame::Error(CallError {
@@ -166,7 +166,7 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
         "chunk" => GatewayFrame::Chunk(Chunk {
             id: required(frame.id, "id")?,
             content: frame.content.map_or("null", RawValue::get),
-            attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
+            attachments: object_list(frame.attachments, "attachments")?,
         }),
         "log" => GatewayFrame::Log(Log {
             id: required(frame.id, "id")?,

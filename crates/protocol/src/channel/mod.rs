@@ -17,6 +17,8 @@ pub use client::{encode_close, encode_get_messages_before, encode_publish, encod
 pub use encode::{Envelope, Ready, encode_body, encode_error, encode_history, encode_message, encode_ready};
 pub use server::{Delivered, Delivery, ServerFrame, Welcome};
 
+use crate::json;
+
 /// Closed because the token is missing, unknown, or not for this channel. Final.
 pub const CLOSE_UNAUTHORIZED: u16 = 4001;
 /// Closed because the channel is missing, or no name for one. Final.
@@ -106,11 +108,7 @@ struct Fields<'a> {
 
 impl<'a> ClientFrame<'a> {
     pub fn decode(text: &'a str) -> Result<Self, BadFrame> {
-        // The reader of structs takes an array as well, for fields in their order.
-        if !text.trim_start().starts_with('{') {
-            return Err(BadFrame { reference: None, message: "a frame is a JSON object".into() });
-        }
-        let fields: Fields<'a> = serde_json::from_str(text)
+        let fields: Fields<'a> = json::object(text)
             .map_err(|error| BadFrame { reference: reference_of(text), message: error.to_string() })?;
         let reference = fields.reference;
         let bad = |message: &str| BadFrame { reference, message: message.into() };
@@ -150,7 +148,7 @@ fn reference_of(text: &str) -> Option<i64> {
         #[serde(rename = "ref")]
         reference: Option<i64>,
     }
-    serde_json::from_str::<Only>(text).ok()?.reference
+    json::object::<Only>(text).ok()?.reference
 }
 
 /// Whether this can be a channel's name: 1 to [`MAX_CHANNEL`] bytes of visible text without spaces at the ends.

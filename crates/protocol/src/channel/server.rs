@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::AttachmentMeta;
+use crate::json;
 
 /// A frame of the server's.
 #[derive(Debug, Clone)]
@@ -115,10 +116,7 @@ struct Fields<'a> {
 impl<'a> ServerFrame<'a> {
     /// Reads a frame. The error says what is wrong with it.
     pub fn decode(text: &'a str) -> Result<Self, String> {
-        if !text.trim_start().starts_with('{') {
-            return Err("a frame is a JSON object".into());
-        }
-        let fields: Fields<'a> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let fields: Fields<'a> = json::object(text).map_err(|error| error.to_string())?;
         match fields.kind.as_deref() {
             Some("ready") => Ok(Self::Ready(Welcome {
                 participant: fields.participant_id,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::{FrameError, FrameErrorKind};
@@ -32,62 +32,88 @@ pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
     let error = if too_deep(text) {
         FrameError::new(FrameErrorKind::TooDeep, "")
     } else {
-        match serde_json::from_str(text) {
+        match object(text) {
             Ok(frame) => return Ok(frame),
             Err(error) => FrameError::new(FrameErrorKind::Malformed, error),
         }
     };
-    match serde_json::from_str::<Label<'a>>(text) {
-        Ok(label) if !known.contains(&&*label.kind) && error.kind() == FrameErrorKind::Malformed => {
-            Ok(unknown(label.kind))
+    let label = Label::read(text);
+    match label.kind {
+        Some(kind) if label.is_whole && !known.contains(&&*kind) && error.kind() == FrameErrorKind::Malformed => {
+            Ok(unknown(kind))
         }
-        Ok(label) => {
+        Some(kind) => {
             let id = text_field(label.request_id.or(label.id), "id").unwrap_or_default();
-            Err(error.in_frame(&label.kind, id.as_deref()))
+            Err(error.in_frame(&kind, id.as_deref()))
         }
-        Err(_) => Err(error),
+        None => Err(error),
     }
 }
 
-/// What can be read of a frame that is otherwise not usable, so that an error can say which one it was. `serde_json`
-/// skips what is not listed here in a loop, so that no depth of it can exhaust the stack.
-#[derive(serde::Deserialize)]
+/// Reads a struct that somebody else wrote, as an object.
+pub fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    // The reader of structs takes a list as well, for fields in their order, which is nobody's intention.
+    if !text.trim_start().starts_with('{') {
+        return Err(serde_json::Error::custom("it is not a JSON object"));
+    }
+    serde_json::from_str(text)
+}
+
+/// What can be read of a frame that is otherwise not usable, so that an error can say which one it was: as far as it is
+/// JSON, and the last of what is there more than once, as most readers would have it. `serde_json` skips what is not
+/// listed here in a loop, so that no depth of it can exhaust the stack.
+#[derive(Default)]
 struct Label<'a> {
-    #[serde(rename = "type", borrow, deserialize_with = "cow")]
-    kind: Cow<'a, str>,
-    #[serde(borrow, default)]
+    kind: Option<Cow<'a, str>>,
     request_id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     id: Option<&'a RawValue>,
+    /// Whether all of it was read, and has one type.
+    is_whole: bool,
+}
+
+impl<'a> Label<'a> {
+    fn read(text: &'a str) -> Self {
+        let (mut label, mut reader) = (Self::default(), serde_json::Deserializer::from_str(text));
+        let read = (&mut reader).deserialize_map(Labelling(&mut label));
+        label.is_whole = read.is_ok_and(|has_one_type| has_one_type) && reader.end().is_ok();
+        label
+    }
+}
+
+/// Fills in a label while a frame is read, so that what was read before a mistake is kept.
+struct Labelling<'l, 'a>(&'l mut Label<'a>);
+
+impl<'de> Visitor<'de> for Labelling<'_, 'de> {
+    /// Whether it has one type.
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<bool, A::Error> {
+        let mut types = 0;
+        while let Some(Text(key)) = fields.next_key()? {
+            match &*key {
+                "type" => {
+                    types += 1;
+                    self.0.kind = Some(fields.next_value::<Text<'_>>()?.0);
+                }
+                "request_id" => self.0.request_id = Some(fields.next_value()?),
+                "id" => self.0.id = Some(fields.next_value()?),
+                _ => {
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(types == 1)
+    }
 }
 
 /// What can be read of the beginning of a frame: its type, and which call it is about.
 pub(crate) fn beginning(text: &str) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
-    /// Leaves what it has read behind when the text ends too soon, as it does.
-    struct Fields<'a, 'b> {
-        kind: &'b mut Option<Cow<'a, str>>,
-        request_id: &'b mut Option<Cow<'a, str>>,
-    }
-    impl<'a> Visitor<'a> for Fields<'a, '_> {
-        type Value = ();
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a frame")
-        }
-        fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<(), A::Error> {
-            while let Some(Text(name)) = fields.next_key()? {
-                match &*name {
-                    "type" => *self.kind = Some(fields.next_value::<Text<'a>>()?.0),
-                    "request_id" => *self.request_id = Some(fields.next_value::<Text<'a>>()?.0),
-                    _ => _ = fields.next_value::<IgnoredAny>()?,
-                }
-            }
-            Ok(())
-        }
-    }
-    let (mut kind, mut request_id) = (None, None);
-    let fields = Fields { kind: &mut kind, request_id: &mut request_id };
-    let _ = serde_json::Deserializer::from_str(text).deserialize_map(fields);
-    (kind, request_id)
+    let label = Label::read(text);
+    (label.kind, text_field(label.request_id, "request_id").unwrap_or_default())
 }
 
 /// Adds to an error in which frame it was, and to which call that belongs.
@@ -184,6 +210,25 @@ pub(crate) fn field<'a, T: Deserialize<'a>>(
         .map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
 }
 
+/// The same of one that is an object.
+pub(crate) fn object_field<'a, T: Deserialize<'a>>(
+    raw: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<Option<T>, FrameError> {
+    let read = raw.map(|raw| object(raw.get())).transpose();
+    read.map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
+}
+
+/// The same of a list of objects; one that is absent is empty.
+pub(crate) fn object_list<'a, T: Deserialize<'a>>(
+    raw: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<Vec<T>, FrameError> {
+    let items = field::<Vec<&'a RawValue>>(raw, name)?.unwrap_or_default();
+    let read: Result<_, _> = items.into_iter().map(|item| object(item.get())).collect();
+    read.map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
+}
+
 pub(crate) fn text_field<'a>(
     raw: Option<&'a RawValue>,
     name: &'static str,
@@ -191,14 +236,11 @@ pub(crate) fn text_field<'a>(
     Ok(field::<Text<'a>>(raw, name)?.map(|text| text.0))
 }
 
-/// The text of a ping's timestamp. It is echoed as it came, so that any number survives, whatever its width.
+/// The text of a ping's timestamp. It is echoed as it came, so that any number survives, whatever its width, unless it is one
+/// that nobody could read.
 pub(crate) fn timestamp(raw: Option<&RawValue>) -> Result<&str, FrameError> {
-    let text = raw.map_or("0", RawValue::get);
-    if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-        Ok(text)
-    } else {
-        Err(FrameError::new(FrameErrorKind::InvalidField("timestamp"), "expected a number"))
-    }
+    field::<f64>(raw, "timestamp")?;
+    Ok(raw.map_or("0", RawValue::get))
 }
 
 pub(crate) fn required<T>(value: Option<T>, name: &'static str) -> Result<T, FrameError> {

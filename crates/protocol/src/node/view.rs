@@ -1,7 +1,7 @@
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::json::{field, required, text_field, timestamp};
+use crate::json::{field, object_field, object_list, required, text_field, timestamp};
 use crate::{FrameError, FrameErrorKind, ToolResponseError};
 
 impl<'a> Incoming<'a> {
@@ -36,7 +36,7 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
         "tool_chunk" => Incoming::Chunk(ToolChunk {
             request_id: required(frame.request_id, "request_id")?,
             content: frame.content.map_or("null", RawValue::get),
-            attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
+            attachments: object_list(frame.attachments, "attachments")?,
         }),
         "tool_cancel" => Incoming::Cancel(ToolCancel {
             request_id: required(frame.request_id, "request_id")?,
@@ -46,9 +46,9 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
         "pong" => Incoming::Pong(timestamp(frame.timestamp)?),
         "node_hello" => Incoming::Hello(Box::new(Hello {
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
-            node: required(field(frame.node, "node")?, "node")?,
+            node: required(object_field(frame.node, "node")?, "node")?,
             capabilities: field(frame.capabilities, "capabilities")?.unwrap_or_default(),
-            tools: field(frame.tools, "tools")?.unwrap_or_default(),
+            tools: object_list(frame.tools, "tools")?,
             features: features(frame.features)?,
             host: object(frame.host, "host")?,
             max_request_bytes: field(frame.max_request_bytes, "max_request_bytes")?,
@@ -83,9 +83,9 @@ fn response(frame: NodeFrame<'_>) -> Result<ToolResponse<'_>, FrameError> {
         outcome: if required(frame.ok, "ok")? {
             Ok(frame.result.map(RawValue::get))
         } else {
-            Err(field(frame.error, "error")?.unwrap_or_else(Failure::unexplained))
+            Err(object_field(frame.error, "error")?.unwrap_or_else(Failure::unexplained))
         },
-        attachments: field(frame.attachments, "attachments")?.unwrap_or_default(),
+        attachments: object_list(frame.attachments, "attachments")?,
     })
 }
 

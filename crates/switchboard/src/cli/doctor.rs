@@ -283,6 +283,13 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
     for server in servers {
         let name = text(&server["name"]);
+        for left in server["left_out"].as_array().into_iter().flatten() {
+            let (tool, why) = (printable(text(&left["tool"])), text(&left["why"]));
+            findings.push(Finding::bad(
+                format!("the upstream \"{name}\" has a tool that is left out, \"{tool}\": {why}"),
+                "whoever wrote the server has to say less of the tool, or say it flatter; its other tools can be called",
+            ));
+        }
         let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
         // It does not help to try again what is not there.
         let missing = why.contains("no such program");

@@ -243,7 +243,11 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         ("folder", text(&server["cwd"]).to_owned()),
         ("source", source.to_owned()),
         (error, text(&server["last_error"]).to_owned()),
-    ])
+    ])?;
+    for left in server["left_out"].as_array().into_iter().flatten() {
+        line(&format!("left out: the tool \"{}\": {}", text(&left["tool"]), text(&left["why"])))?;
+    }
+    Ok(())
 }
 
 impl AddArgs {
@@ -370,6 +374,12 @@ fn place(server: &Value) -> String {
 fn row(server: &Value) -> Vec<String> {
     let name = |key: &str| text(&server[key]).to_owned();
     let since = when(server["since_ms"].as_i64().unwrap_or(0));
-    let error = if server["state"] == "ready" { String::new() } else { name("last_error") };
+    let left_out: Vec<&str> =
+        server["left_out"].as_array().into_iter().flatten().map(|left| text(&left["tool"])).collect();
+    let error = match server["state"].as_str() {
+        Some("ready") if left_out.is_empty() => String::new(),
+        Some("ready") => format!("left out: {}", left_out.join(", ")),
+        _ => name("last_error"),
+    };
     vec![name("name"), name("state"), since, server["tools"].to_string(), place(server), error]
 }

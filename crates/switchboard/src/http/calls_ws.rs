@@ -126,7 +126,7 @@ impl Session {
     }
 
     fn start(self: &Arc<Self>, call: calls::Call<'_>) {
-        let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::parse);
+        let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::well_formed);
         let args = args.map_err(|error| format!("args cannot be read: {error}"));
         let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
         let time = if call.timeout_ms == Some(0) { Err("timeout_ms must be at least 1".to_owned()) } else { Ok(()) };

@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::{CallId, Finished, Output, RawJson, Scope, aside};
+use sa_core::json::object;
+use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Scope, aside};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
@@ -263,9 +264,14 @@ pub(super) fn call_request(
         return Err(unauthorized(Refused::Revoked));
     }
     let args = body.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::part);
+    let args = args.map_err(|error| {
+        app.metrics.refused("http", "bad_request");
+        let mistake = format!("args cannot be read: {error}");
+        Problem::from(&CallError::new(CallErrorKind::InvalidArgs, mistake))
+    })?;
     Ok(CallRequest {
         tool,
-        args: args.map_err(|error| Problem::bad_request(format!("args cannot be read: {error}")))?,
+        args,
         view: app.view(&identity, body.session_key.as_deref()),
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
@@ -291,14 +297,13 @@ const SEND_JSON: &str = "send one JSON object, with \"Content-Type: application/
 arguments in it";
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    // The reader of structs takes an array as well, for fields in their order, which is nobody's intention here.
-    if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::bad_request("the body must be a JSON object, not an array").hint(SEND_JSON));
-    }
-    serde_json::from_slice(body).map_err(|error| {
+    object(body).map_err(|error| {
         if error.is_syntax() || error.is_eof() {
             let why = if body.is_empty() { "it is empty".to_owned() } else { error.to_string() };
             return Problem::bad_request(format!("the body is no JSON: {why}")).hint(SEND_JSON);
+        }
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Problem::bad_request("the body must be a JSON object").hint(SEND_JSON);
         }
         let problem = Problem::bad_request(format!("the body cannot be read: {}", plain(&error.to_string())));
         if error.to_string().contains("unknown field") {
@@ -373,12 +378,12 @@ mod tests {
             let _ = parse::<CallBody<'_>>(json.as_bytes());
             let _ = parse::<CallBody<'_>>(format!("{{\"args\":{json}}}").as_bytes());
         }
-    }
 
-    #[test]
-    fn an_array_is_no_body() {
-        let problem = parse::<CallBody<'_>>(br#" [{"x":1},null,null,null]"#).unwrap_err();
-        assert!(crate::json::to_json(&problem).contains("object"));
+        #[test]
+        fn a_list_is_no_body(list in sa_hostile::list(&["s"])) {
+            let problem = parse::<CallBody<'_>>(list.as_bytes()).unwrap_err();
+            proptest::prop_assert!(problem.detail().contains("must be a JSON object"), "{}", problem.detail());
+        }
     }
 
     #[test]

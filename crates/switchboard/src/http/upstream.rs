@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Principal};
-use sa_upstream::{ChangeError, Spec, View};
+use sa_upstream::{ChangeError, LeftOut, Spec, View};
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
@@ -41,6 +41,9 @@ pub(crate) struct UpstreamDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     logged_in: Option<bool>,
     tools: usize,
+    /// Those of its tools that cannot be taken, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOutDoc>,
     /// How often it was started again by itself, since it was last started by hand.
     restarts: u64,
     /// `config` for one in the configuration file, which is read-only here, or `added`.
@@ -48,6 +51,12 @@ pub(crate) struct UpstreamDoc {
     #[schema(value_type = Object)]
     #[serde(flatten)]
     spec: Spec,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct LeftOutDoc {
+    tool: String,
+    why: String,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -59,6 +68,7 @@ impl UpstreamDoc {
     pub(super) fn of(view: View) -> Self {
         let View { name, spec, configured, health, logged_in } = view;
         let source = if configured { "config" } else { "added" };
+        let left_out = health.left_out.into_iter().map(|LeftOut { tool, why }| LeftOutDoc { tool, why });
         Self {
             name,
             state: health.state,
@@ -66,6 +76,7 @@ impl UpstreamDoc {
             last_error: health.last_error,
             logged_in,
             tools: health.tools,
+            left_out: left_out.collect(),
             restarts: health.restarts,
             source,
             spec,

@@ -1,0 +1,107 @@
+//! An upstream server that says what it is given to say, to the letter, over every way to it.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sa_testkit::{Gateway, Setup};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// What the server says, as JSON.
+#[derive(Clone)]
+pub(crate) struct Says {
+    pub(crate) tools: String,
+    /// Of every call.
+    pub(crate) result: String,
+}
+
+/// How it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Http,
+    /// Over HTTP, with its answers as events.
+    Events,
+    Program,
+}
+
+pub(crate) const WAYS: [Way; 3] = [Way::Http, Way::Events, Way::Program];
+
+impl Says {
+    /// One tool that is fine, and whatever is in the place of these.
+    pub(crate) fn tools(others: &str) -> Self {
+        let tools = format!(r#"[{{"name":"fine","inputSchema":{{"type":"object"}}}}{others}]"#);
+        Self { tools, result: r#"{"content":[{"type":"text","text":"hello"}]}"#.into() }
+    }
+
+    /// What it says to a message, but for its id.
+    fn to(&self, asked: &str) -> Option<String> {
+        let initialize =
+            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
+        let said = match asked {
+            "initialize" => format!("\"result\":{initialize}"),
+            "tools/list" => format!("\"result\":{{\"tools\":{}}}", self.tools),
+            "tools/call" => format!("\"result\":{}", self.result),
+            "server/discover" => r#""error":{"code":-32601,"message":"what is that"}"#.to_owned(),
+            _ => return None,
+        };
+        Some(said)
+    }
+
+    /// A gateway with this server, as `test`, and what has to stay as long as it does.
+    pub(crate) async fn start(self, way: Way) -> (Gateway, Option<tempfile::TempDir>) {
+        match way {
+            Way::Program => {
+                let dir = tempfile::tempdir().unwrap();
+                let config = self.program(dir.path());
+                (Setup::new().config(&config).start().await, Some(dir))
+            }
+            _ => (Setup::new().config(&self.serve(way == Way::Events).await).start().await, None),
+        }
+    }
+
+    /// Serves it over HTTP; the configuration that leads there.
+    pub(crate) async fn serve(self, as_events: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = async move |method: Method, body: Bytes| -> Response {
+            if method != Method::POST {
+                return StatusCode::METHOD_NOT_ALLOWED.into_response();
+            }
+            let asked: Value = serde_json::from_slice(&body).unwrap();
+            let Some(said) = self.to(asked["method"].as_str().unwrap_or_default()) else {
+                return StatusCode::ACCEPTED.into_response();
+            };
+            let said = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{said}}}", asked["id"]);
+            if as_events {
+                ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {said}\n\n")).into_response()
+            } else {
+                ([(header::CONTENT_TYPE, "application/json")], said).into_response()
+            }
+        };
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+        format!("[upstream.test]\nurl = \"http://{address}/\"\n")
+    }
+
+    /// The same as a program.
+    fn program(&self, dir: &std::path::Path) -> String {
+        let cases: Vec<String> = ["server/discover", "initialize", "tools/list", "tools/call"]
+            .into_iter()
+            .map(|asked| {
+                let file = dir.join(asked.replace('/', "_"));
+                std::fs::write(&file, self.to(asked).unwrap()).unwrap();
+                let file = file.display();
+                format!(
+                    "*'\"{asked}\"'*) printf '{{\"jsonrpc\":\"2.0\",\"id\":%s,' \"$id\"; cat {file}; printf '}}\\n' ;;\n"
+                )
+            })
+            .collect();
+        let script = format!(
+            "while read -r line; do\nid=$(printf '%s' \"$line\" | sed -n 's/.*\"id\":\\([0-9]*\\).*/\\1/p')\ncase \"$line\" in\n{}esac\ndone\n",
+            cases.concat()
+        );
+        let file = dir.join("server.sh");
+        std::fs::write(&file, script).unwrap();
+        format!("[upstream.test]\ncommand = {}\n", json!(["sh", file]))
+    }
+}

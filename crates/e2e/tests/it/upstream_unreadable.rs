@@ -1,0 +1,21 @@
+//! A result of an upstream server that nobody can read fails its call at once, with word of whose it was, over every way to the
+//! server.
+
+use serde_json::json;
+
+use crate::upstream::until;
+use crate::upstream_said::{Says, WAYS};
+
+#[tokio::test]
+async fn a_result_that_nobody_can_read_fails_its_call() {
+    for unreadable in [r#""text":"\ud800""#, r#""text":"a","_meta":{"x":1e999}"#] {
+        for way in WAYS {
+            let result = format!(r#"{{"content":[{{"type":"text",{unreadable}}}]}}"#);
+            let (gateway, _dir) = Says { result, ..Says::tools("") }.start(way).await;
+            until(&gateway, "test", "ready").await;
+            let reply = gateway.operator().call("test__fine", json!({})).await;
+            let told = reply.assert_problem(502, "failed").detail();
+            assert!(told.contains("\"test\""), "{way:?}: {told}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A message that cannot be read, in the protocol's own words.
+//!
+//! rmcp has one answer for it, in plain text: that the media type is not supported, which it is. A client that is told so has
+//! nothing to give to whoever made the call.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use rmcp::ErrorData;
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcError, RequestId};
+use sa_core::aside;
+use sa_core::json::{object, why};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::short::respond;
+
+/// The longest id that anybody uses, in bytes.
+const MAX_ID: usize = 256;
+
+/// The body of a request that says of itself that it is JSON, as long as it may turn out that it cannot be read.
+pub(crate) struct Unread(Option<Bytes>);
+
+impl Unread {
+    pub(crate) fn of(request: &Request<Bytes>) -> Self {
+        let says_json = |headers: &HeaderMap| {
+            let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+            kind.is_some_and(|kind| kind.starts_with("application/json"))
+        };
+        Self(says_json(request.headers()).then(|| request.body().clone()))
+    }
+
+    /// What is answered where rmcp's status says that it could not read the message; `None` if it could.
+    pub(crate) async fn explain(self, status: StatusCode) -> Option<Response<Body>> {
+        let body = self.0.filter(|_| status == StatusCode::UNSUPPORTED_MEDIA_TYPE)?;
+        let error = aside::in_turn(body.len(), || explained(&body)).await;
+        Some(respond(StatusCode::BAD_REQUEST, &error))
+    }
+}
+
+fn explained(body: &[u8]) -> JsonRpcError {
+    #[derive(Deserialize)]
+    struct Rough<'a> {
+        id: Option<RequestId>,
+        #[serde(borrow)]
+        method: Option<&'a RawValue>,
+    }
+    let rough: Result<Rough<'_>, _> = object(body);
+    let is_request = rough.as_ref().is_ok_and(|rough| rough.id.is_some() && rough.method.is_some());
+    let error = match (serde_json::from_slice::<Value>(body), serde_json::from_slice::<ClientJsonRpcMessage>(body)) {
+        (Err(error), _) => ErrorData::parse_error(format!("the message cannot be read: {}", why(&error)), None),
+        (Ok(_), Err(error)) if is_request => {
+            ErrorData::invalid_params(format!("the request cannot be read: {}", why(&error)), None)
+        }
+        _ => ErrorData::invalid_request("not a message that MCP has", None),
+    };
+    // Nothing that is so long is sent back.
+    let id = rough.ok().and_then(|rough| rough.id).filter(|id| id.to_string().len() <= MAX_ID);
+    JsonRpcError::new(id, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rmcp::model::ErrorCode;
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(body: &str, code: ErrorCode, id: Option<i64>) {
+        let told = explained(body.as_bytes());
+        assert_eq!((told.error.code, told.id), (code, id.map(RequestId::Number)), "{body}: {}", told.error.message);
+    }
+
+    #[test]
+    fn whoever_asked_is_told_what_is_wrong() {
+        let call = |arguments: &str| {
+            let params = format!(r#"{{"name":"a","arguments":{arguments}}}"#);
+            format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
+        };
+        check(&call(r#"{"x":"\ud800"}"#), ErrorCode::PARSE_ERROR, Some(7));
+        check(&call(r#"{"x":1e999}"#), ErrorCode::PARSE_ERROR, Some(7));
+        check(&call(r#"{"x":NaN}"#), ErrorCode::PARSE_ERROR, None);
+        check("", ErrorCode::PARSE_ERROR, None);
+        check("[]", ErrorCode::INVALID_REQUEST, None);
+        check(r#"{"jsonrpc":"2.0","id":7}"#, ErrorCode::INVALID_REQUEST, Some(7));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_cannot_be_read_is_told_in_few_words(
+            text in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a", "arguments": {} } })),
+            list in sa_hostile::list(&["2.0", "tools/call"]), noise in sa_hostile::noise(),
+        ) {
+            for body in [text.as_bytes(), list.as_bytes(), &noise] {
+                let told = serde_json::to_string(&explained(body)).unwrap();
+                prop_assert!(told.len() < sa_hostile::SHORT, "{} bytes", told.len());
+            }
+        }
+    }
+}
