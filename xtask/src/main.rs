@@ -82,10 +82,12 @@ fn run_chore(chore: Chore) -> Result<()> {
 fn up(release: bool, more: &[String]) -> Result<()> {
     setup::compiler()?;
     web()?;
-    eprintln!("building the gateway; the first time takes a few minutes");
     let (profile, folder) = if release { ("release", "release") } else { ("dev", "debug") };
-    run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
     let binary = target().join(folder).join("switchboard");
+    if !binary.exists() {
+        eprintln!("building the gateway; the first time takes a few minutes");
+    }
+    run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
     let mut gateway = Command::new(&binary);
     gateway.arg("up").arg("--examples").arg(root().join("examples")).args(more);
     // In place of this process, so that Ctrl-C is the gateway's alone and its exit code is the last word.
@@ -152,12 +154,19 @@ fn web() -> Result<()> {
         return Ok(());
     }
     setup::workspace_packages()?;
-    run(Command::new("npm").args(["run", "--silent", "build", "--workspace", "console"]).current_dir(root()))
+    run(npm_in(root()).args(["run", "--silent", "build", "--workspace", "console"]))
 }
 
 /// Runs a script of every TypeScript package that has it.
 fn npm(script: &str) -> Result<()> {
-    run(Command::new("npm").args(["run", "--silent", script]).current_dir(root()))
+    run(npm_in(root()).args(["run", "--silent", script]))
+}
+
+/// npm, without a word on newer versions of itself.
+pub(crate) fn npm_in(place: &Path) -> Command {
+    let mut npm = Command::new("npm");
+    npm.env("npm_config_update_notifier", "false").current_dir(place);
+    npm
 }
 
 pub(crate) fn cargo() -> Command {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::{cargo, root, run, target};
+use crate::{cargo, npm_in, root, run, target};
 
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
@@ -98,7 +98,7 @@ pub(crate) fn workspace_packages() -> Result<()> {
 
 /// Not `npm ci`, which stumbles over packages for other systems that the lock file leaves out.
 fn install(place: &Path) -> Result<()> {
-    run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(place))
+    run(npm_in(place).args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]))
 }
 
 /// Other people's programs, against which the gateway is tested or measured: MCP's conformance suite, the official SDKs, the Inspector,
