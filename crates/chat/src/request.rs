@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use sa_core::Pattern;
-use sa_core::json::{Object, why};
+use sa_core::json::{Object, check_within, why};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use crate::error::ChatError;
 
 /// More messages than any conversation has.
 const MAX_MESSAGES: usize = 20_000;
+/// How deep a request may be nested: a tool's schema may have 100 levels, and there are a few around it.
+const MAX_NESTING: usize = 110;
 /// More tools than any server takes.
 const MAX_TOOLS: usize = 1_024;
 
@@ -86,6 +88,10 @@ impl Asked {
             return Err(ChatError::invalid("", "the body must be a JSON object"));
         }
         let mut fields: Fields = serde_json::from_slice(body)
+            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
+        // What is passed on to the model's server must not break its reader.
+        let whole = std::str::from_utf8(body).map_err(|_| ChatError::invalid("", "the body is not UTF-8"))?;
+        check_within(MAX_NESTING, whole)
             .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
         let model: String = required(&mut fields, "model", "the name of a model, such as GET /v1/models lists")?;
         let messages: Vec<Box<RawValue>> = required(&mut fields, "messages", "a list of messages")?;
@@ -235,6 +241,15 @@ mod tests {
         check_mistake(&json!({ "model": "m", "messages": hello, "tools": [], "functions": [] }), "functions");
         check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tool": 1 } }), "switchboard");
         check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tools": "some" } }), "switchboard");
+    }
+
+    #[test]
+    fn what_breaks_readers_is_not_passed_on() {
+        let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
+        for (field, value) in [("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)] {
+            let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#);
+            assert!(Asked::read(body.as_bytes(), None).is_err(), "{field}");
+        }
     }
 
     #[test]

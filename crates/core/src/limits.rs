@@ -41,6 +41,20 @@ impl Ceiling {
 #[derive(Debug)]
 pub struct Entered(Arc<Ceiling>, usize);
 
+impl Entered {
+    pub fn amount(&self) -> usize {
+        self.1
+    }
+
+    /// Takes so much more; `false` when there is no room for it.
+    #[must_use]
+    pub fn grow(&mut self, more: usize) -> bool {
+        let Some(mut more) = self.0.enter(more) else { return false };
+        self.1 += std::mem::take(&mut more.1);
+        true
+    }
+}
+
 impl Drop for Entered {
     fn drop(&mut self) {
         self.0.count.fetch_sub(self.1, Ordering::AcqRel);

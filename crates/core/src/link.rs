@@ -39,6 +39,11 @@ impl<L: Link> LinkProvider<L> {
         &self.shared.link
     }
 
+    /// Whether an answer to this call would be the connection's to give.
+    pub fn has(&self, id: CallId) -> bool {
+        self.shared.pending.has(id)
+    }
+
     /// The connection's answer to a call; `false` when it was not its to give.
     pub fn complete(&self, id: CallId, outcome: Outcome) -> bool {
         self.shared.pending.complete(id, outcome)

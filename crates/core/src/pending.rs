@@ -47,6 +47,11 @@ impl Pending {
         })
     }
 
+    /// Whether this connection has been given the call, and has not answered it: for who has to work on an answer first.
+    pub fn has(&self, id: CallId) -> bool {
+        self.with(|table| matches!(table, Table::Open(calls) if calls.contains_key(&id)))
+    }
+
     /// Gives a call its outcome. `false` when this connection has no such call: never asked, or already answered.
     pub fn complete(&self, id: CallId, outcome: Outcome) -> bool {
         match self.take(id) {

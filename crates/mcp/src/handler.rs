@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, CompleteRequestParams,
-    CompleteResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation,
-    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams, UpdateTaskParams,
+    CompleteResult, CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
+    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -29,6 +29,7 @@ use crate::questions::{self, Back, Whose};
 use crate::search;
 use crate::sessions::Session;
 use crate::shared::Shared;
+use crate::unread;
 
 /// Tools on one page of a list.
 const PAGE: usize = 200;
@@ -352,6 +353,15 @@ impl ServerHandler for McpHandler {
     ) -> Result<(), ErrorData> {
         let caller = Caller::of(&context)?;
         self.shared.tasks.cancel(&request.task_id, &caller.principal).await
+    }
+
+    /// A request whose params rmcp cannot read comes here as well, as if nobody had its method.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(unread::custom(&request))
     }
 
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.

@@ -7,7 +7,12 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use rmcp::ErrorData;
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcError, RequestId};
+use rmcp::model::{
+    CallToolRequestMethod, CallToolRequestParams, ClientJsonRpcMessage, CompleteRequestMethod, ConstString as _,
+    CustomRequest, ErrorCode, GetPromptRequestMethod, JsonRpcError, ListPromptsRequestMethod,
+    ListResourceTemplatesRequestMethod, ListResourcesRequestMethod, ListToolsRequestMethod, ReadResourceRequestMethod,
+    RequestId, SubscribeRequestMethod, UnsubscribeRequestMethod,
+};
 use sa_core::aside;
 use sa_core::json::{object, why};
 use serde::Deserialize;
@@ -15,6 +20,20 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::short::respond;
+
+/// What the gateway answers.
+const METHODS: [&str; 10] = [
+    CallToolRequestMethod::VALUE,
+    ListToolsRequestMethod::VALUE,
+    ListPromptsRequestMethod::VALUE,
+    GetPromptRequestMethod::VALUE,
+    ListResourcesRequestMethod::VALUE,
+    ListResourceTemplatesRequestMethod::VALUE,
+    ReadResourceRequestMethod::VALUE,
+    SubscribeRequestMethod::VALUE,
+    UnsubscribeRequestMethod::VALUE,
+    CompleteRequestMethod::VALUE,
+];
 
 /// The longest id that anybody uses, in bytes.
 const MAX_ID: usize = 256;
@@ -37,6 +56,19 @@ impl Unread {
         let error = aside::in_turn(body.len(), || explained(&body)).await;
         Some(respond(StatusCode::BAD_REQUEST, &error))
     }
+}
+
+/// What is wrong with a request that rmcp has no form for: its params, if it is one of those that the gateway answers.
+pub(crate) fn custom(request: &CustomRequest) -> ErrorData {
+    let method = &*request.method;
+    if !METHODS.contains(&method) {
+        return ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None);
+    }
+    let why = match request.params_as::<CallToolRequestParams>() {
+        Err(error) if method == CallToolRequestMethod::VALUE => format!(": {}", why(&error)),
+        _ => String::new(),
+    };
+    ErrorData::invalid_params(format!("the params of {method} cannot be read{why}"), None)
 }
 
 fn explained(body: &[u8]) -> JsonRpcError {
@@ -72,6 +104,18 @@ mod tests {
     fn check(body: &str, code: ErrorCode, id: Option<i64>) {
         let told = explained(body.as_bytes());
         assert_eq!((told.error.code, told.id), (code, id.map(RequestId::Number)), "{body}: {}", told.error.message);
+    }
+
+    #[test]
+    fn params_that_cannot_be_read_are_no_unknown_method() {
+        let told = |method: &str, params: Value| custom(&CustomRequest::new(method, Some(params)));
+        for arguments in [json!([1]), json!("x"), json!(1)] {
+            let told = told("tools/call", json!({ "name": "a", "arguments": arguments }));
+            assert_eq!(told.code, ErrorCode::INVALID_PARAMS, "{told}");
+            assert!(told.message.contains("tools/call") && told.message.contains("expected"), "{told}");
+        }
+        assert_eq!(told("prompts/get", json!(1)).code, ErrorCode::INVALID_PARAMS);
+        assert_eq!(told("tools/cal", json!({})).code, ErrorCode::METHOD_NOT_FOUND);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt as _;
 use sa_core::directory::{Attach, AttachError};
 use sa_core::link::LinkProvider;
-use sa_core::outcome::{Attachment, Outcome, Output};
-use sa_core::{AuditEvent, CallError, CallErrorKind, CallId, ProviderId, RawJson, Scope, Update};
+use sa_core::outcome::{Attachment, Output};
+use sa_core::{AuditEvent, CallError, CallErrorKind, ProviderId, RawJson, Scope, Update};
 use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
 use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};
 use sa_socket::{Close, Message, Next, Outbox, Received, WebSocket, Work, dismiss};
@@ -240,7 +240,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     let (request_id, known) = match frame {
         Incoming::Response(response) => {
             let request_id = response.request_id.clone();
-            (request_id, answer(id, response, |call, outcome| provider.complete(call, outcome)))
+            (request_id, answer(id, provider, response))
         }
         Incoming::Progress(frame) => {
             let message = frame.message.map(std::borrow::Cow::into_owned);
@@ -249,7 +249,8 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
             (frame.request_id, known)
         }
         Incoming::Chunk(frame) => {
-            let known = frame.request_id.parse().is_ok_and(|call| match RawJson::well_formed(frame.content) {
+            let call = frame.request_id.parse().ok().filter(|call| provider.has(*call));
+            let known = call.is_some_and(|call| match RawJson::well_formed(frame.content) {
                 Ok(content) => {
                     provider.update(call, Update::Chunk { content, attachments: attachments(&frame.attachments) })
                 }
@@ -285,15 +286,16 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     ControlFlow::Continue(())
 }
 
-fn answer(node: &str, response: ToolResponse<'_>, complete: impl FnOnce(CallId, Outcome) -> bool) -> bool {
-    let Ok(id) = response.request_id.parse() else { return false };
+fn answer(node: &str, provider: &LinkProvider<NodeLink>, response: ToolResponse<'_>) -> bool {
+    // Looked at before the answer is: nothing need be done for what nobody waits for.
+    let Some(id) = response.request_id.parse().ok().filter(|id| provider.has(*id)) else { return false };
     let outcome = match response.outcome {
         Ok(result) => RawJson::well_formed(result.unwrap_or("null"))
             .map(|content| Output::from_provider(content, attachments(&response.attachments)))
             .map_err(|error| unreadable(node, error)),
         Err(failure) => Err(CallError::new(kind(failure.kind), failure.message.into_owned())),
     };
-    complete(id, outcome)
+    provider.complete(id, outcome)
 }
 
 /// What becomes of a call whose answer, or a part of it, cannot be read.

@@ -19,14 +19,14 @@ pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning
     let beginning = Beginning::read(beginning);
     let link = provider.link();
     debug!(node = link.id, bytes, kind = beginning.kind.as_deref(), "a message is too large");
-    if beginning.request_id.is_none() && beginning.concerns_a_call() {
-        // Somebody would wait for it in vain, and nobody can tell who; so all of them are told.
-        return ControlFlow::Break(Close::too_large());
-    }
     let count = || nodes.router.journal().count("node", "too_large");
-    let Some(request_id) = &beginning.request_id else {
+    if !beginning.concerns_a_call() {
         count();
         return ControlFlow::Continue(());
+    }
+    let Some(request_id) = &beginning.request_id else {
+        // Somebody would wait for it in vain, and nobody can tell who; so all of them are told.
+        return ControlFlow::Break(Close::too_large());
     };
     let is_answer = !matches!(beginning.kind.as_deref(), Some("tool_progress" | "tool_chunk"));
     let what = if is_answer { "an answer" } else { "a part" };

@@ -62,6 +62,8 @@ pub(crate) struct Cutting {
     /// How many bytes it has, as far as its headers have said.
     pub(crate) bytes: u64,
     max_bytes: u64,
+    /// How many bytes of it were passed on before it was known to be too large.
+    pub(crate) passed: u64,
     /// How many bytes of it may be passed on now, and how many more to end a character.
     keep: u64,
     rest_of_character: u8,
@@ -88,6 +90,7 @@ impl Cutting {
     pub(crate) fn new(max_message: u64, passed: u64) -> Self {
         Self {
             bytes: passed,
+            passed,
             max_bytes: max_message.saturating_mul(MAX_TIMES),
             keep: BEGINNING.min(max_message).saturating_sub(passed),
             rest_of_character: REST_OF_CHARACTER,

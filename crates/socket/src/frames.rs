@@ -145,6 +145,11 @@ impl Frames {
         }
     }
 
+    /// How much of the message under way has come, but for the last of its frames.
+    pub(crate) fn message_so_far(&self) -> u64 {
+        self.message.saturating_sub(self.left)
+    }
+
     fn grows_too_large(&self, header: &Header) -> bool {
         !header.is_control() && self.message.saturating_add(header.payload) > self.max_message
     }

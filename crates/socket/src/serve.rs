@@ -18,7 +18,9 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use crate::cut::{Cuts, TooLarge};
 use crate::frames::TooManyFragments;
 use crate::outbox::Outbox;
+use crate::source::Came;
 use crate::upgrade::WebSocket;
+use crate::watched::NoRoom;
 
 /// How long a peer may take to acknowledge a close before the connection is dropped.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -83,8 +85,13 @@ impl Close {
             Error::Protocol(error) => Some(Self::new(1002, error.to_string())),
             Error::Io(error) => {
                 let why = error.get_ref()?;
-                let too_many = || Some(Self::new(1008, why.downcast_ref::<TooManyFragments>()?.to_string()));
-                if why.is::<TooLarge>() { Some(Self::too_large()) } else { too_many() }
+                let code = match () {
+                    () if why.is::<TooLarge>() => 1009,
+                    () if why.is::<TooManyFragments>() => 1008,
+                    () if why.is::<NoRoom>() => 1013,
+                    () => return None,
+                };
+                Some(Self::new(code, why.to_string()))
             }
             _ => None,
         }
@@ -102,6 +109,7 @@ impl Close {
             1007 => Some("not_utf8"),
             1008 => Some("too_many_fragments"),
             1009 => Some("too_large"),
+            1013 => Some("no_room"),
             4429 => Some("too_slow"),
             _ => None,
         }
@@ -185,9 +193,9 @@ pub fn serve_messages<'a>(
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
-    let cuts = socket.get_ref().cuts().clone();
+    let (cuts, heard) = (socket.get_ref().cuts().clone(), Heard::new(socket.get_ref().came().clone()));
     let (sink, stream) = (*socket).split();
-    serve_halves(sink, stream, cuts, outbox, liveness, on_message)
+    serve_halves(sink, stream, cuts, heard, outbox, liveness, on_message)
 }
 
 /// Closes a connection that is not to be served at all.
@@ -209,11 +217,11 @@ async fn serve_halves(
     sink: SplitSink<WebSocket, Message>,
     stream: SplitStream<WebSocket>,
     cuts: Cuts,
+    heard: Heard,
     outbox: &Outbox,
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send,
 ) -> Close {
-    let heard = Heard::new();
     // Both halves make progress at the same time, in one task.
     let ended = {
         let mut reader = std::pin::pin!(read(stream, cuts, outbox, &heard, on_message));
@@ -427,13 +435,17 @@ async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Message>, Option<Close>) 
 struct Heard {
     base: Instant,
     at_ms: AtomicU64,
+    /// What has come of messages that are not all there yet, and how much of it was known of before.
+    came: Came,
+    known: AtomicU64,
     /// Whether it has broken the protocol, so that nothing more is heard.
     violated: AtomicBool,
 }
 
 impl Heard {
-    fn new() -> Self {
-        Self { base: Instant::now(), at_ms: AtomicU64::new(0), violated: AtomicBool::new(false) }
+    fn new(came: Came) -> Self {
+        let known = came.bytes().into();
+        Self { base: Instant::now(), at_ms: AtomicU64::new(0), came, known, violated: AtomicBool::new(false) }
     }
 
     fn now(&self) {
@@ -441,6 +453,11 @@ impl Heard {
     }
 
     fn silence(&self) -> Duration {
+        // Who sends a long message slowly is not silent, and cannot answer a ping before its end.
+        let came = self.came.bytes();
+        if self.known.swap(came, Ordering::Relaxed) != came {
+            self.now();
+        }
         self.base.elapsed().saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed)))
     }
 }
@@ -448,6 +465,21 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_a_long_message_slowly_is_not_silent() {
+        use tokio::io::AsyncReadExt as _;
+        // A header that promises more than what follows.
+        let bytes = [0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4, b'x'];
+        let mut stream = crate::watched::Watched::new(&bytes[..], 1 << 20, false, None);
+        let (heard, second) = (Heard::new(stream.came().clone()), Duration::from_secs(1));
+        tokio::time::advance(second).await;
+        assert_eq!(heard.silence(), second);
+        stream.read_to_end(&mut Vec::new()).await.unwrap();
+        assert_eq!(heard.silence(), Duration::ZERO);
+        tokio::time::advance(second).await;
+        assert_eq!(heard.silence(), second, "nothing more has come");
+    }
 
     #[test]
     fn only_a_peer_that_did_wrong_is_at_fault() {

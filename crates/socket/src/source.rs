@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
@@ -13,9 +15,28 @@ use crate::frames::Header;
 pub(crate) struct Source<S> {
     pub(crate) stream: S,
     pub(crate) unread: Vec<u8>,
+    pub(crate) came: Came,
+}
+
+/// How many bytes have come, for who wants to know whether the other side is still there: a message may take a while.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Came(Arc<AtomicU64>);
+
+impl Came {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl<S: AsyncRead + Unpin> Source<S> {
+    /// Reads what the stream itself has.
+    pub(crate) fn poll_stream(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
+        self.came.0.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+
     /// Reads some bytes; none at the stream's end.
     pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if !self.unread.is_empty() {
@@ -25,7 +46,7 @@ impl<S: AsyncRead + Unpin> Source<S> {
             return Poll::Ready(Ok(there));
         }
         let mut into = ReadBuf::new(into);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut into))?;
+        ready!(self.poll_stream(cx, &mut into))?;
         Poll::Ready(Ok(into.filled().len()))
     }
 
@@ -46,7 +67,7 @@ impl<S: AsyncRead + Unpin> Source<S> {
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut more = [0; Header::MAX];
         let mut more = ReadBuf::new(&mut more);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut more))?;
+        ready!(self.poll_stream(cx, &mut more))?;
         self.unread.extend_from_slice(more.filled());
         Poll::Ready(Ok(!more.filled().is_empty()))
     }

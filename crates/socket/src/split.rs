@@ -18,6 +18,8 @@ pub(crate) const PIECE: u64 = 16 * 1024;
 /// A frame that is passed on in pieces.
 #[derive(Debug)]
 pub(crate) struct Splitting {
+    /// How many bytes its message will have with it.
+    message: u64,
     /// What is left of it, as a frame.
     rest: Header,
     /// What is left of the piece under way.
@@ -25,8 +27,14 @@ pub(crate) struct Splitting {
 }
 
 impl Splitting {
-    pub(crate) fn new(frame: Header) -> Self {
-        Self { rest: frame, piece: 0 }
+    /// Of a message that has so many bytes without it.
+    pub(crate) fn new(frame: Header, before: u64) -> Self {
+        Self { message: before.saturating_add(frame.payload), rest: frame, piece: 0 }
+    }
+
+    /// How much of its message was passed on.
+    pub(crate) fn passed(&self) -> u64 {
+        self.message - self.rest.payload - self.piece
     }
 
     /// Whether all of it was passed on.

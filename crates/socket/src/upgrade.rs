@@ -3,6 +3,8 @@
 //! axum could do it as well, but what it makes of a connection cannot be looked into; and there is something to look at,
 //! see [`Watched`].
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -12,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use sa_core::limits::Ceiling;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -30,18 +33,20 @@ pub struct Upgrade {
 }
 
 /// What one connection may cost.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SocketLimits {
     pub max_message_bytes: usize,
     /// Whether a message that is larger is cut, for who would rather hear of it and go on. Otherwise it ends the connection, as
     /// one does in any case that is larger many times.
     pub cuts: bool,
+    /// Where what has come of large messages has room, for all connections that share it.
+    pub room: Option<Arc<Ceiling>>,
 }
 
 impl SocketLimits {
     /// Next to no buffers, for tungstenite keeps what it once had, and its own would cost 128 KiB for each idle connection.
     /// That frames are read and written many at a time is up to the stream beneath, which need not keep anything.
-    pub(crate) fn config(self) -> WebSocketConfig {
+    pub(crate) fn config(&self) -> WebSocketConfig {
         let beyond = if self.cuts { REST_OF_CHARACTER.into() } else { 0 };
         let most = Some(self.max_message_bytes.saturating_add(beyond));
         WebSocketConfig::default()
@@ -51,8 +56,8 @@ impl SocketLimits {
             .max_frame_size(most)
     }
 
-    pub(crate) fn watch<S>(self, stream: S) -> Watched<S> {
-        Watched::new(stream, self.max_message_bytes, self.cuts)
+    pub(crate) fn watch<S>(&self, stream: S) -> Watched<S> {
+        Watched::new(stream, self.max_message_bytes, self.cuts, self.room.clone())
     }
 }
 

@@ -5,13 +5,16 @@ mod tests;
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use sa_core::aside;
+use sa_core::limits::{Ceiling, Entered};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::cut::{Cuts, Cutting, Step, TooLarge};
 use crate::frames::{Frames, Header, Seen};
-use crate::source::Source;
+use crate::source::{Came, Source, clamped};
 use crate::split::Splitting;
 
 /// A stream whose frames are looked at before the library gets them, by their headers.
@@ -23,6 +26,9 @@ use crate::split::Splitting;
 /// The library gives a connection up for a message that is larger than it may be, though many calls may share the connection
 /// and the message be one's. So a message can be cut instead: the library gets its beginning for a message of its own, and
 /// [`Cuts`] says that it is one. And large frames are split, see [`Splitting`].
+///
+/// The library keeps what has come of a message until all of it is there. One connection's is bounded; so that many are, too,
+/// those that are large share a room, and whoever finds it full is sent away.
 #[derive(Debug)]
 pub struct Watched<S> {
     /// What is unread of it begins with a header, or with a part of one, unless there is something under way.
@@ -30,9 +36,17 @@ pub struct Watched<S> {
     frames: Frames,
     cuts: Cuts,
     under_way: UnderWay,
+    /// Where what has come of large messages has room, and how much this one's has.
+    room: Option<Arc<Ceiling>>,
+    held: Option<Entered>,
     /// What is to be passed on before anything else.
     out: Vec<u8>,
 }
+
+/// What a stream is not read any further for.
+#[derive(Debug, thiserror::Error)]
+#[error("the gateway has no room for more large messages at the moment; try again later")]
+pub(crate) struct NoRoom;
 
 /// What is not just passed on.
 #[derive(Debug)]
@@ -44,14 +58,50 @@ enum UnderWay {
 
 impl<S> Watched<S> {
     /// For messages of at most so many bytes. A larger one is cut, or ends the stream.
-    pub(crate) fn new(stream: S, max_message: usize, cuts: bool) -> Self {
+    pub(crate) fn new(stream: S, max_message: usize, cuts: bool, room: Option<Arc<Ceiling>>) -> Self {
         Self {
-            source: Source { stream, unread: Vec::new() },
+            source: Source { stream, unread: Vec::new(), came: Came::default() },
             frames: Frames::new(max_message as u64),
             cuts: if cuts { Cuts::told() } else { Cuts::default() },
             under_way: UnderWay::Nothing,
+            room,
+            held: None,
             out: Vec::new(),
         }
+    }
+
+    pub(crate) fn came(&self) -> &Came {
+        &self.source.came
+    }
+
+    /// How much the library keeps of the message under way. The last of a message's small frames is left out: it is gone in a
+    /// moment.
+    fn unfinished(&self) -> u64 {
+        match &self.under_way {
+            UnderWay::Nothing => self.frames.message_so_far(),
+            UnderWay::Splitting(splitting) => splitting.passed(),
+            UnderWay::Cutting(cutting) => cutting.passed,
+        }
+    }
+
+    /// Takes room for what has come of a message once that is large, and gives it back when the message has ended.
+    fn keep_room(&mut self) -> io::Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        // By the step, so that hardly anybody has to ask.
+        let wanted = clamped(self.unfinished(), usize::MAX) / aside::LARGE * aside::LARGE;
+        let held = self.held.as_ref().map_or(0, Entered::amount);
+        if wanted < held {
+            self.held = None;
+        }
+        let has_room = match &mut self.held {
+            _ if wanted == 0 => true,
+            Some(held) => held.grow(wanted - held.amount()),
+            none => {
+                *none = room.enter(wanted);
+                none.is_some()
+            }
+        };
+        if has_room { Ok(()) } else { Err(io::Error::other(NoRoom)) }
     }
 
     pub(crate) fn cuts(&self) -> &Cuts {
@@ -82,8 +132,9 @@ impl<S> Watched<S> {
             Seen::All => self.out = std::mem::take(&mut self.source.unread),
             Seen::Header(0) => return Ok(Looked::TooLittle),
             Seen::Large(0) => {
+                let before = self.frames.message;
                 if let Some(header) = next_header(&mut self.source, &mut self.frames)? {
-                    self.under_way = UnderWay::Splitting(Splitting::new(header));
+                    self.under_way = UnderWay::Splitting(Splitting::new(header, before));
                 }
             }
             Seen::TooLarge(0) => self.cut(self.frames.message)?,
@@ -158,7 +209,7 @@ impl<S: AsyncRead + Unpin> Watched<S> {
         // An idle connection keeps nothing of what it once had.
         self.out = Vec::new();
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.source.stream).poll_read(cx, buffer))?;
+        ready!(self.source.poll_stream(cx, buffer))?;
         let came = &buffer.filled()[before..];
         let (passed, is_end) = match self.frames.pass(came).map_err(io::Error::other) {
             Ok(Seen::All) => (came.len(), came.is_empty()),
@@ -184,6 +235,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             if !ready!(this.poll_step(cx, buffer))? {
                 break;
             }
+        }
+        if let Err(error) = this.keep_room() {
+            buffer.set_filled(before);
+            return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(()))
     }

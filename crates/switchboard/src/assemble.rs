@@ -11,13 +11,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
+use sa_core::limits::Ceiling;
 use sa_core::store::{Log, Records, Retention, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
-use sa_socket::Liveness;
+use sa_socket::{Liveness, SocketLimits};
 use sa_store::Store;
 use sa_upstream::Upstreams;
 use sa_vault::{Vault, bounded};
@@ -58,6 +59,8 @@ pub struct Gateway {
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
     pub mcp: Mcp,
+    /// Where what has come of large messages has room.
+    pub room: Arc<Ceiling>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
@@ -150,6 +153,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
+    let room = Arc::new(Ceiling::new(config.settings.limits.pending_bytes));
     let gateway = Gateway {
         config,
         store,
@@ -167,6 +171,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
         mcp,
+        room,
         closing,
         hurry: CancellationToken::new(),
         housekeeping,
@@ -180,6 +185,11 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 }
 
 impl Gateway {
+    /// What a connection may cost whose messages have at most so many bytes, and are cut if they have more, or not.
+    pub(crate) fn socket_limits(&self, max_message_bytes: usize, cuts: bool) -> SocketLimits {
+        SocketLimits { max_message_bytes, cuts, room: Some(Arc::clone(&self.room)) }
+    }
+
     /// What a request sees: the channels that its token is for, and a session of theirs if they name one.
     pub(crate) fn view(&self, identity: &Identity, session: Option<&str>) -> View {
         self.in_session(identity.view(), session)

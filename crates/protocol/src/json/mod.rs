@@ -13,12 +13,12 @@ mod write;
 pub use write::push_string;
 pub(crate) use write::{FrameWriter, escaped_len};
 
-/// The deepest nesting of a frame.
+/// The deepest nesting of a frame: 100 levels of arguments or of a result, and a few of what is around them.
 ///
 /// `serde_json` parses 127 levels into values, but skips raw parts of any depth. Without a limit of our own a part that
 /// was passed on unparsed would blow up at whoever parses it, wrapped in the levels of an envelope or two. This leaves
 /// room for those.
-pub const MAX_NESTING: usize = 100;
+pub const MAX_NESTING: usize = 104;
 
 /// Reads a flat frame, or only its type when that is none of `known`. Only the text is looked at; nothing of a raw part
 /// is built.

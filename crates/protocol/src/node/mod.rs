@@ -87,7 +87,7 @@ impl<'a> Beginning<'a> {
     /// Whether it may be about a call.
     pub fn concerns_a_call(&self) -> bool {
         let calls = ["tool_response", "tool_progress", "tool_chunk"];
-        self.request_id.is_some() || self.kind.as_ref().is_none_or(|kind| calls.contains(&&**kind))
+        self.kind.as_ref().is_none_or(|kind| calls.contains(&&**kind))
     }
 }
 

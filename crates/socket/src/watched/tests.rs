@@ -19,7 +19,7 @@ use crate::split::PIECE;
 use crate::upgrade::SocketLimits;
 
 const MAX: usize = 40;
-const LIMITS: SocketLimits = SocketLimits { max_message_bytes: MAX, cuts: true };
+const LIMITS: SocketLimits = SocketLimits { max_message_bytes: MAX, cuts: true, room: None };
 
 /// A stream that comes in pieces.
 struct Pieces(VecDeque<Vec<u8>>);
@@ -118,7 +118,8 @@ proptest! {
         cuts in vec(any::<prop::sample::Index>(), 0..2),
         at_once in 1..40_000_usize,
     ) {
-        let limits = SocketLimits { max_message_bytes: 6 * PIECE as usize, cuts: false };
+        let limits = SocketLimits { max_message_bytes: 6 * PIECE as usize, ..LIMITS };
+        let limits = SocketLimits { cuts: false, ..limits };
         let texts: Vec<String> = lengths.iter().map(|length| "aé".repeat(*length / 2)).collect();
         let bytes: Vec<u8> = texts.iter().flat_map(|text| frames(text, &cuts)).collect();
         let (arrived, _) = arrived_within(limits, bytes.chunks(at_once).map(<[u8]>::to_vec).collect());
@@ -131,7 +132,7 @@ proptest! {
 fn the_library_gets_no_frame_that_is_large() {
     let mut passed = Vec::new();
     let bytes = frame(TEXT, true, &vec![b'x'; 2 * PIECE as usize + 1]);
-    let mut stream = Watched::new(&*bytes, bytes.len(), false);
+    let mut stream = Watched::new(&*bytes, bytes.len(), false, None);
     stream.read_to_end(&mut passed).now_or_never().unwrap().unwrap();
     let (mut rest, mut lengths) = (&passed[..], Vec::new());
     while let Some((header, length)) = Header::read(rest) {
@@ -197,10 +198,10 @@ fn nothing_is_read_after_one_fragment_too_many() {
     let fragment = frame(0, false, b"");
     let enough = fragment.repeat(100_000);
     let mut read = Vec::new();
-    let mut stream = Watched::new(&*enough, MAX, false);
+    let mut stream = Watched::new(&*enough, MAX, false, None);
     assert_eq!(stream.read_to_end(&mut read).now_or_never().unwrap().unwrap(), enough.len());
     let too_many = [enough, fragment].concat();
-    let mut stream = Watched::new(&*too_many, MAX, false);
+    let mut stream = Watched::new(&*too_many, MAX, false, None);
     for _ in 0..2 {
         let error = stream.read_to_end(&mut read).now_or_never().unwrap().unwrap_err();
         assert_is::<TooManyFragments>(&Error::Io(error));
@@ -208,4 +209,40 @@ fn nothing_is_read_after_one_fragment_too_many() {
     let mut cut = frame(TEXT, false, &[b'x'; MAX + 1]);
     cut.extend(frame(0, false, b"").repeat(100_000));
     check_refused::<TooManyFragments>(cut);
+}
+
+#[test]
+fn what_has_come_of_large_messages_shares_a_room() {
+    let room = Arc::new(Ceiling::new(3 * aside::LARGE));
+    let watched =
+        |bytes: &[u8]| Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(Arc::clone(&room)));
+    let whole = frame(TEXT, true, &vec![b'x'; 2 * aside::LARGE + 1]);
+    let in_fragments = [frame(TEXT, false, &vec![b'x'; 2 * aside::LARGE]), frame(0, false, b"x")].concat();
+    let read = |stream: &mut Watched<_>| stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().map(drop);
+    for unfinished in [&whole[..whole.len() - 1], &in_fragments] {
+        let mut first = watched(unfinished);
+        read(&mut first).unwrap();
+        assert_eq!(room.count(), 2 * aside::LARGE);
+        let mut small = watched(&frame(TEXT, true, &vec![b'x'; aside::LARGE]));
+        read(&mut small).unwrap();
+        assert_eq!(room.count(), 2 * aside::LARGE, "a message that has ended has no more room");
+        let error = read(&mut watched(unfinished)).unwrap_err();
+        assert!(matches!(error.get_ref(), Some(why) if why.is::<NoRoom>()), "{error}");
+        drop(first);
+        assert_eq!(room.count(), 0);
+    }
+    // One after the other, and others between them.
+    let many =
+        [whole.clone(), frame(PING, true, b""), whole.clone(), in_fragments, frame(0, true, b""), whole].concat();
+    let mut many = watched(&many);
+    read(&mut many).unwrap();
+    assert_eq!(room.count(), 0);
+}
+
+#[test]
+fn what_comes_of_a_message_is_heard_before_its_end() {
+    let bytes = frame(TEXT, true, &vec![b'x'; 3 * PIECE as usize]);
+    let mut stream = Watched::new(&bytes[..bytes.len() - 1], 1 << 20, false, None);
+    stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().unwrap();
+    assert_eq!(stream.came().bytes(), bytes.len() as u64 - 1);
 }

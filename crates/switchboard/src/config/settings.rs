@@ -315,7 +315,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("data.dir", "Where everything is kept; by default $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
     ("limits.pending_total", "Calls that may run at once in all."),
-    ("limits.pending_bytes", "Arguments of all calls that run or wait, in bytes."),
+    (
+        "limits.pending_bytes",
+        "Arguments of all calls that run or wait, in bytes; and as much again for messages on sockets that are still coming in.",
+    ),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
     ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),

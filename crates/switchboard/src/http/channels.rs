@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
 use sa_core::{AuditEvent, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
-use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
+use sa_socket::{Close, NoUpgrade, Upgrade};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -53,7 +53,7 @@ pub(crate) async fn upgrade(
         Some(_) => error.into(),
         None => unauthorized(Refused::Missing),
     })?;
-    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false };
+    let limits = app.socket_limits(app.channels.max_frame_bytes(), false);
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
@@ -61,7 +61,7 @@ pub(crate) async fn upgrade(
     let refuse = |upgrade: Upgrade, code, reason| {
         app.metrics.refused("channel", "door");
         let close = Close::new(code, reason);
-        upgrade.serve(limits, |socket| async move { sa_socket::dismiss(socket, &close).await })
+        upgrade.serve(limits.clone(), |socket| async move { sa_socket::dismiss(socket, &close).await })
     };
     let Some(identity) = identity else {
         if let Some(ends) = ends.filter(|_| tried) {
