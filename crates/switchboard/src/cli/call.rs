@@ -8,7 +8,7 @@ use sa_vault::bounded;
 use serde_json::{Map, Value, json};
 
 use super::Global;
-use super::client::{Client, events_of, problem, segment};
+use super::client::{Client, problem, segment};
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::shown::Shown;
@@ -66,7 +66,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         .json(&body);
     let response = client.send(request).await?;
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-    let mut events = events_of(response);
+    let mut events = client.events(response)?;
     let mut shown = Shown::new(global.json);
     loop {
         let event = tokio::select! {

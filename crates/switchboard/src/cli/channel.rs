@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::call::{self, CallArgs};
-use super::client::{Client, events_of, segment};
+use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, span, when};
 use super::table::{table, whole, wrapped};
@@ -187,7 +187,7 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
     if seen > 0 {
         request = request.header("last-event-id", seen);
     }
-    let mut events = events_of(client.send(request).await?);
+    let mut events = client.events(client.send(request).await?)?;
     if !global.json {
         eprintln!("following {channel}; Ctrl-C ends it");
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Global;
-use super::client::{Client, events_of};
+use super::client::Client;
 use super::lists::text;
 use super::output::{self, Failure, duration};
 use crate::redact::{printable, steers};
@@ -128,7 +128,7 @@ impl Conversation {
             output::json(&text)?;
             return Ok(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned());
         }
-        self.show(events_of(response)).await
+        self.show(self.client.events(response)?).await
     }
 
     async fn show(&self, mut events: sa_sse::Events) -> Result<String, Failure> {

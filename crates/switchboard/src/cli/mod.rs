@@ -15,6 +15,7 @@ mod node;
 mod output;
 mod plugin;
 mod port;
+mod reach;
 mod relay;
 mod result;
 mod run;
@@ -39,8 +40,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use self::client::Reach;
 use self::output::Failure;
+use self::reach::Reach;
 
 const EXIT_CODES: &str = "Exit codes:
     0 done

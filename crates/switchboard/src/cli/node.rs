@@ -9,9 +9,9 @@ use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ReconnectBackoff, ToolRegistry};
 use sa_vault::bounded;
 
-use super::client::is_loopback;
 use super::flags::OfGateway;
 use super::output::Failure;
+use super::reach::is_loopback;
 use super::{Global, run::layers};
 use crate::config::Config;
 use crate::{redact::printable, telemetry};

@@ -162,9 +162,7 @@ async fn post(global: &Global, path: &str, body: &Value) -> Result<(Value, Strin
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::POST, path).json(body)).await?;
     let raw = response.text().await.map_err(|error| client.unreachable(&error))?;
-    let value = serde_json::from_str(&raw)
-        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
-    Ok((value, raw))
+    Ok((client.read(&raw)?, raw))
 }
 
 fn list(value: &Value) -> &[Value] {

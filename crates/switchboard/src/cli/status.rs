@@ -15,7 +15,7 @@ const NAMED: usize = 3;
 const WHY: usize = 100;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
-    let (status, raw): (Value, _) = Client::new(global)?.get("/v1/status").await?;
+    let (status, raw) = Client::new(global)?.status("").await?;
     if global.json {
         return json(&raw);
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Global;
 use super::calls::outcome;
-use super::client::{Client, events_of};
+use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, duration, line, when};
 use super::table::told;
@@ -14,7 +14,7 @@ use crate::wording::shortened_to;
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
-    let mut events = events_of(response);
+    let mut events = client.events(response)?;
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.place());
     }
