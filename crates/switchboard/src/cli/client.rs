@@ -274,7 +274,7 @@ const COMMANDS: [(&str, &str); 13] = [
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/calls", "switchboard calls"),
     ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
-    ("GET /v1/channels", "switchboard channel ls"),
+    ("GET /v1/channels", "switchboard channel list"),
     ("GET /v1/nodes", "switchboard nodes"),
     ("GET /v1/plugins", "switchboard plugin list"),
     ("GET /v1/tools", "switchboard tools"),

@@ -29,10 +29,12 @@ pub(crate) enum UpstreamCommand {
     #[command(override_usage = USAGE)]
     Add(Box<AddArgs>),
     /// All servers, and how they are.
+    #[command(visible_alias = "ls")]
     List,
     /// One server, with the whole of its last error.
     Show { name: String },
     /// Remove a server that was added.
+    #[command(visible_alias = "rm")]
     Remove { name: String },
     /// Start a server anew, and forget how often it failed.
     Restart { name: String },
