@@ -132,7 +132,7 @@ fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
 }
 
 fn is_about(mistake: &str, key: &str) -> bool {
-    mistake.starts_with(&format!("\"{key}\"")) || mistake.ends_with(&format!(" at /{key}"))
+    mistake.starts_with(&format!("\"{key}\""))
 }
 
 fn in_channel(channel: Option<&str>) -> String {
@@ -173,6 +173,11 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         })?;
         if !value.is_string() {
             guessed.push((key.clone(), text.to_owned()));
+        }
+        if object.contains_key(&key) {
+            let key = printable(&key);
+            return Err(Failure::usage(format!("the argument \"{key}\" is given twice"))
+                .hint(format!("give it once; a list is {key}='[\"a\",\"b\"]'")));
         }
         object.insert(key, value);
     }
