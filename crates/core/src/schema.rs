@@ -260,9 +260,8 @@ fn mistake(error: &ValidationError<'_>, schema: &Value, words: impl Fn(&Validati
             let subject = subject(&place, "the value");
             format!("{subject} must be one of {}", shortened(&format!("{}{more}", allowed.join(", "))))
         }
-        _ => {
-            format!("{}{}", shortened(&words(error)), at(&place))
-        }
+        _ if place.is_empty() => shortened(&words(error)).into_owned(),
+        _ => format!("{}: {}", subject(&place, ""), shortened(&words(error))),
     }
 }
 
@@ -331,7 +330,7 @@ mod tests {
         check(SEARCH, r#"{"query":"x","limt":1}"#, Some("unknown \"limt\", did you mean \"limit\"?"));
         check(SEARCH, r#"{"query":"x","colour":1}"#, Some("unknown \"colour\""));
         check(SEARCH, r#"{"query":"x","limit":1,"limt":1}"#, Some("unknown \"limt\""));
-        check(SEARCH, r#"{"query":"x","limit":0}"#, Some("0 is less than the minimum of 1 at /limit"));
+        check(SEARCH, r#"{"query":"x","limit":0}"#, Some("\"limit\": 0 is less than the minimum of 1"));
     }
 
     #[test]

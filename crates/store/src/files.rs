@@ -44,14 +44,20 @@ pub struct Holder {
 impl Holder {
     /// The process that has the store at this path right now, as far as it says who it is.
     pub fn of(store: &Path) -> Option<Self> {
-        let mut file = File::open(beside(store, ".lock")).ok()?;
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => {
-                Some(Self { pid: owner(&mut file)?, since: file.metadata().ok()?.modified().ok()? })
-            }
-            _ => None,
-        }
+        let mut file = held(store)?;
+        Some(Self { pid: owner(&mut file)?, since: file.metadata().ok()?.modified().ok()? })
     }
+}
+
+/// Whether a process has the store at this path right now, whatever it says of itself.
+pub fn is_held(store: &Path) -> bool {
+    held(store).is_some()
+}
+
+/// The file of a lock that somebody has.
+fn held(store: &Path) -> Option<File> {
+    let file = File::open(beside(store, ".lock")).ok()?;
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)).then_some(file)
 }
 
 /// What the one who holds a lock has written into its file.

@@ -41,7 +41,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-pub use files::Holder;
+pub use files::{Holder, is_held};
 pub use options::OpenOptions;
 pub use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 pub use stats::Stats;

@@ -177,7 +177,7 @@ pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
 async fn a_name_that_leads_elsewhere_in_an_address_is_not_sent() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     for name in ["", ".", ".."] {
-        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel rm"] {
+        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel remove"] {
             let words: Vec<&str> = command.split(' ').chain([name]).collect();
             let ended = gateway.cli(&words).run().await;
             assert!(!ended.assert_code(5).stderr.contains("there is nothing at"), "{words:?}: {}", ended.stderr);
@@ -251,5 +251,58 @@ async fn what_the_api_calls_a_session_key_is_an_option_here() {
     let over = gateway.cli(&["sessions", "send", "go on", "--no-wait", "--session", id(&session)]).run().await;
     over.assert_code(9);
     assert!(over.stderr.contains("leave --session out") && !over.stderr.contains("session_id"), "{}", over.stderr);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_tools_bounds_are_shown_where_a_mistake_points() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let bad = gateway.cli(&["call", "demo_countdown", "from=99999"]).run().await;
+    bad.assert_code(6);
+    assert!(bad.stderr.contains("\"from\": 99999 is greater than the maximum of 100"), "{}", bad.stderr);
+    let shown = gateway.cli(&["tools", "demo_countdown"]).run().await;
+    assert!(shown.assert_code(0).stdout.contains("to 100"), "{}", shown.stdout);
+    let option = gateway.cli(&["call", "demo_countdown", "--from", "3", "--json"]).run().await;
+    assert!(option.assert_code(2).json()["hint"].as_str().unwrap().ends_with("from=3"), "{}", option.stdout);
+    let twice = gateway.cli(&["call", "demo_echo", "text=x", "text=y"]).run().await;
+    assert!(twice.assert_code(2).stderr.contains("\"text\" is given twice"), "{}", twice.stderr);
+    let body = json!({ "args": {}, "timeout_ms": "no" });
+    let reply = gateway.operator().call_with("demo_echo", body).await;
+    let told = reply.assert_problem(400, "bad_request").detail().to_owned();
+    assert!(told.contains("timeout_ms: it must be a whole number"), "{told}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_without_a_model_or_a_skill_says_where_one_goes() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let chat = gateway.cli(&["chat", "-m", "hello"]).run().await;
+    chat.assert_code(5);
+    let file = gateway.config_file();
+    assert!(chat.stderr.contains(&format!("add this to {}", file.display())), "{}", chat.stderr);
+    let dir = gateway.data_dir().join("skills");
+    let skills = gateway.cli(&["skills"]).run().await;
+    assert!(skills.assert_code(0).stdout.contains(dir.to_str().unwrap()), "{}", skills.stdout);
+    for narrow in [&["skills"][..], &["channel", "list"], &["channel", "ls"]] {
+        let shown = gateway.cli(narrow).run_on_terminal(60).await;
+        let prose = shown.assert_code(0).stdout.lines().filter(|line| line.contains(' '));
+        let wide: Vec<&str> = prose.filter(|line| line.chars().count() > 60).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_refused_is_told_one_thing_to_do() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "secret").spawn(SWITCHBOARD).await;
+    let dir = tempfile::tempdir().unwrap();
+    let workspace = dir.path().to_str().unwrap();
+    let refused = gateway.cli(&["node", "--id", "laptop", "--workspace", workspace, "--allow-root", workspace]);
+    let refused = refused.run_on_terminal(80).await;
+    let told = &refused.assert_code(4).stdout;
+    assert!(told.contains("refused this node") && !told.contains("?token="), "{told}");
+    assert!(told.contains("--token-file FILE") && told.contains("token create NAME --role node"), "{told}");
+    let wide: Vec<&str> = told.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
     gateway.stop().await;
 }

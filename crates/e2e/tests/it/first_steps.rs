@@ -174,7 +174,7 @@ async fn what_goes_wrong_at_the_start_stands_above_the_welcome() {
     assert!(!welcome.contains("WARN") && !welcome.contains("INFO"), "{welcome}");
     assert!(welcome.contains("bad cannot be used"), "{welcome}");
     // The program has another name here than on anybody's PATH.
-    let hint = format!("switchboard is not on your PATH: where you read switchboard, type {SWITCHBOARD}");
+    let hint = format!("switchboard is not on your PATH: where docs and hints say it, type\n  {SWITCHBOARD}");
     assert!(welcome.contains(&hint), "{welcome}");
     up.signal(rustix::process::Signal::TERM);
     up.end().await.assert_code(0);

@@ -33,6 +33,7 @@ mod cli_config;
 mod cli_doctor;
 mod cli_hints;
 mod cli_json;
+mod cli_reach;
 mod cli_sessions;
 mod cli_status;
 mod cli_terminal;

@@ -8,7 +8,7 @@ use sa_vault::bounded;
 use serde_json::{Map, Value, json};
 
 use super::Global;
-use super::client::{Client, events_of, problem, segment};
+use super::client::{Client, problem, segment};
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::shown::Shown;
@@ -66,7 +66,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         .json(&body);
     let response = client.send(request).await?;
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-    let mut events = events_of(response);
+    let mut events = client.events(response)?;
     let mut shown = Shown::new(global.json);
     loop {
         let event = tokio::select! {
@@ -132,7 +132,7 @@ fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
 }
 
 fn is_about(mistake: &str, key: &str) -> bool {
-    mistake.starts_with(&format!("\"{key}\"")) || mistake.ends_with(&format!(" at /{key}"))
+    mistake.starts_with(&format!("\"{key}\""))
 }
 
 fn in_channel(channel: Option<&str>) -> String {
@@ -173,6 +173,11 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         })?;
         if !value.is_string() {
             guessed.push((key.clone(), text.to_owned()));
+        }
+        if object.contains_key(&key) {
+            let key = printable(&key);
+            return Err(Failure::usage(format!("the argument \"{key}\" is given twice"))
+                .hint(format!("give it once; a list is {key}='[\"a\",\"b\"]'")));
         }
         object.insert(key, value);
     }

@@ -5,16 +5,17 @@ use serde_json::{Value, json};
 
 use super::Global;
 use super::call::{self, CallArgs};
-use super::client::{Client, events_of, segment};
+use super::client::{Client, segment};
 use super::lists::text;
 use super::output::{self, Failure, line, span, when};
-use super::table::{table, whole, wrapped};
+use super::table::{prose, table, whole, wrapped};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ChannelCommand {
     /// The channels that you may read.
-    Ls,
+    #[command(visible_alias = "ls")]
+    List,
     /// Who is in a channel, and which methods they have.
     Roster { channel: String },
     /// What was said in a channel, and what is being said.
@@ -40,7 +41,8 @@ pub(crate) enum ChannelCommand {
         ephemeral: bool,
     },
     /// Delete a channel that nobody is in, with everything that was said there.
-    Rm { channel: String },
+    #[command(visible_alias = "rm")]
+    Remove { channel: String },
     /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it.
     Call {
         channel: String,
@@ -51,13 +53,13 @@ pub(crate) enum ChannelCommand {
 
 pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), Failure> {
     match command {
-        ChannelCommand::Ls => list(global).await,
+        ChannelCommand::List => list(global).await,
         ChannelCommand::Roster { channel } => roster(global, &channel).await,
         ChannelCommand::Tail { channel, last, no_follow } => tail(global, &channel, last, !no_follow).await,
         ChannelCommand::Send { channel, text, kind, ephemeral } => {
             send(global, &channel, &text, kind.as_deref(), !ephemeral).await
         }
-        ChannelCommand::Rm { channel } => {
+        ChannelCommand::Remove { channel } => {
             let client = Client::new(global)?;
             client.send(client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel)))).await?;
             if global.json { Ok(()) } else { line(&format!("deleted {channel}")) }
@@ -120,7 +122,7 @@ async fn list(global: &Global) -> Result<(), Failure> {
         return output::json(&raw);
     }
     if array(&list["channels"]).is_empty() {
-        return line("No channels yet. One begins with its first message: switchboard channel send NAME hello");
+        return prose("No channels yet. One begins with its first message: switchboard channel send NAME hello");
     }
     let rows: Vec<Vec<String>> = array(&list["channels"])
         .iter()
@@ -187,7 +189,7 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
     if seen > 0 {
         request = request.header("last-event-id", seen);
     }
-    let mut events = events_of(client.send(request).await?);
+    let mut events = client.events(client.send(request).await?)?;
     if !global.json {
         eprintln!("following {channel}; Ctrl-C ends it");
     }

@@ -7,18 +7,19 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Global;
-use super::client::{Client, events_of};
+use super::client::Client;
 use super::lists::text;
-use super::output::{self, Failure, duration};
+use super::output::{self, Failure, duration, err_lines};
 use crate::redact::{printable, steers};
 use crate::terminal::takes_colour;
 
-const CONFIGURE: &str = "add this to the gateway's configuration file, and restart it:
-
-  [models.gpt]
-  base_url = \"https://api.openai.com/v1\"    # any OpenAI-compatible server: OpenAI, Ollama, vLLM, …
-  api_key = \"env:OPENAI_API_KEY\"            # or file:PATH
-  model = \"gpt-5.1\"                         # what the server calls it";
+const MODEL: &str = "  [models.gpt]
+  # any OpenAI-compatible server: OpenAI, Ollama, vLLM, …
+  base_url = \"https://api.openai.com/v1\"
+  # or file:PATH
+  api_key = \"env:OPENAI_API_KEY\"
+  # what the server calls it
+  model = \"gpt-5.1\"";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChatArgs {
@@ -50,10 +51,7 @@ pub(super) async fn run(global: &Global, args: ChatArgs) -> Result<(), Failure> 
     }
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        eprintln!(
-            "{}. Ctrl-C stops an answer, and at the prompt it ends the chat.",
-            dim(&format!("Talking to {}", printable(&chat.model)))
-        );
+        err_lines(&format!("Talking to {}. Ctrl-C stops an answer, and at the prompt it ends the chat.", chat.model));
     }
     let mut lines = typed_lines();
     loop {
@@ -128,7 +126,7 @@ impl Conversation {
             output::json(&text)?;
             return Ok(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned());
         }
-        self.show(events_of(response)).await
+        self.show(self.client.events(response)?).await
     }
 
     async fn show(&self, mut events: sa_sse::Events) -> Result<String, Failure> {
@@ -201,7 +199,10 @@ async fn model(client: &Client, wanted: Option<String>) -> Result<String, Failur
         list["data"].as_array().into_iter().flatten().filter_map(|model| model["id"].as_str()).collect();
     match wanted {
         _ if names.is_empty() => {
-            eprintln!("The gateway has no model to talk to. To give it one, {CONFIGURE}\n");
+            let file = client.status("").await.map(|(status, _)| status["config_file"].as_str().map(str::to_owned));
+            let how = configure(file.ok().as_ref().map(Option::as_deref));
+            err_lines(&format!("The gateway has no model to talk to. To give it one, {how}\n\n{MODEL}\n"));
+            eprintln!();
             Err(Failure::new(5, "no model is configured").hint("docs/chat.md shows what else a model may have"))
         }
         Some(name) if !names.contains(&name.as_str()) => {
@@ -210,6 +211,17 @@ async fn model(client: &Client, wanted: Option<String>) -> Result<String, Failur
         }
         Some(name) => Ok(name),
         None => Ok(names[0].to_owned()),
+    }
+}
+
+/// Where to write it down, for a gateway with this file, or without one; only operators are told which.
+fn configure(file: Option<Option<&str>>) -> String {
+    match file {
+        Some(Some(file)) => format!("add this to {}, and restart the gateway:", printable(file)),
+        Some(None) => {
+            "write this to a file, and restart the gateway with it: switchboard up --config switchboard.toml".to_owned()
+        }
+        None => "add this to the gateway's configuration file, and restart it:".to_owned(),
     }
 }
 

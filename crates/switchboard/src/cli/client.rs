@@ -1,20 +1,25 @@
 //! Talking to a running gateway.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
 
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sa_core::mask::address;
 use sa_sse::{Broken, Events};
 use sa_vault::bounded;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Global;
 use super::flags::OfGateway;
 use super::output::Failure;
+use super::port;
+use super::reach::{Found, is_own, socket_of};
 use super::run::layers;
 use crate::config::Config;
-use crate::config::settings::Server;
+
+/// The exit code of what no gateway was there for.
+const UNREACHABLE: u8 = 3;
 
 /// The exit code of what was under way when the connection was lost.
 const MAY_HAVE_HAPPENED: u8 = 10;
@@ -22,28 +27,9 @@ const MAY_HAVE_HAPPENED: u8 = 10;
 /// The longest event: no gateway can be configured to take a longer message than this.
 const MAX_EVENT: usize = 1 << 30;
 
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Reach {
-    /// The gateway's address; by default the one that runs on this data directory.
-    #[arg(long, global = true, help_heading = "Global options", value_name = "URL", env = "SWITCHBOARD_URL")]
-    pub(super) url: Option<String>,
-    /// File with the token to use; SWITCHBOARD_TOKEN (for `node`: SA_NODE_TOKEN) works as well. By default the operator's,
-    /// for the gateway on this machine alone; a node has none.
-    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE")]
-    pub(super) token_file: Option<PathBuf>,
-    /// Certificate (PEM) to trust, beside the system's.
-    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CA")]
-    ca: Option<PathBuf>,
-}
-
 pub(crate) struct Client {
     http: reqwest::Client,
-    base: String,
-    token: String,
-    /// Shown when the gateway cannot be reached.
-    origin: String,
-    /// What to do when the token is not taken, where somebody has chosen it.
-    token_from: Option<String>,
+    found: Found,
 }
 
 /// Stands for an address that cannot be written down. Nothing is ever sent to it.
@@ -62,44 +48,10 @@ impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
         let layers = layers(global, &OfGateway::default())?;
         let config = Config::resolve(&layers)?;
-        let reach = &global.reach;
-        if let Some(url) = reach.url.as_deref().filter(|url| !url.contains("://")) {
-            let url = address(url);
-            return Err(Failure::usage(format!(
-                "\"{url}\" is no address of a gateway: http:// or https:// is missing"
-            ))
-            .hint(format!("--url http://{url}   (SWITCHBOARD_URL is read in the same way)")));
-        }
-        let (base, origin) = match &reach.url {
-            Some(url) => (url.trim_end_matches('/').to_owned(), "from --url or SWITCHBOARD_URL".to_owned()),
-            None => match bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN) {
-                Ok(url) => (url.trim().to_owned(), format!("from {}", config.endpoint_file().display())),
-                // Somebody who names a data directory means the gateway on it, not whatever runs at the usual address.
-                Err(_)
-                    if !config.settings.data.dir.is_empty()
-                        && config.settings.server.listen == Server::default().listen =>
-                {
-                    let dir = config.data_dir.display();
-                    return Err(Failure::new(3, format!("cannot reach the gateway: none runs on {dir}"))
-                        .hint(format!("start it with: switchboard up --data-dir {dir}")));
-                }
-                Err(_) => (format!("http://{}", config.listen), "the default address".to_owned()),
-            },
-        };
-        let set = layers.variable("SWITCHBOARD_TOKEN").filter(|token| !token.is_empty());
-        let token_from = chosen_token(reach, set.is_some(), &config.operator_token_file());
-        let token = match (&reach.token_file, set) {
-            (Some(file), _) => read_token(file)?,
-            (None, Some(token)) => token,
-            (None, None) => operator_token(&config, reach.url.as_deref())?,
-        };
-        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::usage("the token holds a line break or another character that no token has")
-                .hint("see SWITCHBOARD_TOKEN, or the file of --token-file: one token, and nothing else"));
-        }
+        let found = global.reach.find(&config, &layers)?;
         let mut http =
             reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
-        if let Some(file) = &reach.ca {
+        if let Some(file) = &global.reach.ca {
             let pem = bounded::bytes(file, bounded::PEM)
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem)
@@ -111,21 +63,21 @@ impl Client {
             http = certificates.into_iter().fold(http, reqwest::ClientBuilder::add_root_certificate);
         }
         let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
-        Ok(Self { http, base, token, origin, token_from })
+        Ok(Self { http, found })
     }
 
     pub(crate) fn base(&self) -> &str {
-        &self.base
+        &self.found.base
     }
 
     /// The same for people, who may have written a password into it.
     pub(crate) fn place(&self) -> Cow<'_, str> {
-        address(&self.base)
+        address(&self.found.base)
     }
 
     /// What it talks HTTP with, and the token that it shows.
     pub(crate) fn into_parts(self) -> (reqwest::Client, String) {
-        (self.http, self.token)
+        (self.http, self.found.token)
     }
 
     /// Whether the gateway is on this machine, as far as its address tells, and sees the same files.
@@ -134,13 +86,13 @@ impl Client {
     }
 
     pub(crate) fn has_token(&self) -> bool {
-        !self.token.is_empty()
+        !self.found.token.is_empty()
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.found.base);
         let url = if is_kept(&url, path) { &url } else { UNSPEAKABLE };
-        self.http.request(method, url).bearer_auth(&self.token)
+        self.http.request(method, url).bearer_auth(&self.found.token)
     }
 
     /// Sends a request; every answer but a success is a failure with the gateway's own words.
@@ -161,9 +113,11 @@ impl Client {
         }
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
-        let failure = problem(status, &text);
-        Err(match &self.token_from {
-            Some(origin) if status == StatusCode::UNAUTHORIZED => failure.hint(origin.clone()),
+        let failure = told(&text).unwrap_or_else(|| self.no_gateway(status));
+        Err(match &self.found.token_from {
+            Some(origin) if status == StatusCode::UNAUTHORIZED && failure.code != UNREACHABLE => {
+                failure.hint(origin.clone())
+            }
             _ => failure,
         })
     }
@@ -175,20 +129,62 @@ impl Client {
 
     pub(crate) async fn get<T: for<'a> Deserialize<'a>>(&self, path: &str) -> Result<(T, String), Failure> {
         let text = self.get_text(path).await?;
-        let value = serde_json::from_str(&text)
-            .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
-        Ok((value, text))
+        Ok((self.read(&text)?, text))
+    }
+
+    /// An answer in JSON, which all of a gateway's are.
+    pub(crate) fn read<T: for<'a> Deserialize<'a>>(&self, text: &str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|error| {
+            // Another version may say things differently; JSON it is.
+            if error.is_data() {
+                Failure::other(format!("the gateway's answer cannot be read: {error}"))
+            } else {
+                self.no_gateway(StatusCode::OK)
+            }
+        })
+    }
+
+    /// How the gateway is.
+    pub(crate) async fn status(&self, query: &str) -> Result<(Value, String), Failure> {
+        let (status, text): (Value, _) = self.get(&format!("/v1/status{query}")).await?;
+        if status["version"].is_string() { Ok((status, text)) } else { Err(self.no_gateway(StatusCode::OK)) }
+    }
+
+    /// The events that a gateway answers with.
+    pub(crate) fn events(&self, response: Response) -> Result<Events, Failure> {
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
+            Ok(Events::new(response, MAX_EVENT))
+        } else {
+            Err(self.no_gateway(response.status()))
+        }
+    }
+
+    /// Somebody has answered, in a way in which no gateway does.
+    fn no_gateway(&self, status: StatusCode) -> Failure {
+        let place = self.place();
+        let who = if self.is_local() { socket_of(&self.found.base).and_then(port::listener) } else { None };
+        let who = who.map(|who| format!("{who}, ")).unwrap_or_default();
+        let between = if status.is_server_error() { ", or a proxy before it cannot reach it" } else { "" };
+        Failure::new(
+            UNREACHABLE,
+            format!("what listens at {place} is not Switchboard{between}: {who}which answered {status}"),
+        )
+        .hint(format!("name the gateway's address with --url: this one is {}", self.found.origin))
     }
 
     /// The gateway is not there, or has gone away while it was asked.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
         if error.is_body() || error.is_decode() || (error.is_request() && !error.is_connect()) {
             let message = format!("the gateway at {} went away: {}", self.place(), deepest(error));
-            return Failure::new(3, message).hint("it may be restarting; run the command again");
+            return Failure::new(UNREACHABLE, message).hint("it may be restarting; run the command again");
         }
         let place = self.place();
-        Failure::new(3, format!("cannot reach the gateway at {place} ({}): {}", self.origin, deepest(error)))
-            .hint("start it with: switchboard up   (or name another one with --url)")
+        Failure::new(
+            UNREACHABLE,
+            format!("cannot reach the gateway at {place} ({}): {}", self.found.origin, deepest(error)),
+        )
+        .hint("start it with: switchboard up   (or name another one with --url)")
     }
 
     /// The same for what changes something: once it was under way nobody can tell whether it was done, and whoever simply
@@ -231,25 +227,6 @@ impl Client {
     }
 }
 
-/// The events that a gateway answers with.
-pub(crate) fn events_of(response: Response) -> Events {
-    Events::new(response, MAX_EVENT)
-}
-
-/// What to say to somebody whose own choice of a token is refused.
-fn chosen_token(reach: &Reach, set: bool, operators: &Path) -> Option<String> {
-    let operators = operators.display();
-    if let Some(file) = &reach.token_file {
-        return Some(format!(
-            "the token came from --token-file {}; without it the operator's is used, from {operators}",
-            file.display()
-        ));
-    }
-    set.then(|| {
-        format!("the token came from SWITCHBOARD_TOKEN, which is set and goes before the operator's in {operators}: unset SWITCHBOARD_TOKEN, or put a valid token there")
-    })
-}
-
 /// Why it failed, in the words of whatever failed first.
 fn deepest(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
@@ -270,25 +247,25 @@ struct Problem {
 
 /// The gateway's words about a failure.
 pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
-    match serde_json::from_str::<Problem>(text) {
-        Ok(problem) => {
-            let hint = match problem.kind.as_str() {
-                "unauthorized" => Some(
-                    "name a token with --token-file or SWITCHBOARD_TOKEN; the operator's is in the data directory"
-                        .into(),
-                ),
-                _ => problem.hint.map(|hint| as_typed(&hint)),
-            };
-            let mut failure = Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
-            failure.hint = hint;
-            // Whoever ran it went away with it.
-            if problem.kind == "offline" && problem.retryable == Some(false) {
-                failure.code = MAY_HAVE_HAPPENED;
-            }
-            failure
+    told(text).unwrap_or_else(|| Failure::other(format!("the gateway answered {status}")))
+}
+
+/// The same, if they are any.
+fn told(text: &str) -> Option<Failure> {
+    let problem: Problem = serde_json::from_str(text).ok()?;
+    let hint = match problem.kind.as_str() {
+        "unauthorized" => {
+            Some("name a token with --token-file or SWITCHBOARD_TOKEN; the operator's is in the data directory".into())
         }
-        Err(_) => Failure::other(format!("the gateway answered {status}")),
+        _ => problem.hint.map(|hint| as_typed(&hint)),
+    };
+    let mut failure = Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
+    failure.hint = hint;
+    // Whoever ran it went away with it.
+    if problem.kind == "offline" && problem.retryable == Some(false) {
+        failure.code = MAY_HAVE_HAPPENED;
     }
+    Some(failure)
 }
 
 /// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
@@ -297,7 +274,7 @@ const COMMANDS: [(&str, &str); 13] = [
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/calls", "switchboard calls"),
     ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
-    ("GET /v1/channels", "switchboard channel ls"),
+    ("GET /v1/channels", "switchboard channel list"),
     ("GET /v1/nodes", "switchboard nodes"),
     ("GET /v1/plugins", "switchboard plugin list"),
     ("GET /v1/tools", "switchboard tools"),
@@ -330,49 +307,6 @@ fn of_options(kind: &str, detail: String) -> String {
     }
 }
 
-/// The operator's token, for the gateway whose it is. An address from elsewhere may be anybody's, and whoever has this
-/// token has everything; so it goes there only when somebody says so.
-fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure> {
-    let file = config.operator_token_file();
-    let Ok(token) = read_token(&file) else { return Ok(String::new()) };
-    let own = bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok();
-    match url {
-        Some(url) if !is_own(url, own.as_deref().map(str::trim)) => Err(Failure::new(
-            4,
-            format!(
-                "no token was given for {}: the one in {} is for the gateway on this machine alone",
-                address(url),
-                file.display()
-            ),
-        )
-        .hint("name that gateway's token with --token-file FILE or SWITCHBOARD_TOKEN")),
-        _ => Ok(token),
-    }
-}
-
-/// Whether an address is this machine's own, or that of the gateway on the data directory.
-fn is_own(url: &str, endpoint: Option<&str>) -> bool {
-    let Ok(url) = url::Url::parse(url) else { return false };
-    let own = endpoint.and_then(|own| url::Url::parse(own).ok());
-    is_loopback(&url) || own.is_some_and(|own| own.origin() == url.origin())
-}
-
-/// Whether an address is on this machine, whoever asks.
-pub(super) fn is_loopback(url: &url::Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    }
-}
-
-fn read_token(file: &Path) -> Result<String, Failure> {
-    bounded::text(file, bounded::TOKEN)
-        .map(|text| text.trim().to_owned())
-        .map_err(|error| Failure::usage(format!("cannot read the token in {}: {error}", file.display())))
-}
-
 /// A path segment with everything escaped that has a meaning in a URL.
 pub(crate) fn segment(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
@@ -380,6 +314,8 @@ pub(crate) fn segment(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// Every hint of the gateway's own that names a request.
@@ -413,24 +349,5 @@ mod tests {
             assert!(!kept(name), "{name}");
         }
         assert!(is_kept("http://127.0.0.1:1/v1/tools?limit=5", "/v1/tools?limit=5"));
-    }
-
-    #[track_caller]
-    fn check_own(url: &str, own: bool) {
-        assert_eq!(is_own(url, Some("https://192.0.2.7:3210")), own, "{url}");
-    }
-
-    #[test]
-    fn the_operators_token_stays_on_this_machine() {
-        check_own("http://127.0.0.1:1", true);
-        check_own("http://localhost:9/", true);
-        check_own("http://[::1]:3210", true);
-        check_own("https://192.0.2.7:3210/", true);
-        check_own("http://192.0.2.7:3210", false);
-        check_own("https://192.0.2.7:3211", false);
-        check_own("https://mcp.example.com/mcp", false);
-        check_own("https://localhost.example.com", false);
-        check_own("https://127.0.0.1@example.com", false);
-        check_own("no address", false);
     }
 }

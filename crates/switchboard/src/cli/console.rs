@@ -20,8 +20,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     if global.json {
         return json(&text);
     }
-    let link: Link = serde_json::from_str(&text)
-        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+    let link: Link = client.read(&text)?;
     line(&format!("{}{}", client.base(), link.path))?;
     // Not on stdout, where a script reads the address.
     eprintln!("Works once, for {} minutes.", link.expires_in_s / 60);

@@ -229,16 +229,18 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             "set SWITCHBOARD_TOKEN, or --token-file",
         ));
     }
-    match client.get::<Value>("/v1/status?renamed=true").await {
+    match client.status("?renamed=true").await {
         Err(failure) => {
+            let holder = super::port::holder(config.listen);
             let held =
                 std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
+            let told = failure.message.contains(&holder);
             let fix =
                 failure.hint.unwrap_or_else(|| "use an operator's token: --token-file or SWITCHBOARD_TOKEN".into());
             findings.push(Finding::bad(failure.message, fix));
-            if held {
+            if held && !told {
                 findings.push(Finding::bad(
-                    format!("something else listens on {}: {}", config.listen, super::port::holder(config.listen)),
+                    format!("something else listens on {}: {holder}", config.listen),
                     "end it, or choose another address with --listen",
                 ));
             }

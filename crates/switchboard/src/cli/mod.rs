@@ -15,6 +15,7 @@ mod node;
 mod output;
 mod plugin;
 mod port;
+mod reach;
 mod relay;
 mod result;
 mod run;
@@ -37,10 +38,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use self::client::Reach;
 use self::output::Failure;
+use self::reach::Reach;
+use crate::redact::printable;
+use crate::wording::quoted;
 
 const EXIT_CODES: &str = "Exit codes:
     0 done
@@ -179,6 +183,9 @@ pub fn main() -> ExitCode {
 /// The words make no command, or ask for help.
 fn misunderstood(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if let Some(failure) = meant_for_the_tool(error, words) {
+        return failure.report(json);
+    }
     if error.use_stderr() && json {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -187,6 +194,27 @@ fn misunderstood(error: &clap::Error, words: &[OsString]) -> ExitCode {
     }
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// An argument of a tool that was typed as an option of `call`. What is nearly an option is taken for that.
+fn meant_for_the_tool(error: &clap::Error, words: &[OsString]) -> Option<Failure> {
+    let called = words.iter().position(|word| word == "call")?;
+    let unknown = error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none();
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg).filter(|_| unknown) else {
+        return None;
+    };
+    let name = option.strip_prefix("--")?;
+    let rest: Vec<_> = words[called + 1..].iter().map(|word| word.to_string_lossy()).collect();
+    let at = rest.iter().position(|word| word.split('=').next() == Some(option))?;
+    let value = match rest[at].split_once('=') {
+        Some((_, value)) => value,
+        None => rest.get(at + 1).filter(|next| !next.starts_with("--")).map_or("VALUE", |next| next),
+    };
+    let argument = printable(&format!("{name}={}", quoted(value))).into_owned();
+    Some(
+        Failure::usage(format!("call has no option {}", printable(option)))
+            .hint(format!("an argument of the tool is KEY=VALUE: {argument}")),
+    )
 }
 
 /// Every command with what it takes.
@@ -292,6 +320,25 @@ mod tests {
     fn no_command_has_an_option_of_the_same_name_as_a_global_one() {
         // Not built: clap itself gives the global ones to every command then.
         check_shadows(&Cli::command(), &[]);
+    }
+
+    #[track_caller]
+    fn check_meant(typed: &str, expected: Option<&str>) {
+        let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+        let error = Cli::try_parse_from(&words).unwrap_err();
+        let hint = meant_for_the_tool(&error, &words).map(|failure| failure.hint.unwrap());
+        let expected = expected.map(|argument| format!("an argument of the tool is KEY=VALUE: {argument}"));
+        assert_eq!(hint, expected, "{typed}");
+    }
+
+    #[test]
+    fn an_argument_of_a_tool_that_is_typed_as_an_option_is_told_as_one() {
+        check_meant("switchboard call demo_countdown --from 3", Some("from=3"));
+        check_meant("switchboard call demo_countdown --from=3 x=1", Some("from=3"));
+        check_meant("switchboard call demo_countdown --from", Some("from=VALUE"));
+        check_meant("switchboard channel call room greet --name $ann", Some("name='$ann'"));
+        check_meant("switchboard call demo_countdown --timeuot 3", None);
+        check_meant("switchboard tools --from 3", None);
     }
 
     fn check_documented(page: &str, command: &clap::Command, name: &str) {

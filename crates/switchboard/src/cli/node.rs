@@ -9,12 +9,14 @@ use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ReconnectBackoff, ToolRegistry};
 use sa_vault::bounded;
 
-use super::client::is_loopback;
 use super::flags::OfGateway;
-use super::output::Failure;
+use super::output::{Failure, err_lines};
+use super::reach::is_loopback;
+use super::table::{facts_in, width_of};
 use super::{Global, run::layers};
 use crate::config::Config;
-use crate::{redact::printable, telemetry};
+use crate::http::CONNECT_WITH;
+use crate::telemetry;
 
 /// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
 const MAX_FRAME: usize = 16 << 20;
@@ -113,9 +115,8 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     })?;
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
-    for line in introduction(&id, &gateway, &args, &tools.tool_names()) {
-        eprintln!("{}", printable(&line));
-    }
+    err_lines(&format!("{id} offers {} to {}", tools.tool_names().join(", "), address(&gateway)));
+    eprint!("{}", facts_in(&introduction(&args, &tools.tool_names()), width_of(&std::io::stderr())));
     tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
         .node_id(&id)
@@ -138,10 +139,8 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     runtime.block_on(async {
         let stop = super::stop::on_signals()?;
         if !chosen && !answers(&gateway).await {
-            eprintln!(
-                "no gateway answers at {}; waiting for one. Start it with: switchboard up   (or name another with --gateway)",
-                address(&gateway)
-            );
+            let place = address(&gateway);
+            err_lines(&format!("no gateway answers at {place}; waiting for one.\nStart it with: switchboard up   (or name another with --gateway)"));
         }
         let ran = client.run(tools, stop).await;
         machine.shut_down().await;
@@ -149,8 +148,12 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
             // As it was asked to.
             Ok(()) | Err(NodeSdkError::Shutdown) => Ok(()),
             Err(NodeSdkError::Unauthorized { status, reason }) => {
-                Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}"))
-                    .hint("name a node's token with --token-file FILE or SA_NODE_TOKEN, one that is for this id"))
+                // What it tells authors of nodes is done here already.
+                let reason = reason.split(CONNECT_WITH).next().unwrap_or_default().trim_end_matches([' ', ';', '(']);
+                Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}")).hint(
+                    "name a token for this id with --token-file FILE or SA_NODE_TOKEN\n\
+                     to make one: switchboard token create NAME --role node",
+                ))
             }
             Err(NodeSdkError::Refused { code: sa_protocol::close::ID_HELD, reason }) => {
                 Err(Failure::of_kind("conflict", format!("the gateway refused this node: {reason}"))
@@ -162,7 +165,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
 }
 
 /// What this machine now lets others do, so that nobody offers more than they meant to.
-fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> Vec<String> {
+fn introduction(args: &NodeArgs, tools: &[String]) -> [(&'static str, String); 3] {
     let root = rustix::process::geteuid().is_root();
     let user = if root { "root".into() } else { std::env::var("USER").unwrap_or_else(|_| "this user".into()) };
     // A sandbox holds for the file tools, too, unless they were given places of their own.
@@ -189,11 +192,10 @@ fn introduction(id: &str, gateway: &str, args: &NodeArgs, tools: &[String]) -> V
     let workspace = real(&args.workspace);
     let outside = !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
     let unreachable = if outside { "; the file tools may not touch it, see --allow-root" } else { "" };
-    vec![
-        format!("{id} offers {} to {}", tools.join(", "), address(gateway)),
-        format!("  workspace  {}{unreachable}", workspace.display()),
-        format!("  commands   {commands}"),
-        format!("  files      {files}{held}"),
+    [
+        ("workspace", format!("{}{unreachable}", workspace.display())),
+        ("commands", commands),
+        ("files", format!("{files}{held}")),
     ]
 }
 

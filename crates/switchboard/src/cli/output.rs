@@ -233,6 +233,13 @@ fn with_hint(problem: &str, hint: Option<&str>) -> String {
     serde_json::Value::Object(told).to_string()
 }
 
+/// Prints a text to stderr, in lines that fit its terminal.
+pub(crate) fn err_lines(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let lines = paragraph(text, width_of(&err));
+    let _ = writeln!(err, "{}", lines.join("\n"));
+}
+
 /// Says something on stderr that is no failure.
 pub(crate) fn note(label: &str, text: &str) {
     let mut err = std::io::stderr().lock();

@@ -27,10 +27,12 @@ pub(crate) enum PluginCommand {
         allow_private: Vec<String>,
     },
     /// All plugins, and how they are.
+    #[command(visible_alias = "ls")]
     List,
     /// One plugin: its functions, its servers, and what has changed at its source.
     Show { id: String },
     /// Remove a plugin with everything that was set for it, or, by its URL, an index.
+    #[command(visible_alias = "rm")]
     Remove { id: String },
     /// Offer a plugin's functions again.
     Enable { id: String },

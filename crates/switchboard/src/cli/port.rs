@@ -5,9 +5,14 @@ use std::path::Path;
 
 /// The process that listens there, in words; what cannot be found out (it belongs to another user) is said, too.
 pub(super) fn holder(address: SocketAddr) -> String {
-    let Some(inode) = listening_inode(address) else { return "another program".to_owned() };
-    let Some((pid, name)) = owner(inode) else { return "a program of another user".to_owned() };
-    format!("process {pid} ({name})")
+    listener(address).unwrap_or_else(|| "another program".to_owned())
+}
+
+/// The same, if anybody is known to listen there.
+pub(super) fn listener(address: SocketAddr) -> Option<String> {
+    let inode = listening_inode(address)?;
+    let Some((pid, name)) = owner(inode) else { return Some("a program of another user".to_owned()) };
+    Some(format!("process {pid} ({name})"))
 }
 
 /// The socket that listens where this address would, from the kernel's tables.

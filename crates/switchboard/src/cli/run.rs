@@ -269,11 +269,13 @@ fn next_steps(config: &Config, url: &str, console: &str, more: &[(&str, String)]
     let (program, called) = (program(config), called());
     let mut path = String::new();
     if called != "switchboard" {
-        path = format!("\n\nswitchboard is not on your PATH: where you read switchboard, type {called}");
+        path = format!("\n\nswitchboard is not on your PATH: where docs and hints say it, type\n  {called}");
         let file =
             std::env::current_exe().ok().filter(|file| file.file_name().is_some_and(|name| name == "switchboard"));
         if let Some(folder) = file.as_ref().and_then(|file| file.parent()) {
-            path.push_str(&format!(",\nor put it there: export PATH=\"{}:$PATH\"", folder.display()));
+            let folder = folder.display();
+            path =
+                format!("\n\nTo type switchboard alone, as docs and hints have it:\n  export PATH=\"{folder}:$PATH\"");
         }
     }
     let file = config.operator_token_file();

@@ -31,7 +31,8 @@ pub(super) async fn in_the_way(config: &Config) -> Failure {
         let message =
             format!("cannot listen on {listen}: a Switchboard on another data directory listens there, {holder}");
         return Failure::other(message).hint(format!(
-            "to use that one: name its data directory with --data-dir, or its address and a token of its own\n\
+            "to use that one: --data-dir DIR names its data directory,\n\
+             or --url URL and --token-file FILE its address and a token of its own\n\
              to run this one beside it: {beside} takes a free port"
         ));
     }

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Global;
-use super::client::{Client, as_typed, events_of, segment};
+use super::client::{Client, as_typed, segment};
 use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
@@ -48,8 +48,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
     }
     let sent = client.send(client.request(Method::POST, "/v1/sessions").json(&body)).await?;
     let raw = sent.text().await.map_err(|error| client.lost(&error))?;
-    let session: Value = serde_json::from_str(&raw)
-        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+    let session: Value = client.read(&raw)?;
     let id = text(&session["session_id"]).to_owned();
     if global.json {
         line(&raw)?;
@@ -88,7 +87,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
 /// What happens in a session. Only looked at: this command lends the agent no tools.
 pub(super) async fn follow(client: &Client, id: &str, since: &str) -> Result<sa_sse::Events, Failure> {
     let path = format!("/v1/sessions/{}/events?{since}watch=true", segment(id));
-    Ok(events_of(client.send(client.request(Method::GET, &path)).await?))
+    client.events(client.send(client.request(Method::GET, &path)).await?)
 }
 
 /// Shows events until the turn that a message began is over.

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::Global;
 use super::client::{Client, segment};
 use super::lists::text;
-use super::output::{self, Failure, line};
-use super::table::{cut, table, whole, wrapped};
+use super::output::{self, Failure};
+use super::table::{cut, prose, table, whole, wrapped};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -89,9 +89,7 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
     }
     let skills = list(&answer["skills"]);
     if skills.is_empty() {
-        return line(
-            "No skills yet. A skill is a folder with a SKILL.md, in the directory skills of the data directory.",
-        );
+        return prose(&format!("No skills yet. A skill is a folder with a SKILL.md, in {}.", place(&answer["dirs"])));
     }
     let rows: Vec<Vec<String>> = skills
         .iter()
@@ -113,6 +111,12 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
         eprintln!("warning: {}", printable(problem));
     }
     Ok(())
+}
+
+/// Where skills are looked for, which only operators are told.
+fn place(dirs: &Value) -> String {
+    let dirs: Vec<&str> = list(dirs).iter().map(text).collect();
+    if dirs.is_empty() { "the directory skills of the data directory".to_owned() } else { dirs.join(" or ") }
 }
 
 /// What stands in the way of a skill: what the host lacks that lacks least.
@@ -162,9 +166,7 @@ async fn post(global: &Global, path: &str, body: &Value) -> Result<(Value, Strin
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::POST, path).json(body)).await?;
     let raw = response.text().await.map_err(|error| client.unreachable(&error))?;
-    let value = serde_json::from_str(&raw)
-        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
-    Ok((value, raw))
+    Ok((client.read(&raw)?, raw))
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -6,7 +6,7 @@ use super::Global;
 use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, span};
-use super::table::{facts, shortened};
+use super::table::{facts, prose, shortened};
 use crate::redact::printable;
 
 /// Servers that are named with what is wrong with them; of the others there is a number.
@@ -15,7 +15,7 @@ const NAMED: usize = 3;
 const WHY: usize = 100;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
-    let (status, raw): (Value, _) = Client::new(global)?.get("/v1/status").await?;
+    let (status, raw) = Client::new(global)?.status("").await?;
     if global.json {
         return json(&raw);
     }
@@ -33,13 +33,13 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     ];
     facts(&rows)?;
     if status["shutting_down"] == true {
-        line("  It is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended.")?;
+        prose("  It is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended.")?;
     }
     if status["lost_records"] != 0 {
-        line(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
+        prose(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
     }
     if let Some(message) = status["store_trouble"]["message"].as_str() {
-        line(&format!("  WARNING: {}", printable(message)))?;
+        prose(&format!("  WARNING: {}", printable(message)))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::output::Failure;
+use super::output::{Failure, err_lines};
 use crate::assemble::Gateway;
 
 /// The exit code of what a second signal has ended.
@@ -103,7 +103,7 @@ fn calls(count: usize) -> String {
 /// What whoever stops the gateway has to know: on a terminal whatever is logged, elsewhere a line of the log.
 fn say(words: &str) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{words}");
+        err_lines(words);
     } else {
         info!("{words}");
     }

@@ -98,12 +98,22 @@ fn without_empty(columns: &[Column], rows: &[Vec<String>]) -> (Vec<Column>, Vec<
     (kept.iter().map(|column| columns[*column]).collect(), rows.collect())
 }
 
+/// Prints a text to stdout, in lines that fit its terminal.
+pub(crate) fn prose(text: &str) -> Result<(), Failure> {
+    print(&(paragraph(text, terminal_width()).join("\n") + "\n"))
+}
+
 /// Prints labels with what belongs to each, in two columns. What is empty is left out.
 pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
+    print(&facts_in(rows, terminal_width()))
+}
+
+/// The same as a text.
+pub(crate) fn facts_in(rows: &[(&str, String)], width: Option<usize>) -> String {
     let rows: Vec<_> = rows.iter().filter(|(_, value)| !value.is_empty()).collect();
     let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let indent = label + 2 + GAP.len();
-    let room = terminal_width().map(|width| width.saturating_sub(indent).max(LEAST));
+    let room = width.map(|width| width.saturating_sub(indent).max(LEAST));
     let mut text = String::new();
     for (label, value) in rows {
         // A path or an address is for copying, in one piece.
@@ -113,7 +123,7 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
             text.push_str(&row(&[(begin, indent - GAP.len()), (line.clone(), 0)]));
         }
     }
-    print(&text)
+    text
 }
 
 /// One line of a feed: when, what, and the rest, which goes on below itself, or below all where there is little room.
@@ -149,15 +159,20 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
         };
         let indent: String = own.chars().take_while(|c| *c == ' ').take(width / 2).collect();
         let mut line = indent.clone();
-        let words = own.split(' ').filter(|word| !word.is_empty());
-        for word in words.flat_map(|word| pieces(word, width - indent.len())) {
-            let fresh = line.chars().count() == indent.chars().count();
-            if !fresh && line.chars().count() + 1 + word.chars().count() > width {
-                lines.push(std::mem::replace(&mut line, indent.clone()));
-            } else if !fresh {
-                line.push(' ');
+        // Two spaces set parts of a line apart, and stay as they are unless the line ends there.
+        let mut gap = 0;
+        for word in own.split(' ') {
+            gap += 1;
+            for piece in pieces(word, width - indent.len()) {
+                let fresh = line.chars().count() == indent.chars().count();
+                if !fresh && line.chars().count() + gap + piece.chars().count() > width {
+                    lines.push(std::mem::replace(&mut line, indent.clone()));
+                } else if !fresh {
+                    line.extend(std::iter::repeat_n(' ', gap));
+                }
+                line.push_str(&piece);
+                gap = 0;
             }
-            line.push_str(&word);
         }
         lines.push(line);
     }

@@ -4,8 +4,8 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::Global;
-use super::calls::outcome;
-use super::client::{Client, events_of};
+use super::calls::{listed_name, outcome};
+use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, duration, line, when};
 use super::table::told;
@@ -14,7 +14,7 @@ use crate::wording::shortened_to;
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
-    let mut events = events_of(response);
+    let mut events = client.events(response)?;
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.place());
     }
@@ -44,18 +44,20 @@ fn describe(name: &str, data: &Value) -> Option<(String, String, String)> {
     let at = when(data["at_ms"].as_i64().unwrap_or(0));
     let who = text(&data["principal"]["name"]);
     Some(match name {
-        "call_started" => (at, "started".to_owned(), format!("{}  by {who}", text(&data["tool"]))),
+        "call_started" => (at, "started".to_owned(), format!("{}  by {who}", listed_name(data))),
         "call_ended" => {
             let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
             let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            let rest = format!("{}  {took}  by {who}{message}", text(&data["tool"]));
+            let rest = format!("{}  {took}  by {who}{message}", listed_name(data));
             (when(ended), outcome(data).to_owned(), rest)
         }
         "audit" => {
-            let parts = ["who", "subject", "detail"].map(|key| text(&data[key]));
-            let rest = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ");
-            (at, text(&data["what"]).to_owned(), rest)
+            let [who, subject, detail] = ["who", "subject", "detail"].map(|key| text(&data[key]));
+            // Who connects is mostly what it is about.
+            let subject = if who.split(' ').any(|word| word == subject) { "" } else { subject };
+            let parts = [who, subject, detail].into_iter().filter(|part| !part.is_empty());
+            (at, text(&data["what"]).to_owned(), parts.collect::<Vec<_>>().join("  "))
         }
         "node_event" => (at, text(&data["event"]).replace(['.', '_'], " "), node_event(data)),
         "missed" => (String::new(), "missed".to_owned(), format!("{} events", data["events"])),
@@ -92,6 +94,22 @@ mod tests {
         let event = serde_json::json!({ "node": "laptop", "event": "process.finished", "data": data, "at_ms": 0 });
         let (_, what, rest) = describe("node_event", &event).unwrap();
         assert_eq!(format!("{what}: {rest}"), format!("process finished: {expected}"));
+    }
+
+    #[track_caller]
+    fn check_rest(name: &str, data: Value, expected: &str) {
+        assert_eq!(describe(name, &data).unwrap().2, expected);
+    }
+
+    #[test]
+    fn what_it_is_about_is_named_once_and_as_lists_name_it() {
+        let left = serde_json::json!({ "what": "node.left", "who": "node laptop from 127.0.0.1:5", "subject": "laptop",
+            "detail": "it said goodbye" });
+        check_rest("audit", left, "node laptop from 127.0.0.1:5  it said goodbye");
+        let made = serde_json::json!({ "what": "token.made", "who": "operator ann", "subject": "bot", "detail": "" });
+        check_rest("audit", made, "operator ann  bot");
+        let call = serde_json::json!({ "tool": "Bash", "exposed": "laptop__Bash", "principal": { "name": "ann" } });
+        check_rest("call_started", call, "laptop__Bash  by ann");
     }
 
     #[test]

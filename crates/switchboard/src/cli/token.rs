@@ -46,6 +46,7 @@ pub(crate) enum TokenCommand {
         expires_in: Option<u64>,
     },
     /// List all tokens, without the tokens themselves.
+    #[command(visible_alias = "ls")]
     List,
     /// Show what a token is for, whole, without the token itself.
     Show {
@@ -169,13 +170,23 @@ fn tokens_of(list: &Value) -> &[Value] {
     list["tokens"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A day and a time, which an expiry needs both of. Where a row has no room for it, the day will do.
+/// A day and a time, which an expiry needs both of.
 fn date(ms: &Value) -> String {
-    let Ok(at) = jiff::Timestamp::from_millisecond(ms.as_i64().unwrap_or(0)) else {
-        return "the end of all calendars".to_owned();
+    date_at(ms, sa_core::clock::now_ms(), terminal_width().is_some_and(|width| width < 100))
+}
+
+/// Where a row has no room for both, the day will do, unless it is about today.
+fn date_at(ms: &Value, now_ms: i64, narrow: bool) -> String {
+    /// Two days, in milliseconds.
+    const NEAR: u64 = 2 * 24 * 3_600_000;
+    let ms = ms.as_i64().unwrap_or(0);
+    let Ok(at) = jiff::Timestamp::from_millisecond(ms) else { return "the end of all calendars".to_owned() };
+    let form = match (narrow, ms.abs_diff(now_ms) < NEAR) {
+        (false, _) => "%Y-%m-%d %H:%M",
+        (true, true) => "%b %d %H:%M",
+        (true, false) => "%Y-%m-%d",
     };
-    let narrow = terminal_width().is_some_and(|width| width < 100);
-    at.strftime(if narrow { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" }).to_string()
+    at.strftime(form).to_string()
 }
 
 fn state(token: &Value, date: fn(&Value) -> String) -> String {
@@ -245,6 +256,16 @@ mod tests {
         }
         for bad in ["0", "0d", "36501d", "36500000d", "18446744073709551615", "x", "-1"] {
             assert!(lifetime(bad).is_err(), "{bad}");
+        }
+        let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        let now = at("2026-11-17T09:00:00Z");
+        for (end, narrow, expected) in [
+            ("2026-11-17T21:05:00Z", true, "Nov 17 21:05"),
+            ("2026-11-18T01:00:00Z", true, "Nov 18 01:00"),
+            ("2026-12-17T21:05:00Z", true, "2026-12-17"),
+            ("2026-11-17T21:05:00Z", false, "2026-11-17 21:05"),
+        ] {
+            assert_eq!(date_at(&json!(at(end)), now, narrow), expected);
         }
         let beyond = json!({ "expires_ms": i64::MAX });
         assert!(!state(&beyond, date).contains("1970"), "{}", state(&beyond, date));

@@ -5,12 +5,14 @@ use serde_json::Value;
 use super::lists::text;
 use super::output::{Failure, line};
 use super::sample;
-use super::table::{facts, paragraph, table, terminal_width, whole, wrapped};
+use super::table::{facts, prose, table, whole, wrapped};
 use crate::redact::printable;
-use crate::wording::quoted;
+use crate::wording::{quoted, shortened_to};
 
 /// What is told of a value's kind before it is cut.
 const MAX_CHOICES: usize = 8;
+/// The longest pattern that is shown whole.
+const MAX_PATTERN: usize = 40;
 
 /// `call` is what calls it, without its arguments.
 pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
@@ -23,7 +25,7 @@ pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     let description = text(&tool["description"]);
     if !description.trim().is_empty() {
         line("")?;
-        paragraph(description, terminal_width()).iter().try_for_each(|own| line(own))?;
+        prose(description)?;
     }
     let (input, output) = (&tool["input_schema"], &tool["output_schema"]);
     let arguments = properties(input);
@@ -37,7 +39,7 @@ pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     let results = properties(output);
     if !results.is_empty() {
         line("")?;
-        let row = |(name, schema): &(&str, &Value)| vec![(*name).to_owned(), kind(schema), about(schema)];
+        let row = |(name, schema): &(&str, &Value)| vec![(*name).to_owned(), bounded_kind(schema), about(schema)];
         table(
             &[whole("RESULT"), wrapped("TYPE"), wrapped("DESCRIPTION")],
             &results.iter().map(row).collect::<Vec<_>>(),
@@ -93,11 +95,51 @@ fn argument(input: &Value, name: &str, schema: &Value) -> Vec<String> {
         Value::Null => String::new(),
         default => default.to_string(),
     };
-    vec![name.to_owned(), kind(schema), default, about(schema)]
+    vec![name.to_owned(), bounded_kind(schema), default, about(schema)]
 }
 
 fn about(schema: &Value) -> String {
     text(&schema["description"]).to_owned()
+}
+
+/// A kind of value with its bounds: `integer, 1 to 100`.
+fn bounded_kind(schema: &Value) -> String {
+    let bounds = [
+        range(&schema["minimum"], &schema["maximum"], ""),
+        some(&schema["exclusiveMinimum"], |bound| format!("above {bound}")),
+        some(&schema["exclusiveMaximum"], |bound| format!("below {bound}")),
+        some(&schema["multipleOf"], |step| format!("a multiple of {step}")),
+        range(&schema["minLength"], &schema["maxLength"], "character"),
+        range(&schema["minItems"], &schema["maxItems"], "item"),
+        // Of numbers it is the size in memory, which is for programs.
+        Some(text(&schema["format"]).to_owned())
+            .filter(|format| !format.is_empty() && schema["type"] != "integer" && schema["type"] != "number"),
+        Some(text(&schema["pattern"]))
+            .filter(|pattern| !pattern.is_empty())
+            .map(|pattern| format!("like {}", shortened_to(MAX_PATTERN, pattern))),
+    ];
+    let chosen = schema["enum"].is_array() || !schema["const"].is_null();
+    let bounds = bounds.into_iter().flatten().filter(|_| !chosen);
+    Some(kind(schema)).filter(|kind| !kind.is_empty()).into_iter().chain(bounds).collect::<Vec<_>>().join(", ")
+}
+
+fn some(bound: &Value, words: impl Fn(&Value) -> String) -> Option<String> {
+    bound.is_number().then(|| words(bound))
+}
+
+/// `1 to 100`, `at least 1 character`, `at most 3 items`.
+fn range(least: &Value, most: &Value, unit: &str) -> Option<String> {
+    let counted = |bound: &Value| match unit {
+        "" => bound.to_string(),
+        unit => format!("{bound} {unit}{}", if *bound == 1 { "" } else { "s" }),
+    };
+    match (least.is_number(), most.is_number()) {
+        (true, true) if least == most => Some(counted(least)),
+        (true, true) => Some(format!("{least} to {}", counted(most))),
+        (true, false) => Some(format!("at least {}", counted(least))),
+        (false, true) => Some(format!("at most {}", counted(most))),
+        (false, false) => None,
+    }
 }
 
 /// A kind of value in a few words: `string`, `number or string`, `array of string`, `"a" or "b"`.
@@ -176,6 +218,33 @@ mod tests {
         check_kind(json!({ "enum": ["a", "b"] }), "\"a\" or \"b\"");
         check_kind(json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] }), "integer");
         check_kind(json!({}), "");
+    }
+
+    #[track_caller]
+    fn check_bounded(schema: Value, expected: &str) {
+        assert_eq!(bounded_kind(&schema), expected, "{schema}");
+    }
+
+    #[test]
+    fn a_kind_is_told_with_its_bounds() {
+        check_bounded(json!({ "type": "integer", "minimum": 1, "maximum": 100 }), "integer, 1 to 100");
+        check_bounded(json!({ "type": "integer", "minimum": 0, "format": "uint32" }), "integer, at least 0");
+        check_bounded(json!({ "type": "number", "maximum": 0.5 }), "number, at most 0.5");
+        check_bounded(
+            json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }),
+            "number, above 0, below 1",
+        );
+        check_bounded(json!({ "type": "integer", "multipleOf": 4 }), "integer, a multiple of 4");
+        check_bounded(json!({ "type": "string", "minLength": 1 }), "string, at least 1 character");
+        check_bounded(json!({ "type": "string", "minLength": 2, "maxLength": 2 }), "string, 2 characters");
+        check_bounded(json!({ "type": "string", "format": "date-time" }), "string, date-time");
+        check_bounded(json!({ "type": "string", "pattern": "^[a-z]+$" }), "string, like ^[a-z]+$");
+        check_bounded(
+            json!({ "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": 3 }),
+            "array of string, 1 to 3 items",
+        );
+        check_bounded(json!({ "enum": ["a", "b"], "minLength": 1 }), "\"a\" or \"b\"");
+        check_bounded(json!({ "maxLength": "nonsense" }), "");
     }
 
     #[test]

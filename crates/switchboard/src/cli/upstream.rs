@@ -29,10 +29,12 @@ pub(crate) enum UpstreamCommand {
     #[command(override_usage = USAGE)]
     Add(Box<AddArgs>),
     /// All servers, and how they are.
+    #[command(visible_alias = "ls")]
     List,
     /// One server, with the whole of its last error.
     Show { name: String },
     /// Remove a server that was added.
+    #[command(visible_alias = "rm")]
     Remove { name: String },
     /// Start a server anew, and forget how often it failed.
     Restart { name: String },
@@ -325,8 +327,7 @@ fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
 async fn login(global: &Global, client: &Client, name: &str) -> Result<(), Failure> {
     let path = format!("/v1/upstream/{}/login", segment(name));
     let raw = client.send(client.request(Method::POST, &path)).await?.text().await.unwrap_or_default();
-    let begun: Value = serde_json::from_str(&raw)
-        .map_err(|error| Failure::other(format!("the gateway's answer cannot be read: {error}")))?;
+    let begun: Value = client.read(&raw)?;
     if global.json {
         output::json(&raw)?;
     } else {

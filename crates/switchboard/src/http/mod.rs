@@ -50,6 +50,7 @@ use crate::assemble::Gateway;
 use crate::serve::Ends;
 
 pub(crate) use calls::MAX_PAGE;
+pub(crate) use nodes::CONNECT_WITH;
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 pub(crate) use status::mark_started;

@@ -232,8 +232,13 @@ pub(super) fn grant_of(token: &str) -> String {
     format!("token:{token}")
 }
 
+/// What authors of nodes are told who show no token, or a wrong one.
+pub(crate) const CONNECT_WITH: &str = "connect with ?token=TOKEN";
+
 fn node_refused(refused: Refused) -> Problem {
-    unauthorized(refused).hint("connect with ?token=TOKEN; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node")
+    unauthorized(refused).hint(format!(
+        "{CONNECT_WITH}; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node"
+    ))
 }
 
 /// The token in the query, or else in the header. Some nodes do not percent-encode theirs, and what they mean can look as if

@@ -22,6 +22,9 @@ pub(crate) struct SkillList {
     /// What is wrong with the directories; for operators.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
+    /// Where skills are looked for; for operators.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dirs: Vec<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -53,6 +56,7 @@ pub(crate) async fn list(
     app.router.policy().authorise_role(&identity.principal).map_err(|error| Problem::from(&error))?;
     let operator = identity.principal.role == Role::Operator;
     let dirs = app.config.skill_dirs();
+    let looked = dirs.iter().map(|dir| dir.display().to_string()).filter(|_| operator).collect();
     let found = tokio::task::spawn_blocking(move || skills::read(&dirs)).await;
     let found = found.map_err(|_| Problem::new(500, "internal", "the skills cannot be read"))?;
     let usable = found.skills.iter().filter(|skill| skill.problem.is_none());
@@ -64,6 +68,7 @@ pub(crate) async fn list(
     Ok(Json(SkillList {
         skills: found.skills.into_iter().map(|skill| SkillDoc::of(skill, &hosts, operator)).collect(),
         problems: if operator { found.problems } else { Vec::new() },
+        dirs: looked,
     }))
 }
 

@@ -25,7 +25,7 @@ use super::mcp::no_such_scope;
 use super::{App, Params, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
 use crate::tokens::{Identity, Refused};
-use crate::wording::plain;
+use crate::wording::{plain, shortened_to};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
@@ -35,6 +35,8 @@ const MAX_PAGE: usize = 1_000;
 const MAX_PAGE_BYTES: usize = 4 << 20;
 pub(super) const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
+/// What is told of the place of a mistake.
+const MAX_PLACE: usize = 100;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -305,12 +307,21 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem
         if !body.trim_ascii_start().starts_with(b"{") {
             return Problem::bad_request("the body must be a JSON object").hint(SEND_JSON);
         }
-        let problem = Problem::bad_request(format!("the body cannot be read: {}", plain(&error.to_string())));
+        let place = place::<T>(body).map(|place| format!("{place}: ")).unwrap_or_default();
+        let problem = Problem::bad_request(format!("the body cannot be read: {place}{}", plain(&error.to_string())));
         if error.to_string().contains("unknown field") {
             return problem.hint("a tool's own arguments go into \"args\"");
         }
         problem
     })
+}
+
+/// Which part of a body is not what it must be.
+fn place<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
+    let read = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
+    let error = read.err()?;
+    let of_kind = error.inner().to_string().starts_with("invalid ");
+    Some(error.path().to_string()).filter(|place| of_kind && place != ".").map(|place| shortened_to(MAX_PLACE, &place))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {

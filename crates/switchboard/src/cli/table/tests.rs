@@ -134,6 +134,7 @@ fn what_is_cut_says_so_and_ends_with_a_whole_word() {
 #[test]
 fn paragraphs_keep_their_own_lines_and_their_indent() {
     assert_eq!(paragraph("a b c d\n  e f g h\n", Some(5)), ["a b c", "d", "  e f", "  g h"]);
+    assert_eq!(paragraph("a  b c  d  e", Some(7)), ["a  b c", "d  e"]);
     assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
     assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
     assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
