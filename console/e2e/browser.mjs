@@ -111,6 +111,27 @@ export async function fitsTheWindow(page, what) {
   assert.deepEqual(over, [], `${what} is wider than the window`);
 }
 
+/** Each scrolls in its own place: panes in the page, a long page in the window, and the menu beside it stays. */
+export async function scrollsInPlace(page, what) {
+  const found = await page.evaluate(() => {
+    const window = document.scrollingElement;
+    const before = window.scrollTop;
+    window.scrollTop = window.scrollHeight;
+    const side = document.querySelector(".side").getBoundingClientRect();
+    const beyond = window.scrollHeight - Math.max(innerHeight, Math.ceil(document.querySelector(".app").offsetHeight));
+    window.scrollTop = before;
+    return {
+      panes: document.querySelector(".split, .chat") !== null,
+      scrolls: window.scrollHeight - innerHeight,
+      beyond,
+      top: side.top,
+    };
+  });
+  assert.ok(found.beyond <= 0, `the window scrolls ${found.beyond} pixels beyond the end of ${what}`);
+  assert.ok(!found.panes || found.scrolls <= 0, `${what} has panes, and the window scrolls ${found.scrolls} pixels`);
+  assert.equal(found.top, 0, `the menu leaves with ${what}`);
+}
+
 /** No serious finding of axe. It is put in by the debugger, which the page's policy does not bind. */
 export async function accessible(page, what) {
   const session = await page.context().newCDPSession(page);
