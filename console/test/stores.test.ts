@@ -74,6 +74,9 @@ describe("calls", () => {
       [{ ...all, surface: "mcp" }, false],
     ] as const)
       expect(matches(failed, filter), JSON.stringify(filter)).toBe(expected);
+    const cancelled = call("x", 1, { ok: false, error: { kind: "cancelled", message: "", retryable: false } });
+    expect(matches(cancelled, { ...all, outcome: "cancelled" })).toBe(true);
+    expect(matches(cancelled, { ...all, outcome: "error" }), "who cancels a call makes no error of it").toBe(false);
   });
   test("masked arguments are found at any depth", () => {
     expect(isMasked({ a: [{ token: "***" }] })).toBe(true);

@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { callList, outcomeOf } from "../data/calls";
+import { callList, hasFailed, outcomeOf } from "../data/calls";
 import { audit, channels, nodes, sessions, stats, status, tools, upstreams } from "../data/live";
 import { plugins } from "../data/plugins";
 import { useResource } from "../data/resource";
@@ -228,7 +228,7 @@ export const UPSTREAM_MOOD: Record<string, Mood> = {
 export function moodOf(call: Call): Mood {
   if (call.state === "running") return "busy";
   if (call.ok) return "good";
-  return call.error?.kind === "cancelled" ? "off" : "bad";
+  return hasFailed(call) ? "bad" : "off";
 }
 
 function LatestCalls() {
