@@ -126,4 +126,16 @@ describe("a resource", () => {
     expect(load).toHaveBeenCalledTimes(3);
     vi.useRealTimers();
   });
+  test("a change that is told while an answer is on its way is asked about after it", async () => {
+    vi.useFakeTimers();
+    const load = vi.fn().mockResolvedValueOnce(1).mockResolvedValue(2);
+    const resource = createResource<number>(load, 30_000);
+    const stop = resource.subscribe(() => {});
+    resource.refresh();
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(resource.get()).toEqual({ data: 2 });
+    expect(load).toHaveBeenCalledTimes(2);
+    stop();
+    vi.useRealTimers();
+  });
 });
