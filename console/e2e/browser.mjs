@@ -111,6 +111,28 @@ export async function fitsTheWindow(page, what) {
   assert.deepEqual(over, [], `${what} is wider than the window`);
 }
 
+/** Each scrolls in its own place: panes in the page, a long page in the window, and the menu beside it stays. */
+export async function scrollsInPlace(page, what) {
+  const found = await page.evaluate(() => {
+    const root = document.scrollingElement;
+    const before = root.scrollTop;
+    root.scrollTop = root.scrollHeight;
+    const { top } = document.querySelector(".side").getBoundingClientRect();
+    const { height } = document.querySelector(".app").getBoundingClientRect();
+    root.scrollTop = before;
+    return {
+      top,
+      panes: document.querySelector(".split, .chat") !== null,
+      scrolls: root.scrollHeight - innerHeight,
+      beyond: root.scrollHeight - Math.max(innerHeight, Math.ceil(height)),
+    };
+  });
+  assert.ok(found.beyond <= 0, `the window scrolls ${found.beyond} pixels beyond the end of ${what}`);
+  assert.ok(!found.panes || found.scrolls <= 0, `${what} has panes, and the window scrolls ${found.scrolls} pixels`);
+  // A page may end between two pixels.
+  assert.ok(Math.abs(found.top) < 1, `the menu leaves with ${what}: ${found.top}`);
+}
+
 /** No serious finding of axe. It is put in by the debugger, which the page's policy does not bind. */
 export async function accessible(page, what) {
   const session = await page.context().newCDPSession(page);

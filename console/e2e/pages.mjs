@@ -1,6 +1,6 @@
 // Each page in light and dark, wide and 320 pixels narrow: nothing hangs over the edge, axe has no serious finding, nothing
-// moves after it was drawn, and the page keeps its own policy.
-import { accessible, assert, browse, fitsTheWindow, setup, signedIn, visit } from "./browser.mjs";
+// moves after it was drawn, each scrolls in its own place, and the page keeps its own policy.
+import { accessible, assert, browse, fitsTheWindow, scrollsInPlace, setup, signedIn, visit } from "./browser.mjs";
 
 await browse(async (open) => {
   for (const colorScheme of ["light", "dark"]) {
@@ -21,8 +21,10 @@ await browse(async (open) => {
         await page.getByText(sign, { exact: false }).locator("visible=true").first().waitFor();
         await holdsStill(page, what);
         await fitsTheWindow(page, what);
+        await scrollsInPlace(page, what);
         await accessible(page, what);
       }
+      await byHand(page, colorScheme, viewport);
       if (viewport.width === 320) {
         const menu = page.getByRole("button", { name: "Menu" });
         await menu.click();
@@ -50,6 +52,17 @@ await browse(async (open) => {
     await holdsStill(page, `${where}, loaded anew`);
   }
 });
+
+/** The chat without a model has no panes, and is as long as the form of whatever tool is chosen in it. */
+async function byHand(page, colorScheme, viewport) {
+  const what = `a long form in the chat in ${colorScheme}, ${viewport.width} wide`;
+  await visit(page, "chat");
+  await page.getByLabel("Tool", { exact: true }).selectOption("forms_fill");
+  await page.getByText("What it is about").waitFor();
+  await fitsTheWindow(page, what);
+  await scrollsInPlace(page, what);
+  await accessible(page, what);
+}
 
 /** Notes what moves on the page without anybody having done something, from its beginning. */
 async function watchJumps(page) {

@@ -56,10 +56,21 @@ try {
     const card = page.getByRole("region", { name: "many" });
     await card.getByText("connected for").waitFor();
     socket.close();
-    await card.getByText("gone for").waitFor();
+    await card.getByText(/^lost \d+ s ago/).waitFor();
     await accessible(page, "a node that is gone");
     await visit(page, "tools/many_tool_0999");
     await page.getByText("Offline, node many").waitFor();
+    await page.getByText(/Its node was lost \d+ s ago/).waitFor();
+
+    // One that says goodbye was stopped.
+    const again = await node("many", many);
+    await page.getByText("Online, node many").waitFor();
+    again.close(1000);
+    await page.getByText(/Its node was stopped \d+ s ago/).waitFor();
+    await visit(page, "nodes");
+    await card.getByText(/^stopped \d+ s ago/).waitFor();
+    await visit(page, "overview");
+    await page.getByText("many stopped").waitFor();
 
     // The gateway goes away and comes back.
     await visit(page, "overview");

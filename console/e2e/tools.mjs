@@ -1,9 +1,11 @@
-// A form from any schema; a call with progress, parts, images and cancel; the same call for elsewhere.
+// A form from any schema; a call with progress, parts, images and cancel; the same call for elsewhere; the list beside it.
 import { execFileSync } from "node:child_process";
 import { assert, browse, setup, signedIn, visit } from "./browser.mjs";
 
 await browse(async (open) => {
   const page = await signedIn(open);
+  const cancels = [];
+  page.on("request", (request) => request.method() === "DELETE" && cancels.push(request.url()));
   const result = async () => JSON.parse(await page.getByRole("region", { name: "Result" }).innerText());
   const call = async () => {
     await page.getByRole("button", { name: "Call", exact: true }).click();
@@ -80,10 +82,60 @@ await browse(async (open) => {
   assert.ok(Number(await page.getByRole("progressbar").getAttribute("aria-valuenow")) > 0);
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByText("Cancelled", { exact: true }).waitFor();
+  assert.equal(cancels.length, 1, `calls that had ended were left alone: ${cancels}`);
 
   // An error says what happened and what to do.
   await visit(page, "tools/forms_break");
   await page.getByRole("heading", { name: "forms_break" }).waitFor();
   await page.getByRole("button", { name: "Call", exact: true }).click();
   await page.getByRole("alert").getByText("it broke").waitFor();
+
+  await theList(open);
 });
+
+/** The list, in a window where few of the tools are in sight. */
+async function theList(open) {
+  const page = await signedIn(open, { viewport: { width: 1280, height: 400 } });
+  await visit(page, "tools");
+  const list = page.getByRole("listbox", { name: "Tools" });
+  const last = list.getByRole("option").last();
+  const size = () => last.getAttribute("aria-setsize");
+  const marked = () => list.locator("[aria-selected=true] .name").allInnerTexts();
+  await last.waitFor();
+
+  // A press of the mouse brings the focus to the list and leaves it where it is, also where the page has not heard yet that it was
+  // scrolled: that it is told with the next frame.
+  await list.hover();
+  await list.evaluate((box) => {
+    const scroll = () => box.scrollTo(0, box.scrollHeight);
+    addEventListener("mousedown", scroll, { capture: true, once: true });
+  });
+  await page.mouse.down();
+  assert.ok((await list.evaluate((box) => box.scrollTop)) > 0, "the press has moved the list");
+  await page.mouse.up();
+  await last.and(list.locator(`[aria-posinset="${await size()}"]`)).waitFor();
+  const name = await last.locator(".name").innerText();
+  await last.click();
+  await page.getByRole("heading", { name }).waitFor();
+  assert.deepEqual(await marked(), [name]);
+
+  // What the address names is the one that is marked, and is in sight.
+  await visit(page, "tools/demo_echo");
+  await page.getByRole("heading", { name: "demo_echo" }).waitFor();
+  assert.deepEqual(await marked(), ["demo_echo"]);
+  await visit(page, `tools/${name}`);
+  await page.getByRole("heading", { name }).waitFor();
+  assert.deepEqual(await marked(), [name]);
+  await page.reload();
+  await page.getByRole("heading", { name }).waitFor();
+  await list.getByText(name, { exact: true }).waitFor();
+  const below = await last.evaluate((row) => row.getBoundingClientRect().bottom - innerHeight);
+  assert.ok(below < 1, `${name} is ${below} pixels below the edge`);
+
+  // A search without a find says so.
+  await page.getByRole("searchbox").fill("no such thing");
+  await page.getByText("No tool fits").waitFor();
+  await page.getByRole("button", { name: "Show all tools" }).click();
+  await list.getByText("demo_echo").waitFor();
+  await page.context().close();
+}

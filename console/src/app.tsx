@@ -27,22 +27,20 @@ interface Page {
   title: string;
   icon: IconName;
   show: () => ReactNode;
-  /** Fills the window, and scrolls inside. */
-  full?: boolean;
   /** Begins a group of its own. */
   gap?: boolean;
 }
 
 const PAGES: Page[] = [
   { id: "overview", title: "Overview", icon: "overview", show: () => <OverviewPage /> },
-  { id: "tools", title: "Tools", icon: "tools", show: () => <ToolsPage />, full: true },
-  { id: "calls", title: "Calls", icon: "calls", show: () => <CallsPage />, full: true },
-  { id: "chat", title: "Chat", icon: "chat", show: () => <ChatPage />, full: true },
+  { id: "tools", title: "Tools", icon: "tools", show: () => <ToolsPage /> },
+  { id: "calls", title: "Calls", icon: "calls", show: () => <CallsPage /> },
+  { id: "chat", title: "Chat", icon: "chat", show: () => <ChatPage /> },
   { id: "nodes", title: "Nodes", icon: "nodes", show: () => <NodesPage />, gap: true },
   { id: "upstream", title: "MCP servers", icon: "upstream", show: () => <UpstreamPage /> },
   { id: "plugins", title: "Plugins", icon: "plugins", show: () => <PluginsPage /> },
-  { id: "sessions", title: "Sessions", icon: "sessions", show: () => <SessionsPage />, full: true },
-  { id: "channels", title: "Channels", icon: "channels", show: () => <ChannelsPage />, full: true },
+  { id: "sessions", title: "Sessions", icon: "sessions", show: () => <SessionsPage /> },
+  { id: "channels", title: "Channels", icon: "channels", show: () => <ChannelsPage /> },
 ];
 
 export function App() {
@@ -114,7 +112,7 @@ function Frame() {
           </button>
         </div>
       </header>
-      <main ref={main} id="main" tabIndex={-1} className={page?.full ? "main full" : "main"}>
+      <main ref={main} id="main" tabIndex={-1} className="main">
         <Lost />
         {page ? page.show() : <Missing name={route.page} />}
       </main>

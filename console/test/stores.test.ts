@@ -74,6 +74,9 @@ describe("calls", () => {
       [{ ...all, surface: "mcp" }, false],
     ] as const)
       expect(matches(failed, filter), JSON.stringify(filter)).toBe(expected);
+    const cancelled = call("x", 1, { ok: false, error: { kind: "cancelled", message: "", retryable: false } });
+    expect(matches(cancelled, { ...all, outcome: "cancelled" })).toBe(true);
+    expect(matches(cancelled, { ...all, outcome: "error" }), "who cancels a call makes no error of it").toBe(false);
   });
   test("masked arguments are found at any depth", () => {
     expect(isMasked({ a: [{ token: "***" }] })).toBe(true);
@@ -121,6 +124,18 @@ describe("a resource", () => {
     stop();
     await vi.advanceTimersByTimeAsync(10_000);
     expect(load).toHaveBeenCalledTimes(3);
+    vi.useRealTimers();
+  });
+  test("a change that is told while an answer is on its way is asked about after it", async () => {
+    vi.useFakeTimers();
+    const load = vi.fn().mockResolvedValueOnce(1).mockResolvedValue(2);
+    const resource = createResource<number>(load, 30_000);
+    const stop = resource.subscribe(() => {});
+    resource.refresh();
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(resource.get()).toEqual({ data: 2 });
+    expect(load).toHaveBeenCalledTimes(2);
+    stop();
     vi.useRealTimers();
   });
 });

@@ -114,12 +114,18 @@ export interface Filter {
 
 export function matches(call: Call, filter: Filter): boolean {
   if (filter.surface && call.surface !== filter.surface) return false;
-  if (filter.outcome && outcomeOf(call) !== filter.outcome && !(filter.outcome === "error" && call.error)) return false;
+  if (filter.outcome && outcomeOf(call) !== filter.outcome && !(filter.outcome === "error" && hasFailed(call)))
+    return false;
   const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return true;
   const about =
     `${call.tool} ${call.principal.name} ${call.principal.role} ${call.provider?.kind ?? ""} ${call.provider?.id ?? ""} ${call.id} ${call.session_key ?? ""}`.toLowerCase();
   return words.every((word) => about.includes(word));
+}
+
+/** Whether it is an error. One that somebody cancelled is none: it ended as it was told to. */
+export function hasFailed(call: Call): boolean {
+  return call.state === "ended" && !call.ok && call.error?.kind !== "cancelled";
 }
 
 export function outcomeOf(call: Call): string {

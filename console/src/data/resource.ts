@@ -65,7 +65,11 @@ export function createResource<T>(load: () => Promise<T>, everyMs: number): Reso
         if (watching === 0) clearTimeout(due);
       };
     },
-    refresh: () => schedule(SOON_MS),
+    refresh() {
+      // The answer that is on its way may be from before.
+      if (loading) again = true;
+      else schedule(SOON_MS);
+    },
     clear() {
       round += 1;
       store.set({});

@@ -101,6 +101,7 @@ export function run(tool: string, args: Json, tell: (run: Run) => void): () => v
       end({ state: problem.kind === "cancelled" ? "cancelled" : "failed", problem });
     });
   return () => {
+    if (current.state !== "running") return;
     // The call ends with a word of its own; the stream is dropped only where there is no call to name yet.
     if (current.callId) void api(`/v1/calls/${current.callId}`, { method: "DELETE" }).catch(() => abort.abort());
     else abort.abort();

@@ -55,6 +55,8 @@ export interface Node {
   id: string;
   online: boolean;
   for_ms: number;
+  /** Whether it is gone because it said goodbye. */
+  stopped?: boolean;
   running_calls: number;
   tools: string[];
   capabilities: string[];

@@ -38,6 +38,9 @@ export function NodesPage() {
   );
 }
 
+/** How a node went that is not there: one that somebody stops says goodbye. */
+export const leftAs = ({ stopped }: Node) => (stopped ? "stopped" : "lost");
+
 const MANY = 12;
 
 function NodeCard({ node }: { node: Node }) {
@@ -54,7 +57,7 @@ function NodeCard({ node }: { node: Node }) {
       title={visibleLine(node.id)}
       more={
         <State mood={node.online ? "good" : "off"}>
-          {node.online ? "connected" : "gone"} for {span(node.for_ms)}
+          {node.online ? `connected for ${span(node.for_ms)}` : `${leftAs(node)} ${span(node.for_ms)} ago`}
         </State>
       }
     >

@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { callList, outcomeOf } from "../data/calls";
+import { callList, hasFailed, outcomeOf } from "../data/calls";
 import { audit, channels, nodes, sessions, stats, status, tools, upstreams } from "../data/live";
 import { plugins } from "../data/plugins";
 import { useResource } from "../data/resource";
@@ -11,6 +11,7 @@ import { useStore } from "../lib/store";
 import { Chart } from "../ui/chart";
 import { Head, Line, type Mood, Panel, State } from "../ui/parts";
 import { NextSteps } from "./next-steps";
+import { leftAs } from "./nodes";
 
 export function OverviewPage() {
   const { data: known } = useResource(tools);
@@ -144,9 +145,9 @@ function Connected() {
             Nodes
           </a>
           <span className="row">
-            {node?.slice(0, 8).map(({ id, online }) => (
-              <State key={id} mood={online ? "good" : "off"}>
-                <Line text={id} /> {!online && <span className="soft">gone</span>}
+            {node?.slice(0, 8).map((each) => (
+              <State key={each.id} mood={each.online ? "good" : "off"}>
+                <Line text={each.id} /> {!each.online && <span className="soft">{leftAs(each)}</span>}
               </State>
             ))}
             {node && more(8, node.length, "nodes")}
@@ -228,7 +229,7 @@ export const UPSTREAM_MOOD: Record<string, Mood> = {
 export function moodOf(call: Call): Mood {
   if (call.state === "running") return "busy";
   if (call.ok) return "good";
-  return call.error?.kind === "cancelled" ? "off" : "bad";
+  return hasFailed(call) ? "bad" : "off";
 }
 
 function LatestCalls() {

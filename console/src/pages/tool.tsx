@@ -1,10 +1,11 @@
 import { type FormEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { appOf, mcpResult } from "../data/apps";
-import { status } from "../data/live";
+import { nodes, status } from "../data/live";
 import { useProgram } from "../data/program";
 import { useResource } from "../data/resource";
 import { type Run, run } from "../data/run";
-import type { Tool } from "../data/types";
+import type { Provider, Tool } from "../data/types";
+import { span } from "../lib/format";
 import { useRoute } from "../lib/route";
 import { type Draft, draftOf, emptyDraft, fieldOf, type Json, type Mistake, misfit, typedValue } from "../lib/schema";
 import { snippetsOf } from "../lib/snippets";
@@ -14,6 +15,7 @@ import { JsonView } from "../ui/json";
 import { Choice, Command, Line, Prose, State } from "../ui/parts";
 import { RunView } from "../ui/run-view";
 import { SchemaForm } from "../ui/schema-form";
+import { leftAs } from "./nodes";
 
 /** A tool: what it is, a form to try it, and the same call for elsewhere. */
 export function ToolDetail({ tool }: { tool: Tool }) {
@@ -183,9 +185,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
           <button type="button" className="button" disabled={!running} onClick={() => cancel.current?.()}>
             Cancel
           </button>
-          {!tool.online && (
-            <span className="soft">Its provider is not connected: the call waits a moment for it, then fails.</span>
-          )}
+          {!tool.online && <Away provider={tool.provider} />}
         </div>
       </form>
       {current && <RunView run={current} />}
@@ -194,6 +194,17 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
       )}
       <Elsewhere tool={tool.name} args={typed.value ?? {}} />
     </>
+  );
+}
+
+/** What becomes of a call to a tool whose provider is not there. */
+function Away({ provider: { kind, id } }: { provider: Provider }) {
+  const away = useResource(nodes).data?.find((node) => kind === "node" && node.id === id && !node.online);
+  return (
+    <span className="soft">
+      {away ? `Its node was ${leftAs(away)} ${span(away.for_ms)} ago. ` : "Its provider is not connected. "}A call waits
+      for it only shortly after it left; later it fails at once.
+    </span>
   );
 }
 

@@ -52,15 +52,26 @@ export function ToolsPage() {
               onChange={(event) => setSearch(event.target.value)}
             />
           </search>
-          <VirtualList
-            label="Tools"
-            items={found}
-            keyOf={keyOf}
-            height={54}
-            chosen={item}
-            onChoose={({ name }) => go("tools", name)}
-            render={(found) => <ToolItem tool={found} />}
-          />
+          {data && found.length === 0 ? (
+            <div className="detail">
+              <Empty title="No tool fits">
+                <p className="soft">None has “{visibleLine(search.trim())}” in its name, description or provider.</p>
+                <button type="button" className="button" onClick={() => setSearch("")}>
+                  Show all tools
+                </button>
+              </Empty>
+            </div>
+          ) : (
+            <VirtualList
+              label="Tools"
+              items={found}
+              keyOf={keyOf}
+              height={54}
+              chosen={item}
+              onChoose={({ name }) => go("tools", name)}
+              render={(found) => <ToolItem tool={found} />}
+            />
+          )}
         </div>
         <div className="detail">
           <a className="back button small" href={href("tools")}>

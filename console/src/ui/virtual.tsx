@@ -1,4 +1,13 @@
-import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
+import {
+  type FocusEvent,
+  type KeyboardEvent,
+  type ReactNode,
+  useEffect,
+  useId,
+  useLayoutEffect,
+  useRef,
+  useState,
+} from "react";
 
 interface Props<T, Frame> {
   label: string;
@@ -39,6 +48,12 @@ export function VirtualList<T, Frame = undefined>({
   const [top, setTop] = useState(0);
   const [room, setRoom] = useState(0);
   const [activeKey, setActiveKey] = useState<string | undefined>(chosen);
+  const [known, setKnown] = useState(chosen);
+  if (known !== chosen) {
+    // Chosen elsewhere, such as by the address: the keyboard goes on from there, and nothing else is marked.
+    setKnown(chosen);
+    setActiveKey(chosen);
+  }
   const first = Math.max(0, Math.floor(top / height) - SPARE);
   const last = Math.min(items.length, Math.ceil((top + room) / height) + SPARE);
 
@@ -80,10 +95,16 @@ export function VirtualList<T, Frame = undefined>({
     const item = items[index];
     if (!element || item === undefined) return;
     setActiveKey(keyOf(item));
-    const y = index * height;
-    if (y < element.scrollTop) element.scrollTop = y;
-    else if (y + height > element.scrollTop + room) element.scrollTop = y + height - room;
+    reveal(element, index * height, height, room);
   };
+  // What is chosen is in sight when the list has it for the first time; after that, it is up to whoever scrolls.
+  const revealed = useRef<string>(undefined);
+  useLayoutEffect(() => {
+    if (revealed.current === chosen || room === 0 || items.length === 0) return;
+    revealed.current = chosen;
+    const at = items.findIndex((item) => keyOf(item) === chosen);
+    if (box.current && at >= 0) reveal(box.current, at * height, height, room);
+  }, [chosen, items, keyOf, height, room]);
   const key = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(room / height) - 1);
     const target = {
@@ -99,6 +120,10 @@ export function VirtualList<T, Frame = undefined>({
     else return;
     event.preventDefault();
   };
+  const focus = ({ currentTarget: element }: FocusEvent<HTMLElement>) => {
+    // A press of the mouse brings the focus along, and would find another row below it if the list moved now.
+    if (active < 0 && element.matches(":focus-visible")) show(Math.ceil(element.scrollTop / height));
+  };
   const drawn = items.slice(first, last);
   const shared = frame?.(drawn);
   return (
@@ -111,7 +136,7 @@ export function VirtualList<T, Frame = undefined>({
       aria-activedescendant={active >= first && active < last ? `${id}${active}` : undefined}
       onScroll={(event) => setTop(event.currentTarget.scrollTop)}
       onKeyDown={key}
-      onFocus={() => active < 0 && items.length > 0 && show(Math.ceil(top / height))}
+      onFocus={focus}
     >
       {header && (
         <div className="list-head" aria-hidden="true">
@@ -144,6 +169,12 @@ export function VirtualList<T, Frame = undefined>({
       </div>
     </div>
   );
+}
+
+/** Scrolls no further than it takes to have a row in sight. */
+function reveal(list: HTMLElement, y: number, height: number, room: number): void {
+  if (y < list.scrollTop) list.scrollTop = y;
+  else if (y + height > list.scrollTop + room) list.scrollTop = y + height - room;
 }
 
 function headHeight(list: HTMLElement): number {

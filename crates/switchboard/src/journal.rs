@@ -121,7 +121,7 @@ impl Journal for StoreJournal {
         let outcome = record.outcome.as_ref().map_or_else(|error| error.kind.as_str(), |_| "ok");
         let provider = record.provider.as_ref().map_or("none", |provider| provider.kind);
         self.metrics.call_ended(record.surface, provider, outcome, record.duration.as_secs_f64());
-        self.recent.ended(clock::now_ms(), record.outcome.is_ok(), record.duration);
+        self.recent.ended(clock::now_ms(), record.outcome.as_ref().err().map(|error| error.kind), record.duration);
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
         }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use sa_core::CallErrorKind;
 use serde::Serialize;
 
 /// How many seconds are kept.
@@ -35,7 +36,7 @@ pub struct Point {
     /// When it begins, in seconds since 1970.
     pub at_s: i64,
     pub calls: u32,
-    /// Those of them that failed.
+    /// Those of them that failed. One that was cancelled did not: it ended as it was told to.
     pub errors: u32,
     /// Half of them took no longer.
     pub p50_us: u64,
@@ -44,8 +45,8 @@ pub struct Point {
 }
 
 impl Recent {
-    /// A call has ended now.
-    pub fn ended(&self, now_ms: i64, ok: bool, duration: Duration) {
+    /// A call has ended now, with an error of this kind or without one.
+    pub fn ended(&self, now_ms: i64, error: Option<CallErrorKind>, duration: Duration) {
         let at_s = now_ms.div_euclid(1_000);
         let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
         // A clock that was set back puts its calls into the latest second there is.
@@ -57,7 +58,7 @@ impl Recent {
         }
         if let Some(second) = seconds.back_mut() {
             second.calls += 1;
-            second.errors += u32::from(!ok);
+            second.errors += u32::from(error.is_some_and(|kind| kind != CallErrorKind::Cancelled));
             second.durations[bucket(duration)] += 1;
         }
     }
@@ -157,11 +158,11 @@ mod tests {
         let recent = Recent::default();
         let ms = Duration::from_millis;
         for took in [1, 1, 1, 100] {
-            recent.ended(10_500, took == 1, ms(took));
+            recent.ended(10_500, (took > 1).then_some(CallErrorKind::Timeout), ms(took));
         }
-        recent.ended(11_000, true, ms(1));
+        recent.ended(11_000, None, ms(1));
         // Set back: it is counted, and the order stays.
-        recent.ended(9_000, true, ms(1));
+        recent.ended(9_000, None, ms(1));
         let (points, _) = recent.points(11_900, 1);
         let counts: Vec<_> = points.iter().map(|point| (point.at_s, point.calls, point.errors)).collect();
         assert_eq!(counts, [(10, 4, 1), (11, 2, 0)]);
@@ -171,7 +172,23 @@ mod tests {
         assert_eq!((steps.len(), steps[0].at_s, steps[0].calls), (1, 10, 6));
         assert_eq!((all.calls, all.errors, all.p50_us), (6, 1, steps[0].p50_us));
         assert_eq!(recent.points(310_000, 1).0.len(), 1);
-        recent.ended(400_000, true, ms(1));
+        recent.ended(400_000, None, ms(1));
         assert_eq!(recent.points(400_000, 1).0.len(), 1);
+    }
+
+    #[track_caller]
+    fn check_errors(error: Option<CallErrorKind>, expected: u32) {
+        let recent = Recent::default();
+        recent.ended(1_000, error, Duration::ZERO);
+        let (_, all) = recent.points(1_000, 1);
+        assert_eq!((all.calls, all.errors), (1, expected), "{error:?}");
+    }
+
+    #[test]
+    fn a_cancelled_call_is_no_error() {
+        check_errors(None, 0);
+        check_errors(Some(CallErrorKind::Failed), 1);
+        check_errors(Some(CallErrorKind::Timeout), 1);
+        check_errors(Some(CallErrorKind::Cancelled), 0);
     }
 }

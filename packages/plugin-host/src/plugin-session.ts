@@ -84,7 +84,8 @@ export class PluginSession {
   readonly #secretPaths;
   readonly #actions: Bucket;
   #content: unknown;
-  #prefix: Prefix = "speraxos";
+  /** How the page begins its words; nothing until it has said one. */
+  #prefix: Prefix | undefined;
   readonly #asked = new Map<SecretsRequest["purpose"], Promise<boolean>>();
   /** The secrets that the page may see: none, what is stored, or what the user gave. */
   #granted: SecretsAnswer;
@@ -121,10 +122,10 @@ export class PluginSession {
     return true;
   }
 
-  /** New content of the message, which the page is told at once. */
+  /** New content of the message. A page that runs is told at once; one that has said nothing yet may not be there, and asks when it is. */
   setContent(content: unknown): void {
     this.#content = content;
-    this.#sendContent(this.#prefix, undefined);
+    if (this.#prefix !== undefined) this.#sendContent(this.#prefix, undefined);
   }
 
   async #handle({ prefix, requestId, message }: Incoming): Promise<void> {

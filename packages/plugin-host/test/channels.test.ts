@@ -119,6 +119,15 @@ test("new content reaches the page in its prefix", async () => {
   expect(hosted.answers.at(-1)?.message).toMatchObject({ type: "lobe-chat:render-plugin", props: { content: "new" } });
 });
 
+test("a page that has said nothing yet is told nothing, and finds the new content when it asks", async () => {
+  hosted = new Hosted();
+  expect(hosted.page).toBeDefined();
+  hosted.view.setContent("new");
+  expect(hosted.answers).toEqual([]);
+  const answer = await hosted.ask({ type: "speraxos:fetch-plugin-message" }, "speraxos:render-plugin");
+  expect(answer.props).toMatchObject({ content: "new" });
+});
+
 test("state belongs to its message and survives a reload", async () => {
   localStorage.clear();
   const open = (messageId: string) =>
