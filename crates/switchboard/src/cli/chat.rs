@@ -199,8 +199,8 @@ async fn model(client: &Client, wanted: Option<String>) -> Result<String, Failur
         list["data"].as_array().into_iter().flatten().filter_map(|model| model["id"].as_str()).collect();
     match wanted {
         _ if names.is_empty() => {
-            let file = client.status("").await.map(|(status, _)| status["config_file"].as_str().map(str::to_owned));
-            let how = configure(file.ok().as_ref().map(Option::as_deref));
+            let status = client.status("").await.ok();
+            let how = configure(status.as_ref().map(|(status, _)| status));
             err_lines(&format!("The gateway has no model to talk to. To give it one, {how}\n\n{MODEL}\n"));
             eprintln!();
             Err(Failure::new(5, "no model is configured").hint("docs/chat.md shows what else a model may have"))
@@ -214,13 +214,13 @@ async fn model(client: &Client, wanted: Option<String>) -> Result<String, Failur
     }
 }
 
-/// Where to write it down, for a gateway with this file, or without one; only operators are told which.
-fn configure(file: Option<Option<&str>>) -> String {
-    match file {
-        Some(Some(file)) => format!("add this to {}, and restart the gateway:", printable(file)),
-        Some(None) => {
-            "write this to a file, and restart the gateway with it: switchboard up --config switchboard.toml".to_owned()
+/// Where to write it down, for a gateway whose status says which file it has, if any; only operators are told.
+fn configure(status: Option<&Value>) -> String {
+    match status.map(|status| text(&status["config_file"])) {
+        Some("") => {
+            "write this to a file, and restart the gateway with it: switchboard up --config switchboard.toml".into()
         }
+        Some(file) => format!("add this to {}, and restart the gateway:", printable(file)),
         None => "add this to the gateway's configuration file, and restart it:".to_owned(),
     }
 }
