@@ -121,6 +121,8 @@ pub struct MemberView {
     pub blocked: Vec<(String, ProviderId)>,
     /// Its tools that go by a longer name than they would, because another one has it.
     pub renamed: Vec<Renamed>,
+    /// Its tools whose schemas have shown to be of no use, each with why.
+    pub flawed: Vec<(Arc<str>, String)>,
     pub about: RawJson,
 }
 

@@ -81,6 +81,25 @@ impl Schema {
         aside::if_free(bytes, || self.kept().map(drop))
     }
 
+    /// The same at a glance, for whoever has many of them: a schema that seems right costs little more than to read it, and
+    /// leaves nothing behind. What cannot be seen like this shows when it is first used.
+    pub fn look(&self) -> Result<(), &str> {
+        if self.compiled.get().is_none() {
+            // Where a reference leads is only known to the compiler.
+            let refers = self.is_soon_compiled() && self.raw.as_str().contains("\"$ref\"");
+            let looked = if refers { Compiled::new(&self.raw).map(drop) } else { read(&self.raw).map(drop) };
+            if let Err(why) = looked {
+                let _ = self.compiled.set(Err(why));
+            }
+        }
+        self.flaw().map_or(Ok(()), Err)
+    }
+
+    /// Why it cannot be used, as far as that has shown.
+    pub fn flaw(&self) -> Option<&str> {
+        self.compiled.get()?.as_ref().err().map(String::as_str)
+    }
+
     /// How much work it is to check a call's arguments, as so many bytes of text would be.
     pub fn burden(&self, args: &RawJson) -> usize {
         match self.compiled.get() {
@@ -152,14 +171,7 @@ impl Schema {
 
 impl Compiled {
     fn new(raw: &RawJson) -> Result<Self, String> {
-        if raw.len() > MAX_SCHEMA_BYTES {
-            return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", raw.len()));
-        }
-        if is_too_deep(raw.as_str()) {
-            return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
-        }
-        let mut schema = raw.to_value().map_err(|error| error.to_string())?;
-        let cost = cost::weigh(&Graph::new(&schema))?;
+        let (mut schema, cost) = read(raw)?;
         let patterns = patterns::relax(&mut schema)?;
         let bytes = patterns + BYTES_PER_VALUE * values(&schema) + BYTES_PER_BYTE * raw.len();
         if bytes > MAX_COMPILED_BYTES {
@@ -176,6 +188,26 @@ impl Compiled {
             .map_err(|error| unusable(&error))?;
         let alternatives = alternatives(&schema);
         Ok(Self { validator, schema, cost, alternatives, bytes })
+    }
+}
+
+/// Reads a schema, and looks whether it is one. Nothing of it is compiled.
+fn read(raw: &RawJson) -> Result<(Value, Cost), String> {
+    if raw.len() > MAX_SCHEMA_BYTES {
+        return Err(format!("it has {} bytes, more than {MAX_SCHEMA_BYTES}", raw.len()));
+    }
+    if is_too_deep(raw.as_str()) {
+        return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
+    }
+    let schema = raw.to_value().map_err(|error| error.to_string())?;
+    let cost = cost::weigh(&Graph::new(&schema))?;
+    // Parts in another dialect than the whole are for the compiler, and so is a dialect that is not known.
+    let dialects = raw.as_str().matches("\"$schema\"").count();
+    match jsonschema::meta::validate(&schema) {
+        Err(error) if dialects < 2 && !matches!(error.kind(), ValidationErrorKind::Referencing(_)) => {
+            Err(unusable(&error))
+        }
+        _ => Ok((schema, cost)),
     }
 }
 
@@ -371,6 +403,26 @@ mod tests {
         );
         check(serde_json::json!({ "properties": { "a": { "minLength": "x" } } }), &["/properties/a/minLength"]);
         check(serde_json::json!({ "$ref": "https://evil.example/s.json" }), &["none is followed out of it"]);
+    }
+
+    #[test]
+    fn a_glance_sees_what_is_plainly_wrong_and_compiles_nothing() {
+        let check = |schema: Value, wrong: bool| {
+            let schema = Schema::new(RawJson::of(&schema));
+            assert_eq!((schema.look().is_err(), schema.flaw().is_some()), (wrong, wrong), "{}", schema.raw().as_str());
+            assert_eq!(schema.check().is_err(), wrong, "what is seen at a glance is so: {}", schema.raw().as_str());
+            assert_eq!(schema.look().is_err(), wrong);
+        };
+        check(serde_json::json!({ "type": "objekt" }), true);
+        check(serde_json::json!({ "properties": { "a": { "type": "strin", "pattern": "^a+$" } } }), true);
+        check(serde_json::json!({ "$ref": "#/$defs/none" }), true);
+        check(serde_json::json!({ "$ref": "#" }), true);
+        check(serde_json::json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "string" } } }), false);
+        check(serde_json::json!({ "pattern": "(" }), false);
+        check(serde_json::json!({ "$schema": "http://json-schema.org/draft-07/schema#", "minimum": 1 }), false);
+        check(serde_json::json!({}), false);
+        let sound = Schema::new(RawJson::parse(SEARCH).unwrap());
+        assert!(sound.look().is_ok() && sound.compiled.get().is_none());
     }
 
     #[test]

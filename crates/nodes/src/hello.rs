@@ -13,6 +13,11 @@ use crate::{NodeOptions, machine};
 
 const MAX_ID: usize = 128;
 const MAX_DESCRIPTION: usize = 16 * 1024;
+/// How much text of schemas is looked at before the welcome: what usual nodes have, and little work for ten thousand of
+/// them. What is wrong with the others shows when they are first used.
+const MAX_LOOKED_AT: usize = 64 * 1024;
+/// How many mistakes are told one by one.
+const MAX_TOLD: usize = 8;
 
 /// What a hello comes to, once checked.
 pub(crate) struct Introduction {
@@ -23,8 +28,8 @@ pub(crate) struct Introduction {
     pub(crate) modern: bool,
     /// The largest request that it takes; `usize::MAX` when it does not say.
     pub(crate) max_request_bytes: usize,
-    /// Names that were not taken, each with its reason.
-    pub(crate) ignored: Vec<String>,
+    /// What is wrong with what it offers, for whoever wrote the node: each with its reason, as far as there is room.
+    pub(crate) mistakes: Vec<String>,
 }
 
 pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Result<Introduction, Close> {
@@ -56,9 +61,22 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
     // A host's `Bash` is a tool that every host has, and no space of names that one of them could hold.
     prefixes.retain(|prefix| prefix.contains('.') || described.iter().all(|spec| spec.name != *prefix));
     let mut tools = Vec::with_capacity(described.len());
+    let mut flaws = Vec::new();
+    let mut room = MAX_LOOKED_AT;
     for spec in described {
         match spec.input_schema.as_deref().map(readable).transpose() {
-            Ok(input) => tools.push(tool(id, spec, input)),
+            Ok(input) => {
+                let tool = tool(id, spec, input);
+                let looked_at = tool.input.as_ref().filter(|schema| {
+                    let left = room.checked_sub(schema.raw().len());
+                    room = left.unwrap_or(room);
+                    left.is_some()
+                });
+                if let Some(Err(why)) = looked_at.map(Schema::look) {
+                    flaws.push(format!("{}: its input_schema cannot be used, and every call fails: {why}", spec.name));
+                }
+                tools.push(tool);
+            }
             Err(error) => ignored.push(format!("{}: its input_schema cannot be read: {error}", spec.name)),
         }
     }
@@ -87,8 +105,20 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         features: hello.features,
         modern,
         max_request_bytes: hello.max_request_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX),
-        ignored,
+        mistakes: told(ignored, flaws),
     })
+}
+
+/// The first of the mistakes, and how many there are beside them.
+fn told(ignored: Vec<String>, flaws: Vec<String>) -> Vec<String> {
+    let mut mistakes = ignored;
+    mistakes.extend(flaws);
+    let more = mistakes.len().saturating_sub(MAX_TOLD);
+    mistakes.truncate(MAX_TOLD);
+    if more > 0 {
+        mistakes.push(format!("and {more} more; switchboard doctor names them"));
+    }
+    mistakes
 }
 
 /// Whether a node can have this id.
@@ -184,7 +214,8 @@ mod tests {
                         prop_assert!(tool.description.as_ref().is_none_or(|text| text.len() <= MAX_DESCRIPTION));
                         prop_assert!(tool.input.as_ref().is_none_or(|schema| schema.raw().to_value().is_ok()));
                     }
-                    prop_assert!(node.ignored.iter().all(|why| why.len() < sa_hostile::SHORT));
+                    prop_assert!(node.mistakes.len() <= MAX_TOLD + 1);
+                    prop_assert!(node.mistakes.iter().all(|why| why.len() < sa_hostile::SHORT));
                     prop_assert!(node.about.to_value().is_ok());
                 }
                 Err(close) => prop_assert!(close.reason.len() <= 123),

@@ -47,9 +47,18 @@ struct State {
     questions: u64,
     closed: bool,
     recent: VecDeque<Arc<ProviderEvent>>,
+    bad_frames: Option<BadFrames>,
     /// How many events may come now.
     allowance: f64,
     allowed_at: Instant,
+}
+
+/// Frames of a node that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadFrames {
+    pub count: u64,
+    /// What was wrong with the last one.
+    pub last: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +117,7 @@ impl Host {
             questions: 0,
             closed: false,
             recent: VecDeque::new(),
+            bad_frames: None,
             allowance: EVENT_BURST,
             allowed_at: Instant::now(),
         };
@@ -123,6 +133,19 @@ impl Host {
     /// What the node last said outside of its calls, oldest first; large data is left out.
     pub fn recent_events(&self) -> Vec<Arc<ProviderEvent>> {
         self.state().recent.iter().cloned().collect()
+    }
+
+    /// The frames on this connection that could not be read, if there were any.
+    pub fn bad_frames(&self) -> Option<BadFrames> {
+        self.state().bad_frames.clone()
+    }
+
+    /// Takes down that a frame cannot be read, and says how many those are by now.
+    pub(crate) fn bad_frame(&self, why: &str) -> u64 {
+        let mut state = self.state();
+        let count = state.bad_frames.as_ref().map_or(0, |bad| bad.count) + 1;
+        state.bad_frames = Some(BadFrames { count, last: why.to_owned() });
+        count
     }
 
     /// Says which of these programs the node's machine has. What was answered since then counts; for the rest the node is

@@ -19,7 +19,7 @@ use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
 pub use hello::is_id;
-pub use host::{Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
+pub use host::{BadFrames, Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
 
 /// The provider kind of nodes, in addresses and lists.
 pub const KIND: &str = "node";
@@ -56,6 +56,9 @@ pub struct Admission {
 
 /// How many attempts of one connection to answer for others are recorded one by one. All are counted.
 const MAX_FORGERIES: u32 = 20;
+
+/// How many frames of one connection that cannot be read are warned of one by one. All are counted.
+const MAX_BAD_TOLD: u64 = 3;
 
 /// Makes providers of node sockets.
 #[derive(Debug)]

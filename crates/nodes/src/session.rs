@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
-use crate::{Admission, Host, KIND, MAX_FORGERIES, Nodes, too_large};
+use crate::{Admission, Host, KIND, MAX_BAD_TOLD, MAX_FORGERIES, Nodes, too_large};
 
 /// How those are counted who claim an id that is not theirs.
 const IMPOSTOR: &str = "impostor";
@@ -37,7 +37,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
-    let _ = outbox.send(welcome(nodes, takes_over));
+    let _ = outbox.send(welcome(nodes, takes_over, &said.mistakes));
     let provider = Arc::new(LinkProvider::new(NodeLink {
         outbox: outbox.clone(),
         features,
@@ -71,8 +71,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             return dismiss(socket, &Close::new(close::ID_HELD, why)).await;
         }
     };
-    for name in said.ignored {
-        warn!(node = id, name, "a name in the node's hello cannot be used");
+    for mistake in said.mistakes {
+        warn!(node = id, mistake, "something that the node's hello offers cannot be used");
     }
     nodes.hosts().insert(id.clone(), Arc::clone(&provider.link().host));
     if takes_over {
@@ -211,12 +211,15 @@ async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
 const TOOK_OVER: &str = "an open connection with the same node id was closed for this one; if that is another process, \
 give each of the two an id of its own";
 
-fn welcome(nodes: &Nodes, takes_over: bool) -> String {
+fn welcome(nodes: &Nodes, takes_over: bool, mistakes: &[String]) -> String {
     let mut frame = String::new();
     let features = Features::ALL;
     let gateway_version = nodes.options.gateway_version.into();
     let max_frame_bytes = Some(nodes.options.max_frame_bytes as u64);
-    let notice = takes_over.then(|| TOOK_OVER.into());
+    let mistakes =
+        (!mistakes.is_empty()).then(|| format!("not all that the hello offers can be used: {}", mistakes.join("; ")));
+    let notice: Vec<&str> = takes_over.then_some(TOOK_OVER).into_iter().chain(mistakes.as_deref()).collect();
+    let notice = (!notice.is_empty()).then(|| notice.join(". ").into());
     let welcome = Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features, max_frame_bytes, notice };
     node::encode_welcome(&mut frame, &welcome);
     frame
@@ -227,7 +230,14 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
         Ok(frame) => frame,
         Err(error) => {
             nodes.router.journal().count("node", "bad_frame");
-            debug!(node = id, %error, "a frame cannot be read");
+            // Whoever wrote the node has to hear of it, and a flood of them is told from the number.
+            match provider.link().host.bad_frame(&error.to_string()) {
+                count @ 0..MAX_BAD_TOLD => warn!(node = id, %error, count, "a frame of the node cannot be read"),
+                MAX_BAD_TOLD => {
+                    warn!(node = id, %error, "a frame of the node cannot be read; from now on they are only counted");
+                }
+                _ => debug!(node = id, %error, "a frame of the node cannot be read"),
+            }
             // An answer that cannot be used is an answer: its call need not wait for the deadline.
             if error.frame_type() == Some("tool_response")
                 && let Some(call) = error.id().and_then(|id| id.parse().ok())

@@ -55,6 +55,25 @@ async fn frames_that_cannot_be_read_are_answered() {
 }
 
 #[tokio::test]
+async fn a_type_that_is_not_known_is_answered_where_somebody_waits_for_an_answer() {
+    let gateway = gateway().await;
+    let mut socket = gateway.operator().socket().await;
+    for kind in ["cal", "Call", "done"] {
+        socket.send(json!({ "type": kind, "id": "4", "tool": "a.b", "timeout_ms": "ignored" })).await;
+        let answer = socket.recv().await;
+        assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!("4")), "{answer}");
+        assert_eq!(answer["kind"], "invalid_args", "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains(&format!("\"{kind}\"")), "{answer}");
+    }
+    // Without an id nobody waits; what a later version says is left alone.
+    socket.send(json!({ "type": "from_the_future" })).await;
+    socket.send(json!({ "type": "from_the_future", "id": [1] })).await;
+    socket.send(json!({ "type": "ping", "timestamp": 7 })).await;
+    assert_eq!(socket.recv().await, json!({ "type": "pong", "timestamp": 7 }));
+    assert_eq!(gateway.refused("calls_ws", "bad_frame").await, 3);
+}
+
+#[tokio::test]
 async fn arguments_that_are_too_deep_are_refused_and_the_node_never_sees_them() {
     let gateway = gateway().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;

@@ -100,6 +100,7 @@ mod nearly;
 mod nearly_right_frames;
 mod nearly_right_requests;
 mod node_events;
+mod node_mistakes;
 mod node_names;
 mod node_ownership;
 mod node_restart;

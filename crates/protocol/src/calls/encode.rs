@@ -113,7 +113,7 @@ impl AgentFrame<'_> {
             Self::Listen => encode_listen(out),
             Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
             Self::Pong(timestamp) => encode_pong(out, timestamp),
-            Self::Unknown(_) => {}
+            Self::Unknown { .. } => {}
         }
     }
 }

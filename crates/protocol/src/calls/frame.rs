@@ -135,7 +135,7 @@ fn read_agent(frame: CallFrame<'_>) -> Result<AgentFrame<'_>, FrameError> {
         "listen" => AgentFrame::Listen,
         "ping" => AgentFrame::Ping(timestamp(frame.timestamp)?),
         "pong" => AgentFrame::Pong(timestamp(frame.timestamp)?),
-        _ => AgentFrame::Unknown(frame.kind),
+        _ => AgentFrame::Unknown { kind: frame.kind, id: frame.id },
     })
 }
 

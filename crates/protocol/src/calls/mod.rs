@@ -33,8 +33,8 @@ pub enum AgentFrame<'a> {
     Ping(&'a str),
     /// `pong`, with the text of its timestamp
     Pong(&'a str),
-    /// A type that this version does not know. Ignore it.
-    Unknown(Cow<'a, str>),
+    /// A type that this version does not know. Ignore it, unless it has an id: then somebody waits for an answer.
+    Unknown { kind: Cow<'a, str>, id: Option<Cow<'a, str>> },
 }
 
 /// A frame of the gateway.

@@ -1,11 +1,12 @@
 //! `call`: run a tool by hand.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use reqwest::Method;
 use sa_core::{RawJson, Schema};
 use sa_vault::bounded;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Global;
 use super::client::{Client, problem, segment};
@@ -13,6 +14,7 @@ use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::shown::Shown;
 use super::time::milliseconds;
+use crate::json::Object;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -50,20 +52,18 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
 pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str>) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let place = Place { session: args.session.as_deref(), channel };
-    let mut body = json!({ "args": arguments(&client, &args, place).await? });
-    if let Some(ms) = args.timeout {
-        body["timeout_ms"] = json!(ms);
-    }
-    if let Some(session) = &args.session {
-        body["session_key"] = json!(session);
-    }
-    if let Some(key) = &args.idempotency_key {
-        body["idempotency_key"] = json!(key);
-    }
+    let sent = arguments(&client, &args, place).await?;
+    let body = Object::with_capacity(sent.len() + 128)
+        .raw("args", &sent)
+        .maybe(args.timeout, |body, ms| body.plain("timeout_ms", ms))
+        .maybe(args.session.as_deref(), |body, session| body.text("session_key", session))
+        .maybe(args.idempotency_key.as_deref(), |body, key| body.text("idempotency_key", key))
+        .end();
     let request = client
         .request(Method::POST, &format!("/v1/tools/{}/call{}", segment(&args.tool), in_channel(channel)))
         .header("accept", "text/event-stream")
-        .json(&body);
+        .header("content-type", "application/json")
+        .body(body);
     let response = client.send(request).await?;
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let mut events = client.events(response)?;
@@ -92,7 +92,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                     // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
                     (6, Some(hint)) if hint.contains("input_schema") => {
                         let (tool, options) = (printable(&args.tool), place.options());
-                        let as_text = args.as_text(&client, &body["args"], place).await.unwrap_or_default();
+                        let as_text = args.as_text(&client, &sent, place).await.unwrap_or_default();
                         failure.hint(format!("switchboard tools {tool}{options} shows its arguments{as_text}"))
                     }
                     (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
@@ -106,7 +106,8 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
 
 impl CallArgs {
     /// How to pass an argument as text that was taken for something else, where that is what is wrong with it.
-    async fn as_text(&self, client: &Client, sent: &Value, place: Place<'_>) -> Option<String> {
+    async fn as_text(&self, client: &Client, sent: &RawJson, place: Place<'_>) -> Option<String> {
+        let sent = &sent.to_value().ok()?;
         let typed: Vec<_> = self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg)).collect();
         let tools = all_tools(client, place).await.ok()?;
         let schema = &named(&tools, &self.tool)?["input_schema"];
@@ -145,7 +146,8 @@ fn own_words(log: &str) -> Option<String> {
     (log["logger"] == sa_core::router::OWN).then(|| text(&log["data"]).to_owned())
 }
 
-async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<Value, Failure> {
+/// The arguments as they were written: what a number or a list was to say is between its writer and the tool.
+async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<RawJson, Failure> {
     if let Some(text) = &args.args_json {
         let text = if text == "-" {
             bounded::text_of(std::io::stdin(), bounded::BODY)
@@ -153,11 +155,10 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         } else {
             text.clone()
         };
-        return serde_json::from_str(&text)
-            .map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
+        return RawJson::parse(&text).map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
     }
     let mut object = Map::new();
-    let mut guessed = Vec::new();
+    let mut guessed = BTreeMap::new();
     for arg in args.args.iter().chain(&args.more_args) {
         let (key, value, text) = parse_arg(arg).ok_or_else(|| {
             let hint = if arg.trim_start().starts_with('{') {
@@ -172,7 +173,7 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
             Failure::usage(format!("the argument \"{}\" must be KEY=VALUE", printable(arg))).hint(hint)
         })?;
         if !value.is_string() {
-            guessed.push((key.clone(), text.to_owned()));
+            guessed.insert(key.clone(), text);
         }
         if object.contains_key(&key) {
             let key = printable(&key);
@@ -185,13 +186,21 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         // `content=42` is a text where the tool wants one.
         let tools = all_tools(client, place).await?;
         let schema = named(&tools, &args.tool).map(|tool| &tool["input_schema"]["properties"]);
-        for (key, typed) in guessed {
-            if schema.is_some_and(|properties| wants_text(&properties[&key]["type"], &object[&key])) {
-                object.insert(key, typed.into());
+        guessed.retain(|key, text| {
+            let is_text = schema.is_some_and(|properties| wants_text(&properties[key]["type"], &object[key]));
+            if is_text {
+                object.insert(key.clone(), (*text).into());
             }
-        }
+            !is_text
+        });
     }
-    Ok(Value::Object(object))
+    let written = |(key, value): (&String, &Value)| {
+        let value = guessed.get(key).map_or_else(|| value.to_string(), |text| (*text).to_owned());
+        format!("{}:{value}", Value::from(key.as_str()))
+    };
+    let fields: Vec<String> = object.iter().map(written).collect();
+    RawJson::parse(&format!("{{{}}}", fields.join(",")))
+        .map_err(|error| Failure::usage(format!("the arguments cannot be read: {error}")))
 }
 
 /// Whether a type takes texts, and not what this value is.
@@ -225,6 +234,8 @@ pub(super) fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[track_caller]

@@ -420,6 +420,25 @@ fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
                 "mend the name in the node",
             ));
         }
+        for flaw in node["unusable_schemas"].as_array().into_iter().flatten() {
+            let (tool, why) = (text(&flaw["tool"]), text(&flaw["why"]));
+            findings.push(Finding::bad(
+                format!(
+                    "every call of {tool} fails: the input_schema that the node \"{id}\" gives it cannot be used: {why}"
+                ),
+                "mend the schema in the node, and start it again",
+            ));
+        }
+        if let Some(count) = node["bad_frames"]["count"].as_u64() {
+            let frames = if count == 1 { "a frame".to_owned() } else { format!("{count} frames") };
+            let last = text(&node["bad_frames"]["last"]);
+            findings.push(Finding::bad(
+                format!(
+                    "the node \"{id}\" has sent {frames} that cannot be read; what was wrong with the last: {last}"
+                ),
+                "mend what the node sends; docs/nodes.md has the frames",
+            ));
+        }
     }
 }
 

@@ -29,7 +29,11 @@ pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     }
     let (input, output) = (&tool["input_schema"], &tool["output_schema"]);
     let arguments = properties(input);
-    if arguments.is_empty() {
+    if let Some(why) = tool["schema_problem"].as_str() {
+        line("")?;
+        let told = format!("Arguments: its input schema cannot be used, and every call fails: {why}");
+        prose(&told)?;
+    } else if arguments.is_empty() {
         line(if open(input) { "\nArguments: any; it does not say which" } else { "\nArguments: none" })?;
     } else {
         line("")?;

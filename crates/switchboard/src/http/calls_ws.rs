@@ -114,6 +114,15 @@ impl Session {
                 calls::encode_pong(&mut pong, timestamp);
                 let _ = self.outbox.send(pong);
             }
+            Ok(AgentFrame::Unknown { kind, id: Some(id) }) => {
+                self.app.metrics.refused("calls_ws", "bad_frame");
+                let failure = CallError::new(
+                    CallErrorKind::InvalidArgs,
+                    bounded(format!("there is no frame of the type \"{kind}\"")),
+                );
+                let failure = failure.hint("an agent sends call, cancel, listen, ping and pong");
+                self.fail(Some(&*id).filter(|id| id.len() <= MAX_KEY), None, &failure);
+            }
             Ok(_) => {}
             Err(error) => {
                 self.app.metrics.refused("calls_ws", "bad_frame");

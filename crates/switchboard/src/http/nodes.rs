@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::directory::{MemberView, Renamed};
 use sa_core::{GrantId, Role};
-use sa_nodes::{Admission, KIND};
+use sa_nodes::{Admission, BadFrames, KIND};
 use sa_socket::{NoUpgrade, Upgrade};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -74,6 +74,13 @@ pub(crate) struct NodeDoc<'a> {
     /// Its tools that go by a longer name than they would, because another one has it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renamed: Vec<RenamedTool<'a>>,
+    /// Its tools whose input schemas cannot be used: every call of one fails. Found out when the node connects, or at the
+    /// first call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unusable_schemas: Vec<UnusableSchema<'a>>,
+    /// Frames on this connection that could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bad_frames: Option<BadFramesDoc>,
     /// What the node says about itself.
     #[schema(value_type = Object)]
     about: Option<Cow<'a, RawValue>>,
@@ -83,6 +90,20 @@ pub(crate) struct NodeDoc<'a> {
 pub(crate) struct Blocked<'a> {
     name: &'a str,
     held_by: &'a str,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct UnusableSchema<'a> {
+    /// What the tool goes by.
+    tool: &'a str,
+    why: &'a str,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct BadFramesDoc {
+    count: u64,
+    /// What was wrong with the last one.
+    last: String,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -113,6 +134,7 @@ impl<'a> NodeDoc<'a> {
         let host = app.nodes.host(&member.id.id);
         let (host_bin_status, host_bin_status_updated_at) =
             host.as_ref().map(|host| host.bin_status()).unwrap_or_default();
+        let bad_frames = host.as_ref().and_then(|host| host.bad_frames());
         let recent = host.map(|host| host.recent_events()).unwrap_or_default();
         Self {
             role: machine.role,
@@ -132,6 +154,8 @@ impl<'a> NodeDoc<'a> {
             capabilities: &member.prefixes,
             blocked: member.blocked.iter().map(|(name, by)| Blocked { name, held_by: &by.id }).collect(),
             renamed: member.renamed.iter().map(RenamedTool::of).collect(),
+            unusable_schemas: member.flawed.iter().map(|(tool, why)| UnusableSchema { tool, why }).collect(),
+            bad_frames: bad_frames.map(|BadFrames { count, last }| BadFramesDoc { count, last }),
             about: raw(&member.about),
         }
     }

@@ -133,3 +133,45 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Every `new(404, "not_found"` in the files below a folder.
+    fn made_in(folder: &Path, found: &mut BTreeSet<(String, u16)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                made_in(&path, found);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for (made, _) in ["Problem::new(", "Self::new("].iter().flat_map(|made| source.match_indices(made)) {
+                let mut words = source[made..].split_once('(').unwrap().1.split(',').map(str::trim);
+                let status = words.next().and_then(|status| status.parse().ok());
+                let kind = words.next().and_then(|kind| kind.strip_prefix('"')?.strip_suffix('"'));
+                found.extend(status.zip(kind).map(|(status, kind)| (kind.to_owned(), status)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_is_in_the_docs_with_its_status() {
+        let mut kinds: BTreeSet<(String, u16)> =
+            CallErrorKind::ALL.into_iter().map(|kind| (kind.as_str().to_owned(), kind.http_status())).collect();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        made_in(&root.join("src"), &mut kinds);
+        assert!(kinds.contains(&("upgrade_required".to_owned(), 426)), "the sources are read: {kinds:?}");
+        let docs = std::fs::read_to_string(root.join("../../docs/api.md")).unwrap();
+        for (kind, status) in kinds {
+            let row = docs.lines().find(|line| line.starts_with(&format!("| `{kind}` |")));
+            let row = row.unwrap_or_else(|| panic!("{kind} ({status}) is not in the table of docs/api.md"));
+            let statuses = row.split('|').nth(2).unwrap();
+            assert!(statuses.contains(&status.to_string()), "{kind} is {status} as well: {row}");
+        }
+    }
+}

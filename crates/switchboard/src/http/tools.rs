@@ -13,7 +13,7 @@ use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::json::object;
-use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Scope, aside};
+use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Schema, Scope, aside};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::error::TrySendError;
@@ -73,6 +73,9 @@ pub(crate) struct ToolDoc<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     input_schema: Option<Cow<'a, RawValue>>,
+    /// Why the input schema cannot be used: every call fails until the tool's author has mended it. As far as that has shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_problem: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     output_schema: Option<Cow<'a, RawValue>>,
@@ -136,6 +139,7 @@ impl<'a> ToolDoc<'a> {
             title: tool.title.as_deref(),
             description: tool.description.as_deref(),
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
+            schema_problem: tool.input.as_ref().and_then(Schema::flaw),
             output_schema: tool.output_schema.as_ref().and_then(raw),
             annotations: tool.annotations.as_ref().and_then(raw),
             meta: tool.extras.as_ref().and_then(meta),

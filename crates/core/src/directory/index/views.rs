@@ -118,8 +118,12 @@ impl Index {
         });
         let scope = self.scopes.get(&member.scope);
         let renamed = self.renamed_of(member).collect();
-        let capabilities = member.exposed.iter().filter_map(|name| scope?.exposed.get(name));
-        let capabilities = capabilities.flat_map(|listed| listed.tool.capabilities.iter().cloned());
+        let listed = || member.exposed.iter().filter_map(|name| Some((name, &scope?.exposed.get(name)?.tool)));
+        let capabilities = listed().flat_map(|(_, tool)| tool.capabilities.iter().cloned());
+        let flawed =
+            listed().filter_map(|(name, tool)| Some((Arc::clone(name), tool.input.as_ref()?.flaw()?.to_owned())));
+        let mut flawed: Vec<_> = flawed.collect();
+        flawed.sort();
         MemberView {
             capabilities: capabilities.collect::<BTreeSet<_>>().into_iter().collect(),
             host: !member.bare.is_empty(),
@@ -134,6 +138,7 @@ impl Index {
             prefixes: member.prefixes.clone(),
             blocked,
             renamed,
+            flawed,
             about: member.about.clone(),
         }
     }
