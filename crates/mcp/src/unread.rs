@@ -11,7 +11,7 @@ use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, ClientJsonRpcMessage, CompleteRequestMethod, ConstString as _,
     CustomRequest, ErrorCode, GetPromptRequestMethod, JsonRpcError, ListPromptsRequestMethod,
     ListResourceTemplatesRequestMethod, ListResourcesRequestMethod, ListToolsRequestMethod, ReadResourceRequestMethod,
-    RequestId, SubscribeRequestMethod, UnsubscribeRequestMethod,
+    RequestId,
 };
 use sa_core::aside;
 use sa_core::json::{object, why};
@@ -21,8 +21,8 @@ use serde_json::value::RawValue;
 
 use crate::short::respond;
 
-/// What the gateway answers.
-const METHODS: [&str; 10] = [
+/// What the gateway answers in every revision.
+const METHODS: [&str; 8] = [
     CallToolRequestMethod::VALUE,
     ListToolsRequestMethod::VALUE,
     ListPromptsRequestMethod::VALUE,
@@ -30,8 +30,6 @@ const METHODS: [&str; 10] = [
     ListResourcesRequestMethod::VALUE,
     ListResourceTemplatesRequestMethod::VALUE,
     ReadResourceRequestMethod::VALUE,
-    SubscribeRequestMethod::VALUE,
-    UnsubscribeRequestMethod::VALUE,
     CompleteRequestMethod::VALUE,
 ];
 

@@ -193,7 +193,8 @@ pub fn serve_messages<'a>(
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
-    let (cuts, heard) = (socket.get_ref().cuts().clone(), Heard::new(socket.get_ref().came().clone()));
+    // In a box: a future has room for what it is given twice.
+    let (cuts, heard) = (socket.get_ref().cuts().clone(), Box::new(Heard::new(socket.get_ref().came().clone())));
     let (sink, stream) = (*socket).split();
     serve_halves(sink, stream, cuts, heard, outbox, liveness, on_message)
 }
@@ -217,7 +218,7 @@ async fn serve_halves(
     sink: SplitSink<WebSocket, Message>,
     stream: SplitStream<WebSocket>,
     cuts: Cuts,
-    heard: Heard,
+    heard: Box<Heard>,
     outbox: &Outbox,
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send,

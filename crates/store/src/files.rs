@@ -23,10 +23,17 @@ impl Lock {
     pub(crate) fn take(store: &Path) -> Result<Self, StoreError> {
         let path = beside(store, ".lock");
         let mut file = open_private(&path, true)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(store, &mut file)),
-            Err(TryLockError::Error(e)) => return Err(error::io(&path, "lock", &e)),
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                // Who merely looks whether the store is held shares the lock for a moment. Who holds it shares it with nobody.
+                Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
+                    file.unlock().map_err(|e| error::io(&path, "unlock", &e))?;
+                    std::thread::yield_now();
+                }
+                Err(TryLockError::WouldBlock) => return Err(in_use(store, &mut file)),
+                Err(TryLockError::Error(e)) => return Err(error::io(&path, "lock", &e)),
+            }
         }
         // Only for the message of the one who comes second, so a full disk does not matter here.
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
@@ -118,4 +125,34 @@ pub(crate) fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
     };
     copy(&mut target).map_err(|e| error::io(to, "back the store up to", &e))?;
     sync_directory(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_looks_at_a_lock_stands_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store.db");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    is_held(&store);
+                }
+            });
+            let taken: Vec<_> = (0..2_000).map(|_| Lock::take(&store).map(drop)).collect();
+            done.store(true, Ordering::Relaxed);
+            looking.join().unwrap();
+            assert!(taken.iter().all(Result::is_ok), "{:?}", taken.iter().find(|taken| taken.is_err()));
+        });
+        let held = Lock::take(&store).unwrap();
+        assert!(is_held(&store) && Lock::take(&store).is_err());
+        assert_eq!(Holder::of(&store).map(|holder| holder.pid), Some(std::process::id()));
+        drop(held);
+        assert!(!is_held(&store));
+    }
 }

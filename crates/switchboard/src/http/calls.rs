@@ -136,6 +136,10 @@ pub(crate) async fn list(
         Some(other) => return Err(Problem::bad_request(format!("state is \"running\" or \"ended\", not \"{other}\""))),
     };
     let mut calls = Vec::new();
+    if ended && query.cursor.is_none() {
+        // Who has had an answer a moment ago finds its call: it runs no longer, and may still be on its way to the history.
+        app.journal.settled(CALLS).await;
+    }
     if running && query.cursor.is_none() {
         let live = app.router.running().into_iter().rev();
         let wanted = live.filter(|call| {
