@@ -28,6 +28,9 @@ use crate::{demo, serve, sign_in, telemetry};
 /// How long upstream servers may take to be there before a person is told how they are.
 const UPSTREAM_PATIENCE: Duration = Duration::from_millis(1_500);
 
+/// How long the demo's node may take to connect until it is not waited for.
+const DEMO_PATIENCE: Duration = Duration::from_secs(2);
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -161,6 +164,8 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         // Calls that run when it is told to stop may still end, and so the node stays until they have.
         demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), gateway.closing.clone())
             .map_err(|error| Failure::other(error.to_string()))?;
+        // Whoever reads that the gateway listens may call one of the demo's tools at once.
+        let _ = tokio::time::timeout(DEMO_PATIENCE, any_node(&gateway)).await;
     }
     // Scripts wait for this line. Everything else that is said goes to stderr.
     if json {
@@ -194,6 +199,13 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         std::process::exit(stop::INTERRUPTED);
     }
     Ok(())
+}
+
+/// Waits until a node is connected.
+async fn any_node(gateway: &Gateway) {
+    let directory = gateway.router.directory();
+    let mut changes = directory.subscribe();
+    while directory.online(sa_nodes::KIND) == 0 && changes.changed().await.is_ok() {}
 }
 
 /// What `--json` says of a gateway that has started: where it is, and with `up` what signs somebody in to its console.
