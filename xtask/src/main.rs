@@ -29,7 +29,7 @@ enum Chore {
         #[arg(long)]
         release: bool,
         /// Passed on to `switchboard up`, such as `--listen 127.0.0.1:4000`.
-        #[arg(last = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
     /// Install what the tests need, and run every test.
@@ -189,4 +189,18 @@ pub(crate) fn root() -> &'static Path {
 
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_up_is_the_gateways() {
+        for typed in [&["--listen", "127.0.0.1:0"][..], &["--", "--listen", "127.0.0.1:0"]] {
+            let cli = Cli::try_parse_from(["xtask", "up", "--release"].iter().chain(typed)).unwrap();
+            let Chore::Up { release, more } = cli.chore else { panic!("it is another chore") };
+            assert!(release && more == ["--listen", "127.0.0.1:0"], "{more:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! code.
 
 use rustix::process::Signal;
-use sa_testkit::{Cli, Hello, Setup, eventually};
+use sa_testkit::{Cli, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -22,6 +22,21 @@ async fn only_the_result_is_on_stdout() {
 
     let ended = gateway.cli(&["call", "demo_echo", "--args-json", "-"]).run_with("{\"text\":\"from stdin\"}").await;
     assert_eq!(ended.assert_code(0).json(), json!({ "text": "from stdin" }));
+    gateway.stop().await;
+}
+
+/// Numbers that no machine holds, and keys that appear twice, are between the tool and whoever reads its result.
+#[tokio::test]
+async fn a_result_says_what_the_tool_wrote() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let started = gateway.cli(&["call", "a.b"]).start();
+    let request = node.request().await;
+    let result = r#"{"n":12345678901234567890123,"one":1.00,"n":2}"#;
+    let frame = format!(r#"{{"type":"tool_response","request_id":"{}","ok":true,"result":{result}}}"#, request.id);
+    node.send_raw(Message::text(frame)).await;
+    let expected = "{\n  \"n\": 12345678901234567890123,\n  \"one\": 1.00,\n  \"n\": 2\n}\n";
+    assert_eq!(started.end().await.assert_code(0).stdout, expected);
     gateway.stop().await;
 }
 

@@ -31,9 +31,15 @@ async fn inside() {
     problem.assert_problem(503, "store");
     assert!(problem.detail().contains("disk is full"), "{}", problem.detail());
     assert_eq!(operator.get("/healthz").await.status, 200, "nothing is gained by restarting it");
+    for (command, code) in [("status", 0), ("doctor", 1)] {
+        let told = gateway.cli(&[command]).run().await;
+        told.assert_code(code);
+        assert!(told.stdout.contains("disk is full") && told.stdout.contains("free some room"), "{}", told.stdout);
+    }
     std::fs::remove_file(&ballast).unwrap();
     eventually("ready again", || async { (operator.get("/readyz").await.status == 200).then_some(()) }).await;
-    assert_eq!(operator.get("/v1/status").await.body["lost_records"], 0, "and what waited is there");
+    let status = operator.get("/v1/status").await.body;
+    assert_eq!((&status["lost_records"], &status["unwritten"]), (&json!(0), &json!(null)), "and what waited is there");
     gateway.stop().await;
 }
 

@@ -76,7 +76,7 @@ fn missing(place: &Place, path: &Path) -> ToolError {
     let nearest = names(&parent)
         .filter(|near| !hidden.covers(&path.with_file_name(near)))
         .map(|near| (strsim::osa_distance(&name.to_lowercase(), &near.to_lowercase()), near))
-        .filter(|(distance, near)| *distance <= 1 + near.chars().count() / 4)
+        .filter(|(distance, near)| *distance <= (near.chars().count() / 4).max(1))
         .min();
     let hint = nearest.map(|(_, near)| format!("; did you mean {}?", path.with_file_name(near).display()));
     ToolError::NotFound(format!("{shown} does not exist{}", hint.unwrap_or_default()))

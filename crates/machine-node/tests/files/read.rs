@@ -157,6 +157,9 @@ async fn what_is_wrong_is_said() {
     place.file("notes.txt", "x");
     let message = place.fails("Read", json!({ "path": "nots.txt" }), ErrorKind::NotFound).await;
     assert!(message.contains(&place.shown("notes.txt")), "{message}");
+    place.file("home", "");
+    let message = place.fails("Read", json!({ "path": "nope" }), ErrorKind::NotFound).await;
+    assert!(!message.contains("did you mean"), "half of a short name is another name: {message}");
     place.fails("Read", json!({ "path": "no/such/dir/x" }), ErrorKind::NotFound).await;
     place.fails("Read", json!({ "path": "notes.txt/x" }), ErrorKind::NotFound).await;
     place.fails("Read", json!({ "path": "." }), ErrorKind::Failed).await;

@@ -1,7 +1,9 @@
 //! `calls`: what ran, and what runs.
 
 use sa_core::CallId;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Global;
 use super::client::{Client, segment};
@@ -46,7 +48,7 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
     if let Some(id) = args.id {
         let id = whole_id(&client, id, "").await?;
         let (call, raw): (Value, _) = client.get(&format!("/v1/calls/{}", segment(&id))).await?;
-        return if global.json { json(&raw) } else { show(&call) };
+        return if global.json { json(&raw) } else { show(&call, &raw) };
     }
     let mut path = format!("/v1/calls?limit={}", args.limit);
     let filtered = args.tool.is_some() || args.outcome.is_some();
@@ -109,7 +111,7 @@ async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String,
 }
 
 /// One call, as somebody who asks what became of it wants to know it.
-fn show(call: &Value) -> Result<(), Failure> {
+fn show(call: &Value, written: &str) -> Result<(), Failure> {
     let provider = &call["provider"];
     line(&format!("{}  {}", printable(listed_name(call)), outcome(call)))?;
     let called = text(&call["tool"]);
@@ -127,14 +129,31 @@ fn show(call: &Value) -> Result<(), Failure> {
         ("provider", format!("{} {}", text(&provider["kind"]), text(&provider["id"])).trim().to_owned()),
         ("trace", text(&call["trace_id"]).to_owned()),
     ])?;
-    for (name, value) in [("arguments", &call["args"]), ("result", &call["result"])] {
-        match (&value["json"], value["bytes"].as_u64()) {
-            (Value::Null, None) => {}
-            (Value::Null, Some(bytes)) => line(&format!("\n{name}: {bytes} bytes, too large to be kept"))?,
-            (json, _) => line(&format!("\n{name}:\n{}", pretty(json)))?,
+    let Kept { args, result } = serde_json::from_str(written).unwrap_or_default();
+    for (name, part) in [("arguments", args), ("result", result)] {
+        match part.map(|Part { json, bytes }| (json, bytes)) {
+            None | Some((None, None)) => {}
+            Some((None, Some(bytes))) => line(&format!("\n{name}: {bytes} bytes, too large to be kept"))?,
+            Some((Some(json), _)) => line(&format!("\n{name}:\n{}", pretty(json.get())))?,
         }
     }
     Ok(())
+}
+
+/// What is kept of a call's arguments and result, as it was written.
+#[derive(Default, Deserialize)]
+struct Kept<'a> {
+    #[serde(borrow)]
+    args: Option<Part<'a>>,
+    #[serde(borrow)]
+    result: Option<Part<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    json: Option<&'a RawValue>,
+    bytes: Option<u64>,
 }
 
 /// The tool's name as lists have it, however the caller called it.

@@ -257,6 +257,11 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                     "look at the gateway's log; free disk space",
                 ));
             }
+            if let (Some(message), Some(hint)) =
+                (status["unwritten"]["message"].as_str(), status["unwritten"]["hint"].as_str())
+            {
+                findings.push(Finding::bad(message, hint));
+            }
             if let Some(message) = status["store_trouble"]["message"].as_str() {
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
                 let fix = format!(

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use serde_json::value::RawValue;
+
 use super::table::{paragraph, width_of};
 use crate::config::Mistake;
 use crate::config::environment::variable_name;
@@ -25,18 +27,57 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 
 /// JSON for people: indented on a terminal, as it came elsewhere.
 pub(crate) fn json(text: &str) -> Result<(), Failure> {
-    if std::io::stdout().is_terminal()
-        && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
-    {
-        return line(&pretty(&value));
-    }
-    line(text)
+    let laid_out = std::io::stdout().is_terminal() && serde_json::from_str::<&RawValue>(text).is_ok();
+    if laid_out { line(&pretty(text)) } else { line(text) }
 }
 
-/// Indented JSON. What a terminal would obey becomes an escape, which JSON has for everything.
-pub(crate) fn pretty(value: &serde_json::Value) -> String {
-    let escape = |c: char| if c != '\n' && steers(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
-    format!("{value:#}").chars().map(escape).collect()
+/// Indented JSON. It says what it said: a number that no machine holds and a key that appears twice stay as they were written.
+/// Only texts are written anew, so that people can read them, and with an escape for all that a terminal would obey.
+pub(crate) fn pretty(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len() * 2);
+    let (mut rest, mut depth, mut last) = (json, 0_usize, ' ');
+    while let Some(c) = rest.chars().next() {
+        let (token, more) = rest.split_at(if c == '"' { text_len(rest) } else { c.len_utf8() });
+        rest = more;
+        if c.is_ascii_whitespace() {
+            continue;
+        }
+        let (opens, ends) = (matches!(last, '{' | '['), matches!(c, '}' | ']'));
+        depth = depth.saturating_sub(usize::from(ends));
+        if last == ',' || opens != ends {
+            shown.push('\n');
+            shown.extend(std::iter::repeat_n("  ", depth));
+        }
+        match c {
+            '"' => shown.push_str(&readable(token)),
+            ':' => shown.push_str(": "),
+            _ => shown.push_str(token),
+        }
+        depth += usize::from(matches!(c, '{' | '['));
+        last = c;
+    }
+    shown
+}
+
+/// How long the text is that a piece of JSON begins with, quotes included.
+fn text_len(json: &str) -> usize {
+    let mut escaped = false;
+    let end = json.bytes().skip(1).position(|byte| match byte {
+        _ if std::mem::take(&mut escaped) => false,
+        b'\\' => {
+            escaped = true;
+            false
+        }
+        byte => byte == b'"',
+    });
+    end.map_or(json.len(), |end| end + 2)
+}
+
+/// A text in JSON, with escapes for what a terminal would obey and for nothing else. One that nobody can read stays as it is.
+fn readable(text: &str) -> String {
+    let plain = serde_json::from_str::<String>(text)
+        .map_or_else(|_| text.to_owned(), |text| serde_json::Value::from(text).to_string());
+    plain.chars().map(|c| if steers(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect()
 }
 
 /// A text of many lines, as it is, or made safe where it goes to a terminal. It ends with a line break in any case.
@@ -318,6 +359,27 @@ mod tests {
             ["start the server", "again; or:", "switchboard plugin disable weather --json;", "then look once", "more"];
         check_advice(text, Some(16), &lines);
         check_advice("see /a/path/that/is/long here", Some(10), &["see", "/a/path/that/is/long", "here"]);
+    }
+
+    #[track_caller]
+    fn check_pretty(json: &str, expected: &str) {
+        assert_eq!(pretty(json), expected);
+        assert_eq!(pretty(expected), expected, "it is laid out already");
+    }
+
+    #[test]
+    fn json_is_laid_out_and_says_what_it_said() {
+        let value =
+            serde_json::json!({ "a": [], "b": {}, "c": [1, [2.5, null], { "d": "x, y: {z} \"\\" }], "e": true });
+        check_pretty(&value.to_string(), &format!("{value:#}"));
+        check_pretty(
+            " [ 1e999 , 123456789012345678901234567890,-0.0]",
+            "[\n  1e999,\n  123456789012345678901234567890,\n  -0.0\n]",
+        );
+        check_pretty(r#"{"a":1,"a":2}"#, "{\n  \"a\": 1,\n  \"a\": 2\n}");
+        check_pretty(r#""caf\u00e9 \u001b[2J \u009b \n""#, r#""café \u001b[2J \u009b \n""#);
+        check_pretty(r#""\ud800""#, r#""\ud800""#);
+        check_pretty("7", "7");
     }
 
     #[track_caller]

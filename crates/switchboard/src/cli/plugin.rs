@@ -346,7 +346,7 @@ async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Resul
             line("nothing is stored")?;
             can_be_set(&shown["schema"], &args)?;
         }
-        settings => line(&output::pretty(settings))?,
+        settings => line(&output::pretty(&settings.to_string()))?,
     }
     match shown["problem"].as_str() {
         Some(problem) => line(&format!("a call would be refused: {}", crate::redact::printable(problem))),

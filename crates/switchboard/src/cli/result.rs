@@ -1,12 +1,13 @@
 //! A call's result, in the forms that people know: what a command wrote, texts, images, files.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::output::{self, Failure, duration, line, size};
 use crate::redact::printable;
@@ -144,15 +145,21 @@ impl Attachment {
     }
 }
 
-/// An object with texts of several lines in it, which JSON would make one line of; and any other as JSON.
-pub(super) fn show_object(members: serde_json::Map<String, Value>) -> Result<(), Failure> {
+/// These members of an object, in the words in which they were written. Texts of several lines stand for themselves: JSON would
+/// make one line of each.
+pub(super) fn show_object(members: &Map<String, Value>, written: &str) -> Result<(), Failure> {
+    let all: BTreeMap<String, &RawValue> = serde_json::from_str(written).unwrap_or_default();
     let long = |value: &Value| value.as_str().is_some_and(|text| text.contains('\n'));
     if !members.values().any(long) || members.values().any(|value| value.is_object() || value.is_array()) {
-        return line(&output::pretty(&Value::Object(members)));
+        if all.len() == members.len() {
+            return line(&output::pretty(written));
+        }
+        let kept: BTreeMap<_, _> = all.iter().filter(|(name, _)| members.contains_key(*name)).collect();
+        return line(&output::pretty(&serde_json::to_string(&kept).unwrap_or_default()));
     }
     let (texts, facts): (Vec<_>, Vec<_>) = members.iter().partition(|(_, value)| long(value));
     for (name, value) in facts {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let value = value.as_str().or_else(|| Some(all.get(name)?.get())).unwrap_or_default();
         line(&printable(&format!("{name}: {value}")))?;
     }
     for (name, text) in texts {

@@ -43,7 +43,9 @@ pub(super) async fn in_the_way(config: &Config) -> Failure {
 /// A gateway has this data directory already, as far as it has said where it is.
 pub(super) fn on_data_of(config: &Config) -> Option<Failure> {
     let Holder { pid, since } = Holder::of(&config.store_file())?;
-    let url = bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok()?;
+    // One that has just begun to start has left nothing there, or half of it.
+    let url =
+        bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok().filter(|url| !url.trim().is_empty())?;
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let ran = u128::try_from(clock::now_ms()).unwrap_or_default().saturating_sub(since);
     let ran = span(u64::try_from(ran).unwrap_or(u64::MAX));

@@ -173,16 +173,16 @@ impl Shown {
         match result {
             Value::String(text) if self.has_shown(&text) => {}
             Value::String(text) => output::lines(&text)?,
-            result if !std::io::stdout().is_terminal() => line(&output::pretty(&result))?,
+            _ if !std::io::stdout().is_terminal() => line(&output::pretty(done.result.get()))?,
             session if is_session(&session) => sessions::show(&session)?,
             _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
             Value::Object(mut members) => {
                 members.retain(|_, value| !self.has_shown_value(value));
                 if !members.is_empty() {
-                    show_object(members)?;
+                    show_object(&members, done.result.get())?;
                 }
             }
-            result => line(&output::pretty(&result))?,
+            _ => line(&output::pretty(done.result.get()))?,
         }
         if std::io::stdout().is_terminal() {
             done.attachments.iter().try_for_each(Attachment::show)?;

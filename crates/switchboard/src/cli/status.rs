@@ -38,6 +38,10 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     if status["lost_records"] != 0 {
         prose(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
     }
+    let unwritten = &status["unwritten"];
+    if let (Some(message), Some(hint)) = (unwritten["message"].as_str(), unwritten["hint"].as_str()) {
+        prose(&format!("  WARNING: {}; {}", printable(message), printable(hint)))?;
+    }
     if let Some(message) = status["store_trouble"]["message"].as_str() {
         prose(&format!("  WARNING: {}", printable(message)))?;
     }

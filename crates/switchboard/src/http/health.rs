@@ -1,7 +1,5 @@
 //! Whether it runs, whether it can work, and its numbers.
 
-use std::path::Path;
-
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -34,9 +32,8 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Probl
         return Err(problem.retryable().hint("ask again once it is back"));
     }
     app.log.bounds(CALLS).await?;
-    let waiting = app.store.stats().retained;
-    if waiting > 0 {
-        return Err(unwritten(&app.config.data_dir, waiting));
+    if let Some(unwritten) = Unwritten::of(&app) {
+        return Err(Problem::new(503, "store", unwritten.message).retryable().hint(unwritten.hint));
     }
     Ok(Json(Health { status: "ready" }))
 }
@@ -44,16 +41,30 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Probl
 /// Less than this is no room: the store writes some pages at a time.
 const NO_ROOM: u64 = 1 << 20;
 
-/// The last write failed. The store tries it again by itself, so that all is well once there is room.
-fn unwritten(dir: &Path, waiting: u64) -> Problem {
-    let full = rustix::fs::statvfs(dir).is_ok_and(|space| space.f_bavail * space.f_frsize < NO_ROOM);
-    let why = if full { "its disk is full" } else { "the disk refuses them" };
-    let detail = format!("{waiting} records cannot be written to the data directory: {why}");
-    Problem::new(503, "store", detail).retryable().hint(if full {
-        "free some room; what waits is then written by itself"
-    } else {
-        "see the gateway's log; what waits is tried again by itself"
-    })
+/// Records that wait because the last write failed. The store tries it again by itself, so that all is well once there is room.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Unwritten {
+    /// How many they are.
+    records: u64,
+    /// How many, and why they wait.
+    message: String,
+    /// What to do about it.
+    hint: &'static str,
+}
+
+impl Unwritten {
+    /// Nothing when all is well.
+    pub(crate) fn of(app: &App) -> Option<Self> {
+        let (records, dir) = (app.store.stats().retained, &app.config.data_dir);
+        let full = || rustix::fs::statvfs(dir).is_ok_and(|space| space.f_bavail * space.f_frsize < NO_ROOM);
+        let (why, hint) = match records {
+            0 => return None,
+            _ if full() => ("its disk is full", "free some room; what waits is then written by itself"),
+            _ => ("the disk refuses them", "see the gateway's log; what waits is tried again by itself"),
+        };
+        let message = format!("{records} records cannot be written to the data directory: {why}");
+        Some(Self { records, message, hint })
+    }
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -11,6 +11,7 @@ use sa_core::store::Log as _;
 use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
+use super::health::Unwritten;
 use super::{App, Problem};
 use crate::journal::CALLS;
 use crate::tokens::Identity;
@@ -48,6 +49,9 @@ pub(crate) struct Status {
     recorded_calls: u64,
     /// Records that could not be written; 0 when all is well.
     lost_records: u64,
+    /// Records that wait for the disk to take them, and why; absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unwritten: Option<Unwritten>,
     /// The last time that the store's file could not be read or written as it should be; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_trouble: Option<StoreTrouble>,
@@ -188,6 +192,7 @@ pub(crate) async fn status(
         shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
+        unwritten: Unwritten::of(&app),
         store_trouble: app.store.trouble().map(|sa_store::Trouble { at_ms, message }| StoreTrouble { at_ms, message }),
         renamed,
     }))
