@@ -1,6 +1,6 @@
 //! What takes too long for every change: the same tests as ever, with more of everything.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ impl Proof {
     fn run(self) -> Result<()> {
         match self {
             Self::Store => tests(
-                &["--package", "sa-store", "--package", "sa-store-faults", "--package", "sa-core"],
+                "package(sa-store) | package(sa-store-faults) | package(sa-core)",
                 &[
                     ("SWITCHBOARD_POWER_LOSSES", "1000"),
                     ("SWITCHBOARD_CRASH_KILLS", "200"),
@@ -58,8 +58,9 @@ impl Proof {
                 ],
             ),
             // One at a time: each has as many processes and connections as a machine likes to have.
-            Self::Channels => tests(
-                &["--package", "sa-e2e", "--test-threads", "1", "channel_"],
+            Self::Channels => tests_with(
+                &["--test-threads", "1"],
+                "package(sa-e2e) & test(/^channel_/)",
                 &[
                     ("SWITCHBOARD_CHANNEL_KILLS", "200"),
                     ("SWITCHBOARD_CHANNEL_STORED", "1000000"),
@@ -73,14 +74,14 @@ impl Proof {
                 ],
             ),
             Self::Storm => tests(
-                &["--package", "sa-e2e", "messaging_storm"],
+                "package(sa-e2e) & test(/^messaging_storm/)",
                 &[("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000")],
             ),
             Self::Restart => {
                 run(cargo().args(["build", "--release", "--package", "switchboard"]))?;
                 let program = target().join("release/switchboard").into_os_string();
                 tests(
-                    &["--package", "sa-e2e", "reconnect_storm"],
+                    "package(sa-e2e) & test(/^reconnect_storm/)",
                     &[
                         ("SWITCHBOARD_RESTART_CLIENTS", OsString::from("10000")),
                         ("SWITCHBOARD_RESTART_SECONDS", "15".into()),
@@ -90,16 +91,16 @@ impl Proof {
             }
             Self::Websocket => {
                 autobahn::install()?;
-                tests(&["--package", "sa-e2e", "websocket_conformance"], &[("SWITCHBOARD_AUTOBAHN_ALL", "1")])
+                tests("package(sa-e2e) & test(/^websocket_conformance/)", &[("SWITCHBOARD_AUTOBAHN_ALL", "1")])
             }
             Self::Leaks => tests(
-                &["--package", "sa-e2e", "leaks"],
+                "package(sa-e2e) & test(/^leaks/)",
                 &[("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6")],
             ),
             Self::Simulation => {
                 let first = RandomState::new().hash_one("a new place to begin") >> 16;
                 tests(
-                    &["--package", "sa-sim"],
+                    "package(sa-sim)",
                     &[("SWITCHBOARD_SIM_SEEDS", "5000".to_owned()), ("SWITCHBOARD_SIM_FIRST", first.to_string())],
                 )
             }
@@ -107,9 +108,15 @@ impl Proof {
     }
 }
 
-fn tests<V: AsRef<std::ffi::OsStr>>(which: &[&str], how_much: &[(&str, V)]) -> Result<()> {
+/// Runs the tests that a filter of nextest's names.
+fn tests<V: AsRef<OsStr>>(which: &str, how_much: &[(&str, V)]) -> Result<()> {
+    tests_with(&[], which, how_much)
+}
+
+fn tests_with<V: AsRef<OsStr>>(options: &[&str], which: &str, how_much: &[(&str, V)]) -> Result<()> {
     let mut nextest = cargo();
-    nextest.args(["nextest", "run", "--no-fail-fast"]).args(which);
+    // Of the whole workspace, however few they are: on its own a package has dependencies with other features, built anew.
+    nextest.args(["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", which]).args(options);
     // The ordinary limit on a test's time is for the ordinary runs.
     nextest.env("NEXTEST_PROFILE", "prove").envs(how_much.iter().map(|(name, value)| (name, value)));
     run(&mut nextest)
