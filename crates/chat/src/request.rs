@@ -246,10 +246,14 @@ mod tests {
     #[test]
     fn what_breaks_readers_is_not_passed_on() {
         let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
-        for (field, value) in [("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)] {
+        let is_read = |field: &str, value: &str| {
             let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#);
-            assert!(Asked::read(body.as_bytes(), None).is_err(), "{field}");
-        }
+            Asked::read(body.as_bytes(), None).is_ok()
+        };
+        let mut fields = vec![("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)];
+        fields.retain(|(field, value)| is_read(field, value));
+        assert!(fields.is_empty(), "{fields:?}");
+        assert!(is_read("metadata", &deep[1..deep.len() - 1]), "as deep as it may be");
     }
 
     #[test]

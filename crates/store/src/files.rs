@@ -149,6 +149,18 @@ mod tests {
             looking.join().unwrap();
             assert!(taken.iter().all(Result::is_ok), "{:?}", taken.iter().find(|taken| taken.is_err()));
         });
+        // On a single core they hardly ever meet, so here is one who looks until the other has long been there.
+        let looks = File::open(beside(&store, ".lock")).unwrap();
+        looks.try_lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| Lock::take(&store).map(drop));
+            let _ = (0..100_000).find(|_| {
+                std::thread::yield_now();
+                taking.is_finished()
+            });
+            drop(looks);
+            taking.join().unwrap().unwrap();
+        });
         let held = Lock::take(&store).unwrap();
         assert!(is_held(&store) && Lock::take(&store).is_err());
         assert_eq!(Holder::of(&store).map(|holder| holder.pid), Some(std::process::id()));

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use sa_testkit::{Cli, Setup, soon};
+use sa_testkit::{Cli, RawHttp, Setup, soon};
 
 use crate::SWITCHBOARD;
 
@@ -127,4 +127,24 @@ async fn an_address_that_cannot_be_left_behind_stops_nobody() {
     started.warns("cannot leave the gateway's address").await;
     started.signal(rustix::process::Signal::TERM);
     started.end().await.assert_code(0);
+}
+
+#[tokio::test]
+async fn the_demo_can_be_called_once_the_gateway_listens() {
+    // One that says so too early may still be overtaken by its demo, but not every time.
+    for _ in 0..3 {
+        let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+        let (address, token, body) = (gateway.address(), &gateway.operator, r#"{"args":{"text":"x"}}"#);
+        // By the byte, for a client would take its time.
+        let mut raw = RawHttp::connect(&gateway).await;
+        raw.write(&format!(
+            "POST /v1/tools/demo.echo/call HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+        let answer = raw.read_to_end().await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        gateway.stop().await;
+    }
 }

@@ -96,3 +96,18 @@ async fn a_message_of_very_many_values_is_refused_before_it_is_read() {
     let grown = peak_resident(gateway.pid()).saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more");
 }
+
+#[tokio::test]
+async fn params_that_cannot_be_read_are_no_unknown_method() {
+    let gateway = Setup::new().start().await;
+    let session = open(&gateway).await;
+    for (method, code) in [("tools/call", -32602), ("prompts/get", -32602), ("tools/cal", -32601)] {
+        let params = json!({ "name": "a", "arguments": [1] });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
+        for session in ["", &session] {
+            let response = soon(post(&gateway, session, body.clone()).send()).await.unwrap();
+            let told = soon(response.text()).await.unwrap();
+            assert!(told.contains(&format!("\"code\":{code}")) && told.contains("\"id\":7"), "{method}: {told}");
+        }
+    }
+}

@@ -218,8 +218,10 @@ fn what_has_come_of_large_messages_shares_a_room() {
         |bytes: &[u8]| Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(Arc::clone(&room)));
     let whole = frame(TEXT, true, &vec![b'x'; 2 * aside::LARGE + 1]);
     let in_fragments = [frame(TEXT, false, &vec![b'x'; 2 * aside::LARGE]), frame(0, false, b"x")].concat();
+    // The first part has come before it turns out that it is too large.
+    let cut = [frame(TEXT, false, &vec![b'x'; 2 * aside::LARGE]), frame(0, true, &vec![b'x'; 1 << 20])].concat();
     let read = |stream: &mut Watched<_>| stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().map(drop);
-    for unfinished in [&whole[..whole.len() - 1], &in_fragments] {
+    for unfinished in [&whole[..whole.len() - 1], &in_fragments, &cut[..cut.len() - 1]] {
         let mut first = watched(unfinished);
         read(&mut first).unwrap();
         assert_eq!(room.count(), 2 * aside::LARGE);
@@ -233,7 +235,7 @@ fn what_has_come_of_large_messages_shares_a_room() {
     }
     // One after the other, and others between them.
     let many =
-        [whole.clone(), frame(PING, true, b""), whole.clone(), in_fragments, frame(0, true, b""), whole].concat();
+        [whole.clone(), frame(PING, true, b""), cut, whole.clone(), in_fragments, frame(0, true, b""), whole].concat();
     let mut many = watched(&many);
     read(&mut many).unwrap();
     assert_eq!(room.count(), 0);
