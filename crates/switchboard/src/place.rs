@@ -5,14 +5,22 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::metrics::Metrics;
 
 /// What a WebSocket says and hears at a time passes through a buffer of this size.
 const AT_ONCE: usize = 16 * 1024;
+
+/// How often it is looked whether a peer is still there that nothing is read from.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How the answer begins after which a connection is a WebSocket.
 const SWITCHED: &[u8] = b"HTTP/1.1 101";
@@ -22,10 +30,19 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101";
 ///
 /// A WebSocket's buffers live for as long as it does, and most of the time it is idle. So it is given next to none, and
 /// what makes many frames one system call is here: buffers that are there only while something is in them.
+///
+/// hyper hears that a client has gone by reading, and reads nothing while it has bytes that lie behind the request under way:
+/// a line break too many, or the next request. Whoever left would have their call run to its deadline. So it is looked for
+/// here, in the flush that ends every turn of a connection.
 #[derive(Debug)]
-pub(crate) struct Placed<S: AsyncWrite + Unpin> {
+pub(crate) struct Placed<S: AsyncWrite + Peer + Unpin> {
     socket: S,
     _place: Place,
+    /// Whether somebody waits for what comes next, and so hears of the end.
+    listens: bool,
+    /// When to look for the end if nobody does. It is left as it is when somebody listens again: a look too many costs less
+    /// than a timer for each request.
+    look: Option<Pin<Box<Sleep>>>,
     /// Whether it has become a WebSocket.
     switched: bool,
     /// What was read from the socket and not asked for yet.
@@ -44,16 +61,37 @@ pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Whoever is at the other end of a socket.
+pub(crate) trait Peer {
+    /// Whether they say nothing more, however much of what they have said is unread.
+    fn has_gone(&self) -> bool;
+}
+
+impl Peer for TcpStream {
+    fn has_gone(&self) -> bool {
+        let mut ends = [PollFd::new(self, PollFlags::RDHUP)];
+        poll(&mut ends, Some(&Timespec::default())).is_ok_and(|found| found > 0)
+    }
+}
+
+impl<S: Peer> Peer for TlsStream<S> {
+    fn has_gone(&self) -> bool {
+        self.get_ref().0.has_gone()
+    }
+}
+
 impl Place {
     pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>) -> Self {
         metrics.connections().inc();
         Self { metrics, _permit: permit }
     }
 
-    pub(crate) fn with<S: AsyncWrite + Unpin>(self, socket: S) -> Placed<S> {
+    pub(crate) fn with<S: AsyncWrite + Peer + Unpin>(self, socket: S) -> Placed<S> {
         Placed {
             socket,
             _place: self,
+            listens: false,
+            look: None,
             switched: false,
             ahead: Vec::new(),
             handed_on: 0,
@@ -69,12 +107,14 @@ impl Drop for Place {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Placed<S> {
+impl<S: AsyncRead + AsyncWrite + Peer + Unpin> AsyncRead for Placed<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
             if !this.switched || buffer.remaining() >= AT_ONCE {
-                return Pin::new(&mut this.socket).poll_read(cx, buffer);
+                let read = Pin::new(&mut this.socket).poll_read(cx, buffer);
+                this.listens = read.is_pending();
+                return read;
             }
             let mut room = [MaybeUninit::uninit(); AT_ONCE];
             let mut read = ReadBuf::uninit(&mut room);
@@ -95,7 +135,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Placed<S> {
+impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
+    /// Looks for the end of a peer that nobody listens to, from time to time.
+    fn look_for_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.listens {
+            return Ok(());
+        }
+        let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN)));
+        while look.as_mut().poll(cx).is_ready() {
+            if self.socket.has_gone() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            look.as_mut().reset(Instant::now() + LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
     /// Writes what was gathered, all of it.
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
@@ -110,11 +165,15 @@ impl<S: AsyncWrite + Unpin> Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
+impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if !this.switched {
             this.switched = bytes.starts_with(SWITCHED);
+            if this.switched {
+                // From now on somebody listens all the time.
+                this.look = None;
+            }
             return Pin::new(&mut this.socket).poll_write(cx, bytes);
         }
         if this.gathered.len() + bytes.len() > AT_ONCE {
@@ -129,6 +188,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.switched {
+            this.look_for_end(cx)?;
+        }
         ready!(this.poll_gathered(cx))?;
         Pin::new(&mut this.socket).poll_flush(cx)
     }
@@ -140,7 +202,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Drop for Placed<S> {
+impl<S: AsyncWrite + Peer + Unpin> Drop for Placed<S> {
     /// tungstenite writes the answer to a peer's close and is done, without a flush: what was gathered leaves now. A socket
     /// that takes nothing at this moment has a peer that is not waiting for it.
     fn drop(&mut self) {
@@ -159,6 +221,12 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+
+    impl Peer for DuplexStream {
+        fn has_gone(&self) -> bool {
+            false
+        }
+    }
 
     /// A socket that has become a WebSocket, and its other end, with room for so much on the way.
     async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
