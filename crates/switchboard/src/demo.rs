@@ -1,14 +1,21 @@
 //! A node with a few harmless tools, so that there is something to call on the first day.
 
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sa_node_sdk::{NodeClientBuilder, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
+use sa_node_sdk::{Network, NodeClientBuilder, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use tokio::io::DuplexStream;
 
-/// Connects the demo node to a gateway, as any other node would.
-pub fn spawn(ws_url: &str, token: Option<&str>, stop: CancellationToken) -> anyhow::Result<()> {
+use crate::assemble::Gateway;
+use crate::serve::{self, Ends};
+
+/// Connects the demo node to its gateway, which listens at this address. It is a node like any other, but for the way: over TLS
+/// it could not know whom the certificate is for.
+pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: Option<&str>) -> anyhow::Result<()> {
     let mut registry = ToolRegistry::new();
     registry.register("demo.echo", Echo).register("demo.time", Time).register("demo.countdown", Countdown);
     registry.derive_capabilities_from_tools();
@@ -17,17 +24,39 @@ pub fn spawn(ws_url: &str, token: Option<&str>, stop: CancellationToken) -> anyh
         .name("Demo node")
         .node_type("demo")
         .version(crate::VERSION)
-        .gateway_ws_url(ws_url)
+        .gateway_ws_url(format!("ws://{address}/v1/nodes/ws"))
         .token(token.unwrap_or_default())
         .build()?;
+    let way = Within { gateway: Arc::clone(gateway), address };
+    // Calls that run when the gateway is told to stop may still end, and so the node stays until they have.
+    let stop = gateway.closing.clone();
     tokio::spawn(async move {
-        if let Err(error) = client.run(registry, stop.clone()).await
+        if let Err(error) = client.run_over(way, registry, stop.clone()).await
             && !stop.is_cancelled()
         {
             tracing::warn!(%error, "the demo node stopped");
         }
     });
     Ok(())
+}
+
+/// The way to the gateway in the same process.
+struct Within {
+    gateway: Arc<Gateway>,
+    address: SocketAddr,
+}
+
+impl Network for Within {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, _: &str, _: u16) -> io::Result<DuplexStream> {
+        let here = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        Ok(serve::from_within(&self.gateway, Ends { local: self.address, remote: here, tls: false }))
+    }
+
+    fn jitter(&self) -> f64 {
+        rand::random()
+    }
 }
 
 struct Echo;

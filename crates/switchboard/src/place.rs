@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
@@ -77,6 +77,13 @@ impl Peer for TcpStream {
 impl<S: Peer> Peer for TlsStream<S> {
     fn has_gone(&self) -> bool {
         self.get_ref().0.has_gone()
+    }
+}
+
+/// A connection from within is the gateway's own, and nobody hurries on it.
+impl Peer for DuplexStream {
+    fn has_gone(&self) -> bool {
+        false
     }
 }
 
@@ -218,15 +225,9 @@ impl<S: AsyncWrite + Peer + Unpin> Drop for Placed<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
-
-    impl Peer for DuplexStream {
-        fn has_gone(&self) -> bool {
-            false
-        }
-    }
 
     /// A socket that has become a WebSocket, and its other end, with room for so much on the way.
     async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_vault::bounded;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +31,9 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The same where somebody is in a hurry.
 const HURRIED_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How much may be on its way on a connection from within.
+const WITHIN: usize = 64 * 1024;
 
 /// The two ends of a connection, as its handlers see them.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +80,18 @@ pub async fn serve_behind(
         debug!(left = most - places.available_permits(), "some connections did not end in time");
     }
     Ok(())
+}
+
+/// A connection from within the gateway's own process: past TCP and TLS, and through the same door as everybody's.
+pub fn from_within(gateway: &Arc<Gateway>, ends: Ends) -> DuplexStream {
+    let (inside, outside) = tokio::io::duplex(WITHIN);
+    let app = http::FrontDoor::new(Arc::clone(gateway));
+    // One of its own: no limit on others is to keep it out.
+    let Ok(permit) = Arc::new(Semaphore::new(1)).try_acquire_owned() else { return inside };
+    let place = Place::new(permit, Arc::clone(&gateway.metrics));
+    let (metrics, closing) = (Arc::clone(&gateway.metrics), gateway.closing.clone());
+    tokio::spawn(AtOnce::new(async move { connection(place.with(outside), ends, app, &metrics, closing).await }));
+    inside
 }
 
 /// A while after somebody has asked for a quick end: what was cut off is still told so.

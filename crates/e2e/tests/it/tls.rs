@@ -10,12 +10,16 @@ use crate::SWITCHBOARD;
 
 /// A certificate for this machine, signed by itself.
 pub(crate) async fn certificate(dir: &Path) -> (String, String) {
+    signed_by_itself(dir, "CA:FALSE").await
+}
+
+async fn signed_by_itself(dir: &Path, constraint: &str) -> (String, String) {
     let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     let (cert, key) = (cert.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned());
     let made = Cli::new("openssl")
         .args(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(&["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
-        .args(&["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &cert])
+        .args(&["-subj", "/CN=a gateway under test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
+        .args(&["-addext", &format!("basicConstraints=critical,{constraint}"), "-keyout", &key, "-out", &cert])
         .run()
         .await;
     made.assert_code(0);
@@ -39,10 +43,38 @@ async fn agents_and_commands_speak_https() {
     // Nobody is trusted who cannot be checked.
     let ended = gateway.cli(&["status"]).run().await;
     ended.assert_code(3);
-    assert!(ended.stderr.contains("certificate"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("certificate is signed by nobody"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--ca FILE"), "{}", ended.stderr);
     // Plain text gets no answer worth the name.
     let plain = gateway.url.replace("https", "http");
-    gateway.cli(&["status", "--url", &plain]).run().await.assert_code(3);
+    let ended = gateway.cli(&["status", "--url", &plain]).run().await;
+    assert!(ended.assert_code(3).stderr.contains("https:// in place of http://"), "{}", ended.stderr);
+    gateway.stop().await;
+    let plain = Setup::new().spawn(SWITCHBOARD).await;
+    let encrypted = plain.url.replace("http", "https");
+    let ended = plain.cli(&["status", "--url", &encrypted]).run().await;
+    assert!(ended.assert_code(3).stderr.contains("http:// in place of https://"), "{}", ended.stderr);
+    plain.stop().await;
+}
+
+/// What `openssl req -x509` makes unless it is told otherwise.
+#[tokio::test]
+async fn an_authoritys_own_certificate_is_no_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = signed_by_itself(dir.path(), "CA:TRUE").await;
+    let gateway = Setup::new().args(&["--tls-cert", &cert, "--tls-key", &key]).spawn(SWITCHBOARD).await;
+    let ended = gateway.cli(&["status", "--ca", &cert]).run().await;
+    assert!(ended.assert_code(3).stderr.contains("basicConstraints=CA:FALSE"), "{}", ended.stderr);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_demo_is_there_with_a_certificate_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = certificate(dir.path()).await;
+    let gateway = Setup::new().args(&["--tls-cert", &cert, "--tls-key", &key]).demo().spawn(SWITCHBOARD).await;
+    let ended = gateway.cli(&["call", "demo_echo", "text=hi", "--ca", &cert]).run().await;
+    assert_eq!(ended.assert_code(0).json(), json!({ "text": "hi" }));
     gateway.stop().await;
 }
 

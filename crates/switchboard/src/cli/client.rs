@@ -175,6 +175,10 @@ impl Client {
 
     /// The gateway is not there, or has gone away while it was asked.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        if let Some((why, hint)) = misunderstood(error, self.found.base.starts_with("https:")) {
+            let message = format!("cannot talk to the gateway at {} ({}): {why}", self.place(), self.found.origin);
+            return Failure::new(UNREACHABLE, message).hint(hint);
+        }
         if error.is_body() || error.is_decode() || (error.is_request() && !error.is_connect()) {
             let message = format!("the gateway at {} went away: {}", self.place(), deepest(error));
             return Failure::new(UNREACHABLE, message).hint("it may be restarting; run the command again");
@@ -225,6 +229,47 @@ impl Client {
         )
         .hint("check before you do it again; switchboard calls shows what was called, once the gateway is back")
     }
+}
+
+/// Why somebody is there, and cannot be talked to: it is about the certificate, or one side encrypts and the other does not.
+fn misunderstood(error: &reqwest::Error, encrypts: bool) -> Option<(String, &'static str)> {
+    use tokio_rustls::rustls::{CertificateError, Error, InvalidMessage};
+    const CA: &str = "--ca FILE (or SWITCHBOARD_CA) names what to trust: the certificate of the authority that signed it, or the \
+                      gateway's own if nobody else did";
+    type Cause = dyn std::error::Error + 'static;
+    let causes = || std::iter::successors(Some(error as &Cause), |cause| cause.source());
+    match causes().find_map(inside) {
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            Some(("its certificate is signed by nobody whom this machine trusts".to_owned(), CA))
+        }
+        Some(Error::InvalidCertificate(wrong)) if format!("{wrong:?}").contains("CaUsedAsEndEntity") => Some((
+            "its certificate is that of an authority, and no server's".to_owned(),
+            "give the gateway another one: signed by that authority, or made with basicConstraints=CA:FALSE, as docs/running.md \
+             shows",
+        )),
+        Some(Error::InvalidCertificate(wrong)) => {
+            let hint =
+                "the address must be one of those in the certificate, and the certificate one that is valid today";
+            Some((format!("its certificate cannot be trusted: {wrong}"), hint))
+        }
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            Some(("it does not encrypt".to_owned(), "its address begins with http:// in place of https://"))
+        }
+        _ => {
+            let is_http = |cause: &Cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse);
+            let odd = !encrypts && causes().any(is_http);
+            odd.then(|| {
+                let hint = "if it has a certificate, its address begins with https:// in place of http://";
+                ("what it answers is no HTTP".to_owned(), hint)
+            })
+        }
+    }
+}
+
+/// What TLS says of it. An error of I/O hides what it is about from whoever follows its sources, and there may be one in another.
+fn inside(error: &(dyn std::error::Error + 'static)) -> Option<tokio_rustls::rustls::Error> {
+    let of_io = || error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|hidden| inside(hidden));
+    error.downcast_ref().cloned().or_else(of_io)
 }
 
 /// Why it failed, in the words of whatever failed first.

@@ -159,11 +159,9 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.gently.clone()));
     tokio::spawn(stop::tell(Arc::clone(&gateway), stop.clone()));
     crate::http::mark_started();
-    if demo.is_some() && !tls {
+    if demo.is_some() {
         let token = if open { None } else { Some(demo_token(&gateway).await?) };
-        // Calls that run when it is told to stop may still end, and so the node stays until they have.
-        demo::spawn(&format!("ws://{address}/v1/nodes/ws"), token.as_deref(), gateway.closing.clone())
-            .map_err(|error| Failure::other(error.to_string()))?;
+        demo::spawn(&gateway, address, token.as_deref()).map_err(|error| Failure::other(error.to_string()))?;
         // Whoever reads that the gateway listens may call one of the demo's tools at once.
         let _ = tokio::time::timeout(DEMO_PATIENCE, any_node(&gateway)).await;
     }
@@ -295,6 +293,13 @@ fn next_steps(config: &Config, url: &str, console: &str, more: &[(&str, String)]
     let more = more.iter().filter(|(_, words)| !words.is_empty());
     let more: Vec<String> = more.map(|(label, words)| format!("\n  {label:<9}  {words}")).collect();
     let more = more.concat();
+    let trust = config.tls.as_ref().map_or_else(String::new, |tls| {
+        format!(
+            "\nWhere the certificate is not trusted already, name it, or its authority's: --ca to switchboard,\n\
+             --cacert to curl, NODE_EXTRA_CA_CERTS to agents. It is {}\n",
+            tls.cert.display()
+        )
+    });
     format!(
         r#"
 Switchboard {version} is up, with a demo node connected.
@@ -319,7 +324,7 @@ For agents, over MCP. First make a token for them:
   VS Code      code --add-mcp '{{"name":"switchboard","type":"http","url":"{url}/mcp","headers":{{"Authorization":"Bearer '$AGENT_TOKEN'"}}}}'
   Cursor       in ~/.cursor/mcp.json:
                {{"mcpServers":{{"switchboard":{{"url":"{url}/mcp","headers":{{"Authorization":"Bearer ${{env:AGENT_TOKEN}}"}}}}}}}}
-
+{trust}
 Ctrl-C stops it.
 "#,
         version = crate::VERSION,
