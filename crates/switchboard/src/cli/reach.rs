@@ -38,12 +38,16 @@ pub(super) struct Found {
 
 impl Reach {
     pub(super) fn find(&self, config: &Config, layers: &Layers) -> Result<Found, Failure> {
-        if let Some(url) = self.url.as_deref().filter(|url| !url.contains("://")) {
+        let other = |url: &&str| ["http://", "https://"].iter().all(|scheme| !url.to_lowercase().starts_with(scheme));
+        if let Some(url) = self.url.as_deref().filter(other) {
             let url = address(url);
             return Err(Failure::usage(format!(
                 "\"{url}\" is no address of a gateway: http:// or https:// is missing"
             ))
-            .hint(format!("--url http://{url}   (SWITCHBOARD_URL is read in the same way)")));
+            .hint(format!(
+                "--url http://{}   (SWITCHBOARD_URL is read in the same way)",
+                url.rsplit("://").next().unwrap_or(&url)
+            )));
         }
         let set = layers.variable("SWITCHBOARD_TOKEN").filter(|token| !token.is_empty());
         let token_from = chosen_token(self, set.is_some(), &config.operator_token_file());

@@ -144,6 +144,8 @@ impl Config {
             NodeTokens::default()
         });
         let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { from_home(&settings.data.dir) };
+        // What is printed of it is typed elsewhere.
+        let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
         let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key::new);
         let key = key.transpose().unwrap_or_else(|error| {
             mistakes.push(of_variable("SWITCHBOARD_KEY", error.to_string()));
