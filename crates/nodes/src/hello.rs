@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
+use sa_protocol::{PROTOCOL_VERSION, close, is_invisible, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -58,7 +58,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         ));
     }
     if !is_id(id) {
-        return Err(bad("node.id must have 1 to 128 bytes and no control characters"));
+        return Err(bad("node.id must have 1 to 128 bytes, and no control characters or others that cannot be seen"));
     }
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
         return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
@@ -194,8 +194,7 @@ fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
 
 /// Characters that nobody sees, and that make an id in a list or a log look like another one.
 fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    c.is_control() || is_invisible(c)
 }
 
 fn shortened(text: &str) -> String {
