@@ -128,13 +128,18 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
 pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
     if refused != Refused::Missing {
-        app.journal.refused(AuditEvent {
-            what: "token.refused",
-            who: ends.remote.ip().to_canonical().to_string(),
-            subject: place(path),
-            detail: refused.message().to_owned(),
-        });
+        refused_because(app, refused.message(), ends, path);
     }
+}
+
+/// The same of a token that is known, and not for this.
+pub(super) fn refused_because(app: &App, why: &str, ends: Ends, path: &str) {
+    app.journal.refused(AuditEvent {
+        what: "token.refused",
+        who: ends.remote.ip().to_canonical().to_string(),
+        subject: place(path),
+        detail: why.to_owned(),
+    });
 }
 
 /// Writes down that somebody asked for what is not theirs.
