@@ -55,7 +55,7 @@ async fn where_there_is_no_websocket_the_sockets_are_named() {
     // What is wrong is the path: whoever comes without a token is not sent to look for one.
     for token in [None, Some(("authorization", bearer.as_str()))] {
         for path in ["/v1/nodes", "/v1/nodes/ws/", "/ws", "/mcp", "/v1/tools"] {
-            let headers: Vec<_> = upgrade.into_iter().chain(token).chain([("connection", "close")]).collect();
+            let headers: Vec<_> = upgrade.into_iter().chain(token).collect();
             let (status, answer) = RawHttp::ask(&gateway, "GET", path, &headers).await;
             let named =
                 ["/v1/nodes/ws", "/v1/calls/ws", "/v1/channels/ws"].iter().all(|socket| answer.contains(socket));
