@@ -35,7 +35,7 @@ use self::index::{Index, Leaving, Member, Presence, Remembered};
 pub use self::resolve::{Absence, Rival, Route, Unresolved};
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
-use crate::limits::Slots;
+use crate::limits::{Entered, Slots};
 use crate::notice::{Notice, NoticeBody, Notices};
 use crate::principal::{Scope, View};
 use crate::provider::{GrantId, Provider, ProviderId};
@@ -188,6 +188,12 @@ impl Directory {
     /// What a provider's tool is exposed as, by the provider's own name for it.
     pub fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
         self.read(|index| index.exposed_name(id, own))
+    }
+
+    /// A provider's place below the ceiling that it shares with others, if it is here or remembered and has one: it is its
+    /// own when it comes back.
+    pub fn room(&self, id: &ProviderId) -> Option<Arc<Entered>> {
+        self.read(|index| index.member(id)?.room.clone())
     }
 
     /// The documents and prompts of the providers that are here or known to come back, by the providers' ids.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::directory::ToolPage;
 use crate::json::RawJson;
+use crate::limits::Entered;
 use crate::schema::Schema;
 
 /// A named function that one provider offers.
@@ -84,6 +85,9 @@ pub struct Catalog {
     /// Whether what it has is not known yet. Names that begin with its id (`mail__send`) are asked of it, until it lists
     /// what it has, or another provider has a tool of such a name.
     pub unlisted: bool,
+    /// Its place below a ceiling that providers share, held for as long as the directory keeps what is offered here, and so
+    /// also while its provider is away.
+    pub room: Option<Arc<Entered>>,
 }
 
 impl Catalog {

@@ -78,12 +78,15 @@ async fn run(url: &str) -> Result<()> {
 
     let mut stop = pin!(stop_signal()?);
 
+    let id = info.id.clone();
     let connecting = connect_and_shake_hands(url, &token, info);
     let mut socket = tokio::select! {
         socket = connecting => socket?,
         () = &mut stop => return Ok(()),
     };
-    eprintln!("sa-hello-node: connected; serving {}", allowed.path().display());
+    let tools: Vec<String> = tools::descriptions().into_iter().map(|tool| tool.name).collect();
+    let (tools, folder) = (tools.join(", "), allowed.path().display());
+    eprintln!("sa-hello-node: connected as {id} with {tools}; serving {folder}");
     tokio::select! {
         Err(error) = serve(&mut socket, Arc::new(allowed)) => Err(error),
         () = &mut stop => {
@@ -150,10 +153,23 @@ async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
     stream.set_nodelay(true)?;
     match client_async_tls(address.as_str(), stream).await {
         Ok((socket, _)) => Ok(socket),
-        Err(Error::Http(response)) if response.status() == 401 => {
-            bail!("the gateway refused the token (HTTP 401); check SA_NODE_TOKEN")
+        Err(Error::Http(response)) => {
+            let (status, said) = (response.status().as_u16(), response.body().as_deref().unwrap_or_default());
+            let advice = if status == 401 { "; check SA_NODE_TOKEN" } else { "" };
+            bail!("the gateway refused this node (HTTP {status}){}{advice}", reason(said))
         }
         Err(error) => Err(error).with_context(hint),
+    }
+}
+
+/// Why the gateway refused, in its own words: it answers with a problem, which has a detail and often a hint.
+fn reason(body: &[u8]) -> String {
+    let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let words = |field: &str| problem[field].as_str().unwrap_or_default().escape_debug().to_string();
+    match (words("detail"), words("hint")) {
+        (detail, _) if detail.is_empty() => String::new(),
+        (detail, hint) if hint.is_empty() => format!(": {detail}"),
+        (detail, hint) => format!(": {detail} ({hint})"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
@@ -87,7 +88,7 @@ async fn send(socket: &mut WebSocketStream<TcpStream>, frame: Value) {
 async fn serves_until_it_is_told_to_stop() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "text").unwrap();
-    let (mut child, mut socket, uri) = start(dir.path()).await;
+    let (child, mut socket, uri) = start(dir.path()).await;
     assert_eq!(uri, "/v1/nodes/ws?token=s%26cret&node_id=hello%3A1");
 
     let hello = next(&mut socket).await;
@@ -128,7 +129,12 @@ async fn serves_until_it_is_told_to_stop() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let Some(Ok(Message::Close(Some(goodbye)))) = soon(socket.next()).await else { panic!("no goodbye") };
     assert_eq!(u16::from(goodbye.code), 1000);
-    assert_eq!(soon(child.wait()).await.unwrap().code(), Some(0));
+    let ended = soon(child.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    let first = said.lines().next().unwrap_or_default();
+    let named = ["hello:1", "node.ping", "node.echo", "node.fs.read_text"].iter().all(|word| first.contains(word));
+    assert!(named, "who it is, and what it has: {said}");
 }
 
 #[tokio::test]
@@ -166,4 +172,28 @@ async fn ends_with_an_error_when_the_gateway_is_gone() {
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(words.contains("connection") && !words.contains("s&cret"), "{words}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_in_the_gateways_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_sa-hello-node"))
+        .arg(format!("ws://{}", listener.local_addr().unwrap()))
+        .env("SA_NODE_TOKEN", "s3cret")
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = soon(listener.accept()).await.unwrap();
+    let mut head = vec![0; 4096];
+    assert!(soon(stream.read(&mut head)).await.unwrap() > 0);
+    let body = r#"{"detail":"the token was revoked","hint":"make another"}"#;
+    let answer =
+        format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    let ended = soon(child.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("401") && said.contains("the token was revoked (make another)"), "{said}");
+    assert!(said.contains("SA_NODE_TOKEN") && !said.contains("s3cret"), "{said}");
 }

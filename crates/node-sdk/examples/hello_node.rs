@@ -54,7 +54,7 @@ impl NodeTool for ReadText {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt::init();
+    tracing_subscriber::fmt().init();
     let allowed_dir = PathBuf::from(std::env::var("SA_ALLOWED_DIR").unwrap_or_else(|_| ".".into()));
 
     let mut registry = ToolRegistry::new();

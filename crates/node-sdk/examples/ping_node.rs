@@ -6,7 +6,6 @@
 
 use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 struct Ping;
 
@@ -19,6 +18,7 @@ impl NodeTool for Ping {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init(); // says when it connects, and why not
     let mut registry = ToolRegistry::new();
     registry.register("example.ping", Ping);
     registry.derive_capabilities_from_tools();
@@ -29,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
         .gateway_ws_url(gateway)
         .token(std::env::var("SA_NODE_TOKEN").unwrap_or_default())
         .build()?
-        .run(registry, CancellationToken::new())
+        .run_until_stopped(registry)
         .await?;
     Ok(())
 }

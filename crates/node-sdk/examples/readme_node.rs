@@ -26,7 +26,7 @@ impl NodeTool for Greet {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt::init(); // says when it connects, and why not
+    tracing_subscriber::fmt().init(); // says when it connects, and why not
     let mut tools = ToolRegistry::new();
     tools.register("office.greet", Greet).derive_capabilities_from_tools();
     let gateway = std::env::var("SA_GATEWAY_WS_URL").unwrap_or("ws://localhost:3210/v1/nodes/ws".into());

@@ -61,7 +61,7 @@ async fn write_page(page: u64) -> String {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt::init();
+    tracing_subscriber::fmt().init();
     let mut tools = ToolRegistry::new();
     tools.register("office.report", Report).derive_capabilities_from_tools();
     let mut builder = NodeClient::builder()

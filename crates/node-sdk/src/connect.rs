@@ -189,7 +189,10 @@ fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
     };
     match status.as_u16() {
         status @ (401 | 403) => NodeSdkError::Unauthorized { status, reason },
-        404 => connect_error(config, &format!("HTTP 404: {reason}; nodes connect to {}", crate::url::PATH)),
+        // A gateway says so itself.
+        404 if !reason.contains(crate::url::PATH) => {
+            connect_error(config, &format!("HTTP 404: {reason}; nodes connect to {}", crate::url::PATH))
+        }
         status => connect_error(config, &format!("HTTP {status}: {reason}")),
     }
 }

@@ -60,7 +60,7 @@ impl ToolRegistry {
     pub fn register_host_tool(&mut self, name: impl AsRef<str>, tool: impl NodeTool) -> &mut Self {
         let name = name.as_ref();
         if let Err(error) = validate_tool_name(name) {
-            panic!("`{name}` cannot be the name of a tool: {error}");
+            panic!("{name:?} cannot be the name of a tool: {error}");
         }
         self.insert(name.to_owned(), Arc::new(tool))
     }
@@ -134,11 +134,11 @@ fn raw(value: Option<Value>) -> Option<Box<RawValue>> {
 
 #[track_caller]
 fn normalised(name: &str) -> String {
-    let name = name.to_lowercase();
-    if let Err(error) = validate_capability(&name) {
-        panic!("`{name}` cannot be the name of a tool or a capability: {error}");
+    let lowered = name.to_lowercase();
+    if let Err(error) = validate_capability(&lowered) {
+        panic!("{name:?} cannot be the name of a tool or a capability: {error}");
     }
-    name
+    lowered
 }
 
 impl fmt::Debug for ToolRegistry {
@@ -197,5 +197,8 @@ mod tests {
             let register = || ToolRegistry::new().register(name, Nothing).tool_names();
             assert!(std::panic::catch_unwind(register).is_err(), "{name:?}");
         }
+        let register = || ToolRegistry::new().register("Frob..Nicate\u{200b}", Nothing).tool_names();
+        let said = std::panic::catch_unwind(register).unwrap_err().downcast::<String>().unwrap();
+        assert!(said.starts_with(r#""Frob..Nicate\u{200b}""#), "{said}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{PROTOCOL_VERSION, close, validate_tool_name};
+use sa_protocol::{PROTOCOL_VERSION, close, is_invisible, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -13,6 +13,15 @@ use crate::{NodeOptions, machine};
 
 const MAX_ID: usize = 128;
 const MAX_DESCRIPTION: usize = 16 * 1024;
+/// The longest of a node's own words: its name, its type, its version.
+const MAX_WORD: usize = 256;
+/// All tags of a node together.
+const MAX_TAGS: usize = 4 * 1024;
+/// What a node may say of its machine. Less of it is kept: see `machine.rs`.
+const MAX_HOST: usize = 128 * 1024;
+/// What is kept of one hello, of its tools and their schemas above all. A thousand tools that are described at length
+/// have about a fourth of it.
+const MAX_KEPT: usize = 4 * 1024 * 1024;
 /// How much text of schemas is looked at before the welcome: what usual nodes have, and little work for ten thousand of
 /// them. What is wrong with the others shows when they are first used.
 const MAX_LOOKED_AT: usize = 64 * 1024;
@@ -32,6 +41,13 @@ pub(crate) struct Introduction {
     pub(crate) mistakes: Vec<String>,
 }
 
+impl Introduction {
+    /// About how many bytes are kept of it.
+    pub(crate) fn weight(&self) -> usize {
+        self.catalog.weight() + self.about.len()
+    }
+}
+
 pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Result<Introduction, Close> {
     let id = &hello.node.id;
     if hello.protocol_version != PROTOCOL_VERSION {
@@ -42,13 +58,14 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         ));
     }
     if !is_id(id) {
-        return Err(bad("node.id must have 1 to 128 bytes and no control characters"));
+        return Err(bad("node.id must have 1 to 128 bytes, and no control characters or others that cannot be seen"));
     }
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
         return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
     }
-    let host = machine::shown(hello.host);
+    brief(hello)?;
     let mut ignored = Vec::new();
+    let host = machine::shown(hello.host, &mut ignored);
     let mut usable = |name: &str| match validate_tool_name(name) {
         Ok(()) => true,
         Err(error) => {
@@ -92,7 +109,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         "remote": remote,
         "ignored": ignored,
     });
-    Ok(Introduction {
+    let introduction = Introduction {
         id: id.clone(),
         catalog: Catalog {
             tools,
@@ -106,7 +123,28 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         modern,
         max_request_bytes: hello.max_request_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX),
         mistakes: told(ignored, flaws),
-    })
+    };
+    match introduction.weight() {
+        0..=MAX_KEPT => Ok(introduction),
+        bytes => Err(bad(format!("its tools and their schemas take {bytes} bytes, and may take {MAX_KEPT}"))),
+    }
+}
+
+/// Refuses a node that says more of itself than anybody reads: each operator who lists the nodes is shown it.
+fn brief(hello: &Hello<'_>) -> Result<(), Close> {
+    let node = &hello.node;
+    let tags = node.tags.iter().map(|tag| tag.len() + 3).sum();
+    let said = [
+        ("node.name", node.name.len(), MAX_WORD),
+        ("node.node_type", node.node_type.len(), MAX_WORD),
+        ("node.version", node.version.len(), MAX_WORD),
+        ("node.tags", tags, MAX_TAGS),
+        ("host", hello.host.map_or(0, str::len), MAX_HOST),
+    ];
+    match said.into_iter().find(|(_, bytes, most)| bytes > most) {
+        Some((field, bytes, most)) => Err(bad(format!("{field} has {bytes} bytes, and may have at most {most}"))),
+        None => Ok(()),
+    }
 }
 
 /// The first of the mistakes, and how many there are beside them.
@@ -156,8 +194,7 @@ fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
 
 /// Characters that nobody sees, and that make an id in a list or a log look like another one.
 fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    c.is_control() || is_invisible(c)
 }
 
 fn shortened(text: &str) -> String {
@@ -196,6 +233,7 @@ mod tests {
             max_frame_bytes: 1 << 20,
             max_outbox_bytes: 1 << 20,
             max_tools: 4,
+            hello_bytes: 1 << 20,
             primary: None,
             gateway_version: "0",
         }
@@ -208,6 +246,7 @@ mod tests {
             match read(&hello, &options(), "here") {
                 Ok(node) => {
                     prop_assert!((1..=MAX_ID).contains(&node.id.len()) && !node.id.chars().any(misleads));
+                    prop_assert!(node.weight() <= MAX_KEPT);
                     prop_assert!(node.catalog.tools.len() + node.catalog.prefixes.len() <= 4);
                     for tool in &node.catalog.tools {
                         prop_assert!(validate_tool_name(&tool.name).is_ok());

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sa_core::{GrantId, Router};
+use sa_core::limits::{Ceiling, Entered};
+use sa_core::{GrantId, ProviderId, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,8 @@ pub struct NodeOptions {
     pub max_outbox_bytes: usize,
     /// Tools and prefixes that one node may offer.
     pub max_tools: usize,
+    /// What is kept of all nodes' hellos together, in bytes, of nodes that are remembered, too.
+    pub hello_bytes: usize,
     /// The node on which the operator wants bare names to run.
     pub primary: Option<String>,
     pub gateway_version: &'static str,
@@ -69,16 +72,34 @@ pub struct Nodes {
     shutdown: CancellationToken,
     /// Those that are connected, by id.
     hosts: Mutex<HashMap<String, Arc<Host>>>,
+    /// For what is kept of hellos.
+    room: Arc<Ceiling>,
 }
 
 impl Nodes {
     pub fn new(router: Arc<Router>, options: NodeOptions, shutdown: CancellationToken) -> Arc<Self> {
-        Arc::new(Self { router, options, shutdown, hosts: Mutex::default() })
+        let room = Arc::new(Ceiling::new(options.hello_bytes));
+        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), room })
     }
 
     /// What is known of a node that is connected, beside its tools.
     pub fn host(&self, id: &str) -> Option<Arc<Host>> {
         self.hosts().get(id).cloned()
+    }
+
+    /// A place for what is kept of a node's hello. Where there is no more, a node that comes back still has the one that it
+    /// had.
+    fn room_for(&self, id: &str, bytes: usize) -> Option<Arc<Entered>> {
+        if let Some(entered) = self.room.enter(bytes) {
+            return Some(Arc::new(entered));
+        }
+        let directory = self.router.directory();
+        let own = directory.room(&ProviderId::new(KIND, id));
+        own.filter(|room| room.amount() >= bytes).or_else(|| {
+            // Those whose time is over may not have been forgotten yet.
+            directory.sweep();
+            self.room.enter(bytes).map(Arc::new)
+        })
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<String, Arc<Host>>> {

@@ -13,8 +13,8 @@ const MAX_OS: usize = 32;
 const MAX_MORE: usize = 16 * 1024;
 
 /// The `host` of a hello, in the form in which it is shown: `role` as the node says it, `os`, `env` with keys alone, and
-/// whatever else there is, if it is not too much.
-pub(crate) fn shown(host: Option<&str>) -> Value {
+/// whatever else there is; if that is too much, it is left out and `ignored` says so.
+pub(crate) fn shown(host: Option<&str>, ignored: &mut Vec<String>) -> Value {
     let Some(Value::Object(mut host)) = host.and_then(|host| serde_json::from_str(host).ok()) else {
         return Value::Null;
     };
@@ -24,7 +24,13 @@ pub(crate) fn shown(host: Option<&str>) -> Value {
             && os.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     });
     let env = host.remove("env").map(|env| keys(&env));
-    let mut shown = if Value::Object(host.clone()).to_string().len() > MAX_MORE { Map::new() } else { host };
+    let more = Value::Object(host.clone()).to_string().len();
+    let mut shown = if more > MAX_MORE {
+        ignored.push(format!("host: what it says beside role, os and env has {more} bytes, and may have {MAX_MORE}"));
+        Map::new()
+    } else {
+        host
+    };
     for (name, value) in [("role", role), ("os", os.map(Value::from)), ("env", env.map(|env| json!(env)))] {
         shown.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -53,7 +59,7 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, expected: Value) {
-        assert_eq!(shown(Some(host)), expected, "{host}");
+        assert_eq!(shown(Some(host), &mut Vec::new()), expected, "{host}");
     }
 
     #[test]
@@ -68,10 +74,16 @@ mod tests {
     fn what_is_odd_is_left_out() {
         check(r#"{"role":"execution","os":"Linux","cpu":8}"#, json!({ "role": "execution", "os": "linux", "cpu": 8 }));
         check(r#"{"role":7,"os":"a\u001b"}"#, json!({}));
-        check(&json!({ "os": "linux", "more": "x".repeat(20_000) }).to_string(), json!({ "os": "linux" }));
-        assert_eq!(shown(Some("{\"a\":1e999}")), Value::Null);
+        let mut ignored = Vec::new();
+        let long = json!({ "os": "linux", "more": "x".repeat(20_000) }).to_string();
+        assert_eq!(shown(Some(&long), &mut ignored), json!({ "os": "linux" }));
+        assert_eq!(ignored.len(), 1, "{ignored:?}");
+        check("{\"a\":1e999}", Value::Null);
         let many: Vec<String> = (0..2_000).map(|n| format!("K{n}")).collect();
-        assert_eq!(shown(Some(&json!({ "env": many }).to_string()))["env"].as_array().map(Vec::len), Some(MAX_ENV));
+        assert_eq!(
+            shown(Some(&json!({ "env": many }).to_string()), &mut ignored)["env"].as_array().map(Vec::len),
+            Some(MAX_ENV)
+        );
     }
 
     const WORDS: &[&str] = &["role", "os", "env", "execution", "Linux", "A=secret", "PATH", "cpu", "="];
@@ -82,7 +94,7 @@ mod tests {
             host in sa_hostile::json(WORDS), text in sa_hostile::nearly(json!({ "role": "execution", "os": "linux", "env": ["A=secret"], "cpu": 8 })),
         ) {
             for host in [host.to_string(), text] {
-                let shown = shown(Some(&host));
+                let shown = shown(Some(&host), &mut Vec::new());
                 proptest::prop_assert!(shown.is_object() || shown.is_null());
                 proptest::prop_assert!(shown.to_string().len() <= MAX_MORE + MAX_ENV * (MAX_ENV_KEY + 4) + 200);
                 for key in shown["env"].as_array().into_iter().flatten() {

@@ -20,13 +20,20 @@ use crate::{Admission, Host, KIND, MAX_BAD_TOLD, MAX_FORGERIES, Nodes, too_large
 
 /// How those are counted who claim an id that is not theirs.
 const IMPOSTOR: &str = "impostor";
+/// How those are counted for whom there is no room.
+const NO_ROOM: &str = "no_room";
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let said = match greet(nodes, &mut socket, admission).await {
         Ok(introduction) => introduction,
         Err(refusal) => {
-            // The one kind of refusal that may be an attack has a number of its own.
-            let why = if refusal.code == close::ID_HELD { IMPOSTOR } else { "refused" };
+            // Two kinds of refusal have numbers of their own: the one that may be an attack, and the one that is no fault of
+            // the node's.
+            let why = match refusal.code {
+                close::ID_HELD => IMPOSTOR,
+                close::TRY_AGAIN_LATER => NO_ROOM,
+                _ => "refused",
+            };
             nodes.router.journal().count("node", why);
             info!(remote = admission.remote, code = refusal.code, reason = &*refusal.reason, "node refused");
             return dismiss(socket, &refusal).await;
@@ -177,7 +184,7 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
         Ok(_) => return Err(hello::bad("the first frame must be a node_hello")),
         Err(error) => return Err(hello::bad(format!("the node_hello cannot be read: {error}"))),
     };
-    let introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
+    let mut introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
     if let Some(bound) = &admission.bound_id
         && **bound != *introduction.id
     {
@@ -189,6 +196,11 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
                 "this token is for the node id \"{bound}\", not \"{id}\": connect with that id, or use another token"
             ),
         ));
+    }
+    introduction.catalog.room = nodes.room_for(&introduction.id, introduction.weight());
+    if introduction.catalog.room.is_none() {
+        let why = "there is no room for what this hello says, beside those of all other nodes (nodes.hello_bytes)";
+        return Err(Close::new(close::TRY_AGAIN_LATER, why));
     }
     // A future has room for each of its variables as long as it lives, however often they are moved: a pointer is less.
     Ok(Box::new(introduction))

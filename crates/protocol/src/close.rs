@@ -3,6 +3,9 @@
 /// The gateway is going away, or restarting. Connect again.
 pub const GOING_AWAY: u16 = 1001;
 
+/// The gateway has no room at the moment: for what has come of a large message, or for what the hello says. Connect again.
+pub const TRY_AGAIN_LATER: u16 = 1013;
+
 /// The hello could not be used; the reason says what is wrong with it. Final, because the same hello would be sent
 /// again.
 pub const BAD_HELLO: u16 = 4400;

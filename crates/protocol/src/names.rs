@@ -25,8 +25,8 @@ pub fn validate_capability(name: &str) -> Result<(), CapabilityError> {
 /// Checks the name of a tool as a gateway must accept it from any node.
 ///
 /// Nodes that offer a host's own tools send names such as `Bash`, so capitals and odd dots pass here. What cannot
-/// pass is what would break a log line, a header or an index: nothing at all, more than 128 characters,
-/// whitespace, control characters.
+/// pass is what would break a log line, a header or an index, or look like another name: nothing at all, more than 128
+/// characters, whitespace, control characters, characters that nobody sees.
 pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
     if name.is_empty() {
         return Err(CapabilityError::Empty);
@@ -37,10 +37,40 @@ pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
     if name.chars().any(char::is_control) {
         return Err(CapabilityError::Control);
     }
+    if name.chars().any(is_invisible) {
+        return Err(CapabilityError::Invisible);
+    }
     if name.chars().count() > 128 {
         return Err(CapabilityError::TooLong);
     }
     Ok(())
+}
+
+/// Whether a character leaves nothing to be seen, or turns around what is beside it: a name with one looks like another name.
+///
+/// These are Unicode's default-ignorable code points and its bidirectional marks, and the few beside them that break a line
+/// or annotate it. Control characters are for [`char::is_control`].
+pub const fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// What is wrong with a name.
@@ -55,6 +85,8 @@ pub enum CapabilityError {
     Whitespace,
     /// A control character.
     Control,
+    /// A character that nobody sees.
+    Invisible,
     /// A dot at the beginning or at the end.
     DotAtEdge,
     /// Two dots in a row.
@@ -70,6 +102,7 @@ impl fmt::Display for CapabilityError {
             Self::TooLong => "the name has more than 128 characters; shorten it",
             Self::Whitespace => "the name contains whitespace; put dots or underscores there",
             Self::Control => "the name contains a control character; remove it",
+            Self::Invisible => "the name contains a character that cannot be seen; remove it",
             Self::DotAtEdge => "the name begins or ends with a dot; remove it",
             Self::EmptySegment => "the name has two dots in a row; put a word between them or remove one",
             Self::Uppercase => "the name has capital letters; write it in lowercase",
@@ -100,6 +133,9 @@ mod tests {
         check("a\n", Err(Whitespace), Err(Whitespace));
         check("a\u{a0}b", Err(Whitespace), Err(Whitespace));
         check("a\0b", Err(Control), Err(Control));
+        check("a\u{61c}b", Err(Invisible), Err(Invisible));
+        check("a\u{3164}", Err(Invisible), Err(Invisible));
+        check("a\u{e0041}", Err(Invisible), Err(Invisible));
         check(".a", Err(DotAtEdge), Ok(()));
         check("a.", Err(DotAtEdge), Ok(()));
         check("a..b", Err(EmptySegment), Ok(()));

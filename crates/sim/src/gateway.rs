@@ -48,6 +48,7 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
         max_frame_bytes: MAX_FRAME,
         max_outbox_bytes: 1 << 20,
         max_tools: 16,
+        hello_bytes: 1 << 20,
         primary: None,
         gateway_version: "simulated",
     };

@@ -125,6 +125,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             max_frame_bytes: settings.limits.max_frame_bytes,
             max_outbox_bytes: settings.limits.max_outbox_bytes,
             max_tools: settings.nodes.max_tools,
+            hello_bytes: settings.nodes.hello_bytes,
             primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),
             gateway_version: VERSION,
         },

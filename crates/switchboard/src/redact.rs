@@ -96,9 +96,12 @@ const fn beginning(first: u8, second: u8) -> usize {
     ((first & 31) as usize) << 5 | (second & 31) as usize
 }
 
-/// Whether a terminal obeys a character instead of showing it: control characters, and those that turn text around.
+/// Whether a terminal obeys a character instead of showing it, or shows nothing: control characters, those that turn text
+/// around, and those that nobody sees. What joins and varies the characters beside it belongs to texts, as in emoji and
+/// Persian, though not to names.
 pub fn steers(c: char) -> bool {
-    c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+    let joins = matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
+    c.is_control() || (sa_protocol::is_invisible(c) && !joins)
 }
 
 /// A text from outside, made safe for a terminal or a log line: control characters become visible escapes.
@@ -139,6 +142,11 @@ mod tests {
         assert_eq!(printable("plain ü"), "plain ü");
         assert_eq!(printable("a\x1b[31mb\n"), "a\\u{1b}[31mb\\u{a}");
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
+        for hidden in ['\u{200b}', '\u{2028}', '\u{2029}', '\u{61c}', '\u{200f}', '\u{3164}', '\u{feff}', '\u{e0041}'] {
+            assert_eq!(printable(&hidden.to_string()), hidden.escape_unicode().to_string());
+        }
+        let joined = "👩\u{200d}🔧 ❤\u{fe0f} می\u{200c}خواهم";
+        assert_eq!(printable(joined), joined);
     }
 
     proptest::proptest! {

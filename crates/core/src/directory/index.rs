@@ -19,7 +19,7 @@ use self::wishes::Wishes;
 use super::AttachError;
 use crate::documents::Documents;
 use crate::json::RawJson;
-use crate::limits::Slots;
+use crate::limits::{Entered, Slots};
 use crate::principal::Scope;
 use crate::provider::{GrantId, Provider, ProviderId};
 use crate::tool::{Catalog, Tool};
@@ -90,6 +90,8 @@ pub(super) struct Member {
     about: RawJson,
     /// About how many bytes it takes.
     weight: usize,
+    /// Its place below a ceiling that it shares with others.
+    pub(super) room: Option<Arc<Entered>>,
 }
 
 /// How much of those who left is kept, by number and by the size of what they had introduced themselves with.
@@ -143,6 +145,7 @@ impl Member {
             prefixes: Vec::new(),
             about,
             weight: 0,
+            room: None,
         }
     }
 

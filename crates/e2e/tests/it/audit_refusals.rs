@@ -50,6 +50,17 @@ async fn wrong_tokens_and_what_is_not_allowed_are_written_down() {
 }
 
 #[tokio::test]
+async fn a_token_of_another_role_is_written_down_as_that() {
+    let gateway = Setup::new().start().await;
+    let refusal = Hello::new("n").token(&gateway.operator).greet(&gateway).await.unwrap_err();
+    assert_eq!((refusal.status, &refusal.body["kind"]), (401, &json!("unauthorized")), "{refusal:?}");
+    let event = refused(&gateway, "token.refused", 1).await.remove(0);
+    assert_eq!(event["detail"], refusal.body["detail"], "{event}");
+    assert!(event["detail"].as_str().unwrap().contains("role is operator"), "{event}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_flood_is_a_few_rows_and_a_number() {
     let gateway = Setup::new().start().await;
     let stranger = gateway.agent("sb_wrong");

@@ -30,6 +30,9 @@ async fn each_mistake_is_named() {
         (Hello::new("n").with("node", node(json!("x".repeat(200)))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!("n\u{202e}"))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!("n\u{200b}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{61c}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{3164}"))), 4400, "node.id"),
+        (Hello::new("n").with("node", node(json!("n\u{200d}"))), 4400, "node.id"),
         (Hello::new("n").with("node", node(json!(5))), 4400, "node_hello"),
         (Hello::new("n").with("node", json!(null)), 4400, "node"),
         (Hello::new("n").with("tools", json!(tools)), 4400, "at most"),
@@ -69,7 +72,7 @@ async fn first_frames_that_are_no_text_say_what_they_are() {
 async fn names_that_cannot_be_used_are_left_out_and_shown() {
     let gateway = gateway().await;
     let long = "x".repeat(200);
-    let names = ["", "with space", "tab\tbed", "a\u{1b}[31m", &long];
+    let names = ["", "with space", "tab\tbed", "a\u{1b}[31m", "fine.one\u{3164}", &long];
     let mut hello = Hello::new("n").tool("fine.one").capability("bad prefix").capability("ok");
     for name in names {
         hello = hello.tool(name);

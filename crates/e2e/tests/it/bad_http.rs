@@ -42,6 +42,32 @@ async fn routes_and_methods_that_are_not_there() {
 }
 
 #[tokio::test]
+async fn where_there_is_no_websocket_the_sockets_are_named() {
+    let (gateway, traffic) = start().await;
+    let (own, bearer) = (gateway.address().to_owned(), format!("Bearer {}", gateway.operator));
+    let upgrade = [
+        ("host", own.as_str()),
+        ("connection", "upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    // What is wrong is the path: whoever comes without a token is not sent to look for one.
+    for token in [None, Some(("authorization", bearer.as_str()))] {
+        for path in ["/v1/nodes", "/v1/nodes/ws/", "/ws", "/mcp", "/v1/tools"] {
+            let headers: Vec<_> = upgrade.into_iter().chain(token).collect();
+            let (status, answer) = RawHttp::ask(&gateway, "GET", path, &headers).await;
+            let named =
+                ["/v1/nodes/ws", "/v1/calls/ws", "/v1/channels/ws"].iter().all(|socket| answer.contains(socket));
+            assert!(status == 404 && named, "{path}: {answer}");
+        }
+    }
+    assert_eq!(gateway.refused("http", "route").await, 10);
+    assert_eq!(gateway.refused("http", "token").await, 0);
+    traffic.end().await;
+}
+
+#[tokio::test]
 async fn requests_for_a_websocket_that_are_none() {
     let (gateway, traffic) = start().await;
     let usual = format!(

@@ -100,6 +100,53 @@ async fn images_are_named_and_can_be_saved() {
 }
 
 #[tokio::test]
+async fn attachments_take_nothing_from_the_result() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = machine(&gateway).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("report.md");
+    let attached = json!([{ "mime_type": "text/markdown", "name": "report.md", "data": "QUI=" }]);
+    let saves = ["-o", file.to_str().unwrap()];
+    for (options, told) in [(&saves[..], "saved 2 B"), (&[], "1 attachment ")] {
+        let call = tokio::spawn(gateway.cli(&["call", "sh.run", "command=x"]).args(options).run());
+        let request = node.request().await;
+        let result = json!({ "pages": 3 });
+        let (id, answer) = (&request.id, &result);
+        node.send(
+            json!({ "type": "tool_response", "request_id": id, "ok": true, "result": answer, "attachments": attached }),
+        )
+        .await;
+        let ended = call.await.unwrap();
+        ended.assert_code(0);
+        assert_eq!(ended.json(), result, "{ended:?}");
+        assert!(ended.stderr.contains(told), "{ended:?}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"AB");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_found_out_before_the_call() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = machine(&gateway).await;
+    let dir = tempfile::tempdir().unwrap();
+    for file in [dir.path().join("nodir/x"), dir.path().to_owned()] {
+        let options = ["call", "sh.run", "command=x", "-o", file.to_str().unwrap()];
+        let ended = gateway.cli(&options).run().await;
+        assert!(ended.code != Some(0) && ended.stderr.contains("cannot write"), "{ended:?}");
+    }
+    node.settle().await; // The pong is the first thing that it hears: nobody has called it.
+    // A call that fails leaves no file behind.
+    let file = dir.path().join("new");
+    let call = tokio::spawn(gateway.cli(&["call", "sh.run", "command=x", "-o", file.to_str().unwrap()]).run());
+    let request = node.request().await;
+    node.fail(&request.id, "failed", "no").await;
+    assert_ne!(call.await.unwrap().code, Some(0));
+    assert!(!file.exists());
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn nothing_is_wider_than_the_terminal() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = machine(&gateway).await;

@@ -60,6 +60,7 @@ mod first_steps;
 mod full_disk;
 mod functions;
 mod half_open;
+mod hello_sizes;
 mod hosts;
 mod large_answers;
 mod large_messages;

@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use sa_testkit::{Gateway, Setup, eventually};
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::SWITCHBOARD;
@@ -91,6 +92,40 @@ async fn the_smallest_node_answers() {
     assert_eq!(operator.tool_names().await, ["example_ping"]);
     assert_eq!(operator.call("example.ping", json!({})).await.result(), json!({ "pong": true }));
     assert_eq!(operator.call("example_ping", json!(null)).await.result(), json!({ "pong": true }));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_examples_say_that_they_are_connected_and_end_with_a_signal() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").spawn(SWITCHBOARD).await;
+    for program in [
+        env!("CARGO_BIN_EXE_e2e-ping-node"),
+        env!("CARGO_BIN_EXE_e2e-readme-node"),
+        env!("CARGO_BIN_EXE_e2e-report-node"),
+    ] {
+        let mut child = Command::new(program)
+            .arg(gateway.nodes_url())
+            .env("SA_GATEWAY_WS_URL", gateway.nodes_url())
+            .env("SA_NODE_TOKEN", "s3cret")
+            .env_remove("RUST_LOG")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let connected = async {
+            while let Some(line) = said.next_line().await.unwrap() {
+                if line.contains("connected to the gateway") {
+                    return;
+                }
+            }
+            panic!("{program} has said nothing of it");
+        };
+        sa_testkit::soon(connected).await;
+        let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(0), "{program}");
+    }
     gateway.stop().await;
 }
 

@@ -158,11 +158,7 @@ pub fn is_channel_name(name: &str) -> bool {
 
 /// Whether a name is what it looks like: no spaces at its ends, and nothing in it that cannot be seen or turns the rest around.
 pub fn is_visible(name: &str) -> bool {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
-    name.trim() == name && !name.contains(hidden)
+    name.trim() == name && !name.contains(|c: char| c.is_control() || crate::is_invisible(c))
 }
 
 #[cfg(test)]
@@ -208,7 +204,7 @@ mod tests {
     #[test]
     fn names() {
         assert!(is_channel_name("team/röom 1"));
-        for bad in ["", " a", "a\n", "a\u{202e}b", &"x".repeat(201)] {
+        for bad in ["", " a", "a\n", "a\u{202e}b", "a\u{3164}", &"x".repeat(201)] {
             assert!(!is_channel_name(bad), "{bad:?}");
         }
     }

@@ -12,6 +12,7 @@ use super::Global;
 use super::client::{Client, problem, segment};
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
+use super::result::check_writable;
 use super::shown::Shown;
 use super::time::milliseconds;
 use crate::json::Object;
@@ -39,7 +40,8 @@ pub(crate) struct CallArgs {
     /// Run it once, however often this command is repeated with the same key.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Write the result to this file: an image as an image, text as text, anything else as JSON.
+    /// Write what comes back to this file: images and attachments as what they are, several to FILE, FILE-2 and so on, with
+    /// the result shown as usual; where there are none, the result, text as text and anything else as JSON.
     #[arg(long, short = 'o', value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -53,6 +55,8 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let client = Client::new(global)?;
     let place = Place { session: args.session.as_deref(), channel };
     let sent = arguments(&client, &args, place).await?;
+    // The call may do something that cannot be done again for the sake of its result.
+    args.output.as_deref().map(check_writable).transpose()?;
     let body = Object::with_capacity(sent.len() + 128)
         .raw("args", &sent)
         .maybe(args.timeout, |body, ms| body.plain("timeout_ms", ms))

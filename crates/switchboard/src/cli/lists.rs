@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{cut, filled, name, spared, table, whole, wrapped};
+use super::table::{Column, cut, filled, name, spared, table, whole, wrapped};
 use super::tool;
 use crate::http::MAX_PAGE;
 use crate::redact::printable;
@@ -175,17 +175,18 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             ]
         })
         .collect();
-    let columns = [
-        name("NODE"),
-        whole("STATE"),
-        wrapped("ROLE"),
-        whole("OS"),
-        whole("TOOLS"),
-        whole("RUNNING"),
-        wrapped("CAPABILITIES"),
-    ];
-    filled(&columns, &rows)
+    filled(&NODES, &rows)
 }
+
+pub(super) const NODES: [Column; 7] = [
+    name("NODE"),
+    whole("STATE"),
+    wrapped("ROLE"),
+    spared("OS"),
+    whole("TOOLS"),
+    spared("RUNNING"),
+    wrapped("CAPABILITIES"),
+];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
@@ -214,8 +215,11 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
             vec![at, part("what"), part("who"), part("subject"), part("detail")]
         })
         .collect();
-    table(&[whole("AT (UTC)"), whole("WHAT"), spared("WHO"), cut("SUBJECT"), cut("DETAIL")], &rows)
+    table(&AUDIT, &rows)
 }
+
+/// Who it was is no less than what it was about.
+pub(super) const AUDIT: [Column; 5] = [whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")];
 
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()

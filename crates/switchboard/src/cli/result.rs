@@ -103,8 +103,9 @@ impl Done<'_> {
         images.chain(self.attachments.iter().map(|attached| attached.data.clone())).collect()
     }
 
-    /// Images and attachments as what they are, text as text, and everything else as JSON.
-    pub(super) fn save(&self, file: &Path) -> Result<(), Failure> {
+    /// Images and attachments as what they are; where there are none, text as text, and everything else as JSON. Says whether
+    /// the result itself is still to be shown.
+    pub(super) fn save(&self, file: &Path) -> Result<bool, Failure> {
         let files = self.files();
         for (number, data) in files.iter().enumerate() {
             let bytes = BASE64_STANDARD.decode(data).map_err(|error| {
@@ -113,18 +114,19 @@ impl Done<'_> {
             write(&numbered(file, number), &bytes)?;
         }
         if !files.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let result = self.result.get();
         if let Ok(command) = serde_json::from_str::<Command>(result) {
             write(file, command.output().as_bytes())?;
             eprintln!("{}", printable(&command.facts()));
-            return Ok(());
+            return Ok(false);
         }
         match serde_json::from_str::<String>(result) {
-            Ok(text) => write(file, text.as_bytes()),
-            Err(_) => write(file, result.as_bytes()),
+            Ok(text) => write(file, text.as_bytes())?,
+            Err(_) => write(file, result.as_bytes())?,
         }
+        Ok(false)
     }
 }
 
@@ -184,8 +186,25 @@ fn numbered(file: &Path, number: usize) -> std::path::PathBuf {
     file.with_file_name(format!("{stem}-{}{extension}", number + 1))
 }
 
+/// Finds out whether a file can be written, before something is done whose result is to stand there. Nothing is left behind.
+pub(super) fn check_writable(file: &Path) -> Result<(), Failure> {
+    let opened = match std::fs::metadata(file) {
+        // Opening a pipe would wait for somebody to read it.
+        Ok(there) if !there.is_file() && !there.is_dir() => return Ok(()),
+        Ok(_) => std::fs::OpenOptions::new().append(true).open(file).map(drop),
+        // A link to a file that is yet to be made is no new file.
+        Err(_) if file.is_symlink() => return Ok(()),
+        Err(_) => std::fs::File::create_new(file).and_then(|_| std::fs::remove_file(file)),
+    };
+    opened.map_err(|error| cannot_write(file, &error))
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::other(format!("cannot write {}: {error}", file.display()))
+}
+
 pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes).map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))?;
+    std::fs::write(file, bytes).map_err(|error| cannot_write(file, &error))?;
     eprintln!("saved {} to {}", size(bytes.len()), file.display());
     Ok(())
 }

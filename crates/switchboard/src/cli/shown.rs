@@ -158,8 +158,30 @@ impl Shown {
             return Err(Failure::other("the gateway's answer cannot be read"));
         };
         if let Some(file) = file {
-            return if self.json { write(file, data.as_bytes()) } else { done.save(file) };
+            if self.json {
+                return write(file, data.as_bytes());
+            }
+            return if done.save(file)? { self.result(&done, true) } else { Ok(()) };
         }
+        self.result(&done, false)?;
+        match (done.files().len(), std::io::stdout().is_terminal()) {
+            (0, _) => {}
+            (_, true) => {
+                done.attachments.iter().try_for_each(Attachment::show)?;
+                eprintln!("--output FILE saves it");
+            }
+            // Images are in the result itself.
+            (_, false) if done.attachments.is_empty() => {}
+            (_, false) => {
+                let (count, s) = (done.attachments.len(), if done.attachments.len() == 1 { "" } else { "s" });
+                eprintln!("{count} attachment{s} came beside the result: --output FILE saves them, --json shows them");
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the result itself. Of images that were saved nobody needs the bytes.
+    fn result(&self, done: &Done<'_>, saved: bool) -> Result<(), Failure> {
         if let Ok(command) = serde_json::from_str::<Command>(done.result.get()) {
             let output = command.output();
             if !output.is_empty() && !self.has_shown(output) {
@@ -173,6 +195,7 @@ impl Shown {
         match result {
             Value::String(text) if self.has_shown(&text) => {}
             Value::String(text) => output::lines(&text)?,
+            _ if saved && done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
             _ if !std::io::stdout().is_terminal() => line(&output::pretty(done.result.get()))?,
             session if is_session(&session) => sessions::show(&session)?,
             _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
@@ -183,12 +206,6 @@ impl Shown {
                 }
             }
             _ => line(&output::pretty(done.result.get()))?,
-        }
-        if std::io::stdout().is_terminal() {
-            done.attachments.iter().try_for_each(Attachment::show)?;
-            if !done.files().is_empty() {
-                eprintln!("--output FILE saves it");
-            }
         }
         Ok(())
     }

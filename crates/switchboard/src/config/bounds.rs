@@ -33,7 +33,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 43] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 44] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
@@ -54,6 +54,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 43]
         ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
         ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
         ("nodes.max_tools", nodes.max_tools as u64, 1..=MAX_COUNT),
+        ("nodes.hello_bytes", nodes.hello_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
         ("mcp.session_idle_ms", mcp.session_idle_ms, 1..=MAX_MS),
         ("mcp.max_sessions", mcp.max_sessions as u64, 1..=MAX_COUNT),
         ("mcp.resume_ms", mcp.resume_ms, 0..=MAX_MS),

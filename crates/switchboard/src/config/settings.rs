@@ -70,6 +70,7 @@ pub struct Nodes {
     pub dead_after_ms: u64,
     pub offline_memory_ms: u64,
     pub max_tools: usize,
+    pub hello_bytes: usize,
     pub primary: String,
 }
 
@@ -242,6 +243,7 @@ impl Default for Nodes {
             dead_after_ms: 35_000,
             offline_memory_ms: 600_000,
             max_tools: 2_000,
+            hello_bytes: 128 * 1024 * 1024,
             primary: String::new(),
         }
     }
@@ -337,6 +339,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("nodes.dead_after_ms", "How long a connection may be silent before it counts as dead."),
     ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
     ("nodes.max_tools", "Tools and capabilities that one node may offer."),
+    (
+        "nodes.hello_bytes",
+        "What is kept of the hellos of all nodes together, in bytes; of those that have left, too, until they are forgotten.",
+    ),
     (
         "nodes.primary",
         "Id of the node on which bare tool names (Bash) run while it is connected. Empty: the execution host that has been here longest.",

@@ -34,6 +34,11 @@ const CHANNELS: &str = "/v1/channels/ws";
 /// Its tokens are its own, and come in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
+/// See [`super::calls_ws`].
+const CALLS: &str = "/v1/calls/ws";
+/// Where a WebSocket can be opened.
+const SOCKETS: [&str; 4] = [NODES, CALLS, CHANNELS, "/"];
+
 /// What machines that watch read.
 const METRICS: &str = "/metrics";
 
@@ -80,6 +85,14 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         // Which of them counts is a question that two programs on the way may answer differently.
         app.metrics.refused("http", "token");
         return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
+    }
+    if !SOCKETS.contains(&path) && asks_for_socket(request.headers()) {
+        // Before the token: whoever has the wrong path would be sent to look for what is wrong with that.
+        app.metrics.refused("http", "route");
+        let there_is_none = format!("there is no WebSocket at {}", crate::redact::printable(path));
+        let problem = Problem::new(404, "not_found", there_is_none)
+            .hint(format!("nodes connect to {NODES}, callers to {CALLS}, participants of channels to {CHANNELS}"));
+        return with_cors(told(problem), cors);
     }
     let mut identity = None;
     let open = OPEN.contains(&path) || path.starts_with(ASSETS) || upstream_login::is_callback(path);
@@ -128,13 +141,18 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
 pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
     if refused != Refused::Missing {
-        app.journal.refused(AuditEvent {
-            what: "token.refused",
-            who: ends.remote.ip().to_canonical().to_string(),
-            subject: place(path),
-            detail: refused.message().to_owned(),
-        });
+        refused_because(app, refused.message(), ends, path);
     }
+}
+
+/// The same of a token that is known, and not for this.
+pub(super) fn refused_because(app: &App, why: &str, ends: Ends, path: &str) {
+    app.journal.refused(AuditEvent {
+        what: "token.refused",
+        who: ends.remote.ip().to_canonical().to_string(),
+        subject: place(path),
+        detail: why.to_owned(),
+    });
 }
 
 /// Writes down that somebody asked for what is not theirs.
@@ -164,6 +182,10 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
         StatusCode::UPGRADE_REQUIRED => Some("no_upgrade"),
         _ => None,
     }
+}
+
+fn asks_for_socket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// The one token in the `Authorization` header.

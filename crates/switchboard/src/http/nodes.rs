@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{bearer, operator_only, token_refused, unauthorized};
+use super::front::{bearer, operator_only, refused_because, token_refused, unauthorized};
 use super::tools::{JSON, ProviderDoc, raw};
 use super::{App, Problem, query};
 use crate::hosts::Machine;
@@ -229,14 +229,9 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
                 return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
-                let role = identity.principal.role;
-                token_refused(app, Refused::Unknown, ends, request.uri().path());
-                return Err(Problem::new(
-                    401,
-                    "unauthorized",
-                    format!("a node needs a node token; this one's role is {role}"),
-                )
-                .hint("switchboard token create NAME --role node"));
+                let why = format!("a node needs a node token; this one's role is {}", identity.principal.role);
+                refused_because(app, &why, ends, request.uri().path());
+                return Err(Problem::new(401, "unauthorized", why).hint("switchboard token create NAME --role node"));
             }
             Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(refuse(refused)),
             Err(_) => {}

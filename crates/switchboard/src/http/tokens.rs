@@ -139,8 +139,11 @@ pub(crate) async fn create(
         Problem::bad_request(format!("there is no role \"{}\"", crate::redact::printable(&new.role)))
             .hint(format!("one of {}", roles.join(", ")))
     })?;
-    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.chars().any(char::is_control) {
-        return Err(Problem::bad_request(format!("name must have 1 to {MAX_NAME} bytes and no control characters")));
+    let unseen = |c: char| c.is_control() || sa_protocol::is_invisible(c);
+    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.contains(unseen) {
+        let detail =
+            format!("name must have 1 to {MAX_NAME} bytes, and no control characters or others that cannot be seen");
+        return Err(Problem::bad_request(detail));
     }
     if new.node_id.is_some() && role != Role::Node {
         return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));

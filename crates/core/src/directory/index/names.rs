@@ -95,6 +95,7 @@ impl Index {
         }
         if let Some(member) = self.members.get_mut(id) {
             member.weight = weight + member.about.len();
+            member.room = catalog.room;
             member.bare_names = catalog.bare_names;
             member.preferred = catalog.preferred;
             member.unlisted = catalog.unlisted;

@@ -98,6 +98,50 @@ fn what_can_be_spared_is_left_out_where_there_is_no_room() {
     assert_eq!((heads(None), heads(Some(60)), heads(Some(42)), heads(Some(30))), (4, 4, 3, 2));
 }
 
+/// Where each of these words begins, in the lines that have it.
+fn begins(text: &str, words: &[&str]) -> Vec<usize> {
+    let places = text.lines().filter_map(|line| words.iter().find_map(|word| line.find(word)).map(|at| (line, at)));
+    places.map(|(line, at)| line[..at].chars().count()).collect()
+}
+
+#[test]
+fn nodes_are_lined_up_on_a_usual_terminal() {
+    let host = |id: &str, state: &str, role: &str, capabilities: &str| {
+        cells(&[id, state, role, if role.is_empty() { "" } else { "linux" }, "7", "0", capabilities])
+    };
+    let rows = [
+        host(
+            "build-server-eu-1",
+            "online for 59 min",
+            "execution (primary)",
+            "fs.read fs.write process.manage shell.exec",
+        ),
+        host("gpu", "online for 3 s", "specialized", "shell.exec"),
+        host("office:laptop", "gone for 23 h", "", "office.documents.spreadsheets office.mail"),
+    ];
+    let text = lay_out(&super::super::lists::NODES, &rows, Some(USUAL));
+    assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
+    for words in [&["STATE", "online", "gone"][..], &["CAPABILITIES", "fs.read ", "shell.exec", "office.documents"]] {
+        let places = begins(&text, words);
+        assert!(places.len() >= 4 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
+    }
+    let wide = lay_out(&super::super::lists::NODES, &rows, Some(160));
+    assert!(wide.contains("RUNNING") && wide.contains("OS"), "{wide}");
+}
+
+#[test]
+fn the_audit_trail_says_who_on_a_usual_terminal() {
+    let id = "019a8f6b-1234-7000-8000-00000000000a";
+    let row =
+        |what: &str, who: &str, subject: &str| cells(&["Nov 17 07:20", what, who, subject, "a reason of some words"]);
+    let rows =
+        [row("token.created", "operator", id), row("console.sign_in_refused", "127.0.0.1", "/v1/console/sign-in")];
+    let text = lay_out(&super::super::lists::AUDIT, &rows, Some(USUAL));
+    assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
+    assert_eq!(text.lines().count(), 3, "a row is a line: {text}");
+    assert!(text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1"), "{text}");
+}
+
 #[test]
 fn on_a_terminal_that_is_too_narrow_for_a_table_every_cell_stays_in_one_piece() {
     let columns = [cut("NAME"), whole("ROLE"), whole("ID"), spared("MADE")];
