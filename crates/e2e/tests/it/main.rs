@@ -67,6 +67,7 @@ mod leaks;
 mod leaks_churn;
 mod limits;
 mod logs;
+mod logs_lost;
 mod machine_files;
 mod machine_shell;
 mod mcp;

@@ -7,11 +7,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::output::{Failure, err_lines};
+use super::output::Failure;
+use super::table::{paragraph, width_of};
 use crate::assemble::Gateway;
+use crate::telemetry;
 
 /// The exit code of what a second signal has ended.
-pub(super) const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = 130;
+
+/// Ends the process as it is. What was logged is still written.
+pub(super) fn exit_now() -> ! {
+    telemetry::finish_logs();
+    std::process::exit(INTERRUPTED)
+}
 
 /// How a process is told to end.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +42,7 @@ impl Stop {
                 token.cancel();
             }
             signals.next().await;
-            std::process::exit(INTERRUPTED);
+            exit_now();
         });
         Ok(stop)
     }
@@ -50,7 +58,7 @@ pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
         info!("stopping");
         fired.cancel();
         signals.next().await;
-        std::process::exit(INTERRUPTED);
+        exit_now();
     });
     Ok(stop)
 }
@@ -102,8 +110,9 @@ fn calls(count: usize) -> String {
 
 /// What whoever stops the gateway has to know: on a terminal whatever is logged, elsewhere a line of the log.
 fn say(words: &str) {
-    if std::io::stderr().is_terminal() {
-        err_lines(words);
+    let err = std::io::stderr();
+    if err.is_terminal() {
+        telemetry::say(&paragraph(words, width_of(&err)).join("\n"));
     } else {
         info!("{words}");
     }
