@@ -140,6 +140,7 @@ mod seed_programs;
 mod shutdown;
 mod skills;
 mod slow_readers;
+mod store_gone;
 mod tls;
 mod traces;
 mod transcripts;
