@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -39,6 +39,30 @@ impl Lock {
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
+}
+
+/// Which file it is, by whatever name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(path: &Path) -> std::io::Result<Self> {
+        let file = std::fs::metadata(path)?;
+        Ok(Self { device: file.dev(), inode: file.ino() })
+    }
+}
+
+/// Why a store that is open keeps nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unusable {
+    /// It has been shut down, or its writer has broken down.
+    Ended,
+    /// Somebody has deleted its file, or put another one in its place. SQLite goes on with the one it has open, which nobody
+    /// will ever find again.
+    Gone,
 }
 
 /// Who has a store, and since when.

@@ -41,7 +41,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-pub use files::{Holder, is_held};
+pub use files::{Holder, Unusable, is_held};
 pub use options::OpenOptions;
 pub use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 pub use stats::Stats;
@@ -71,6 +71,8 @@ struct Inner {
     readers: Readers,
     writer: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     lock: Mutex<Option<files::Lock>>,
+    /// The file that was opened, whatever has its name now.
+    file: Option<files::Identity>,
 }
 
 /// What the handles and the threads have in common.
@@ -109,7 +111,8 @@ impl Store {
                 .spawn(move || writer::run(shared, opened))
                 .map_err(|e| error::io("a thread".as_ref(), "start", &e))?
         };
-        let inner = Inner { shared, readers, writer: Mutex::new(Some(writer)), lock: Mutex::new(Some(lock)) };
+        let file = files::Identity::of(&shared.options.path).ok();
+        let inner = Inner { shared, readers, writer: Mutex::new(Some(writer)), lock: Mutex::new(Some(lock)), file };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -125,6 +128,19 @@ impl Store {
     /// What the store has done since it was opened, and how it is.
     pub fn stats(&self) -> Stats {
         self.inner.shared.counters.read()
+    }
+
+    /// Why nothing that is written now would be there after a restart; absent when all is well. Asks the file system.
+    pub fn unusable(&self) -> Option<Unusable> {
+        let Shared { directory, options, .. } = &*self.inner.shared;
+        if directory.is_closed() {
+            return Some(Unusable::Ended);
+        }
+        let gone = match files::Identity::of(&options.path) {
+            Ok(now) => self.inner.file.is_some_and(|opened| opened != now),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        gone.then_some(Unusable::Gone)
     }
 
     /// The last time that the file was not as it should be, since the store was opened.

@@ -341,3 +341,23 @@ fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
 fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
     ops.into_iter().filter_map(|op| op.fail(error)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Log as _, OpenOptions, Store, Unusable};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_whose_writer_broke_down_says_so_while_it_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        store.append(NewEntry { stream: "s".into(), key: None, body: "1".into() }).await.unwrap();
+        // All that a panic leaves of it.
+        drop(CloseAtEnd(&store.inner.shared));
+        assert_eq!(store.unusable(), Some(Unusable::Ended));
+        assert_eq!(store.bounds("s").await.unwrap().last, 1, "which is no sign that it can be written");
+        let refused = store.append(NewEntry { stream: "s".into(), key: None, body: "2".into() }).await;
+        assert_eq!(refused.unwrap_err().kind, StoreErrorKind::Closed);
+    }
+}

@@ -1,6 +1,6 @@
 //! Numbers for machines, in the Prometheus text format.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -31,6 +31,7 @@ pub struct Metrics {
     running: Gauge,
     providers: Gauge,
     lost_records: Gauge<i64, std::sync::atomic::AtomicI64>,
+    lost_lines: Counter,
     connections: Gauge<u64, AtomicU64>,
     tasks: Gauge,
     schemas: Gauge,
@@ -53,6 +54,9 @@ impl Metrics {
         registry.register("nodes_online", "Nodes that are connected", providers.clone());
         let lost_records = Gauge::default();
         registry.register("journal_lost", "Records that could not be written to disk", lost_records.clone());
+        let lost_lines = Counter::default();
+        let about = "Lines of the log that could not be written, or were not read fast enough";
+        registry.register("log_lost", about, lost_lines.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections of all kinds", connections.clone());
         let tasks = Gauge::default();
@@ -71,6 +75,7 @@ impl Metrics {
             running,
             providers,
             lost_records,
+            lost_lines,
             connections,
             tasks,
             schemas,
@@ -96,9 +101,10 @@ impl Metrics {
         self.running.set(running as i64);
         self.providers.set(nodes as i64);
         self.lost_records.set(lost_records as i64);
+        self.lost_lines.inner().store(crate::telemetry::lost_lines(), Ordering::Relaxed);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         self.schemas.set(sa_core::schema::compiled_bytes() as i64);
-        self.large_work.inner().store(sa_core::aside::bytes_done(), std::sync::atomic::Ordering::Relaxed);
+        self.large_work.inner().store(sa_core::aside::bytes_done(), Ordering::Relaxed);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

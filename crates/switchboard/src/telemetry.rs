@@ -1,7 +1,11 @@
 //! Logs for people and machines, and spans for an OpenTelemetry collector.
 
+mod lines;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal as _, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::AsFd as _;
+use std::panic::PanicHookInfo;
 use std::time::{Duration, UNIX_EPOCH};
 
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
@@ -10,79 +14,122 @@ use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
 use sa_core::{CallRecord, nearest};
+use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
+use self::lines::Lines;
 use crate::config::settings::{Log, LogFormat, Telemetry};
 use crate::redact::{printable, steers};
 use crate::terminal::takes_colour;
 
-/// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for.
-pub fn init_logs(log: &Log) -> anyhow::Result<()> {
-    install(log, std::io::stderr)
+/// All that goes to stderr while the logs do. There is one stderr, and one log of a process.
+static STDERR: Lines = Lines::new();
+
+/// How long the end of the process, or what a person is to read below the log, waits for lines to be written.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends everything that is logged to stderr: human on a terminal, JSON elsewhere. Stdout is for what was asked for. Panics
+/// are logged as well: their usual way to stderr would wait where that is stuck.
+pub fn init_logs(log: &Log) -> anyhow::Result<Logs> {
+    install(log)?;
+    // A lock is held while std's own stderr is written to, for which others would wait.
+    let stderr = std::fs::File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
+    std::thread::Builder::new().name("log".into()).spawn(move || STDERR.write(stderr, tell_lost))?;
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(Logs(()))
 }
 
-/// The same, but nothing of it is seen until the answer is dropped: what goes wrong at the start would otherwise stand in the
-/// middle of what a person is told at the start.
-pub fn init_held_logs(log: &Log) -> anyhow::Result<HeldLogs> {
-    let held = HeldLogs(Arc::new(Mutex::new(Some(Vec::new()))));
-    let lines = Arc::clone(&held.0);
-    install(log, move || LogLines(Arc::clone(&lines)))?;
-    Ok(held)
-}
-
-/// How much waits to be seen. What is more goes out, and what waited with it.
-const MAX_HELD: usize = 64 * 1024;
-
-type Waiting = Arc<Mutex<Option<Vec<u8>>>>;
-
-/// Logs that nobody sees while this lives.
+/// Logs are written while this lives, and what is left of them when it is dropped.
 #[derive(Debug)]
-pub struct HeldLogs(Waiting);
+#[must_use]
+pub struct Logs(());
 
-impl Drop for HeldLogs {
-    fn drop(&mut self) {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _ = std::io::stderr().write_all(&waiting.unwrap_or_default());
+impl Logs {
+    /// Nothing is seen until the answer is dropped: what goes wrong at the start would otherwise stand in the middle of
+    /// what a person is told at the start.
+    pub fn hold(&self) -> HeldLogs {
+        STDERR.hold();
+        HeldLogs(())
     }
 }
 
-struct LogLines(Waiting);
+impl Drop for Logs {
+    fn drop(&mut self) {
+        finish_logs();
+    }
+}
 
-impl Write for LogLines {
+/// Logs that nobody sees while this lives.
+#[derive(Debug)]
+#[must_use]
+pub struct HeldLogs(());
+
+impl Drop for HeldLogs {
+    fn drop(&mut self) {
+        finish_logs();
+    }
+}
+
+/// Waits a while until all that was logged is written, for a process that is about to end.
+pub(crate) fn finish_logs() {
+    STDERR.release();
+    STDERR.settled(LAST_PATIENCE);
+}
+
+/// Says something to whoever sits in front of a gateway, whatever is logged: on stderr, in its turn, and without waiting.
+pub(crate) fn say(words: &str) {
+    STDERR.push(format!("{words}\n").as_bytes());
+}
+
+/// How many lines of the log were lost so far.
+pub(crate) fn lost_lines() -> u64 {
+    STDERR.lost()
+}
+
+fn tell_lost(lines: u64, why: &str) {
+    let lines = if lines == 1 { "1 line of the log was".to_owned() } else { format!("{lines} lines of the log were") };
+    warn!("{lines} lost: {why}");
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let words =
+        payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let (words, at) = (words.unwrap_or("it does not say why"), panic.location().map(ToString::to_string));
+    let trace = Backtrace::capture();
+    let trace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
+    error!(at, thread = std::thread::current().name(), backtrace = trace, "panicked: {words}");
+}
+
+/// A line of the log at a time.
+struct Stderr;
+
+impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *waiting {
-            None => std::io::stderr().write_all(line)?,
-            Some(lines) => {
-                lines.extend_from_slice(line);
-                if lines.len() > MAX_HELD {
-                    std::io::stderr().write_all(lines)?;
-                    *waiting = None;
-                }
-            }
-        }
+        STDERR.push(line);
         Ok(line.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stderr().flush()
+        Ok(())
     }
 }
 
-fn install<W: Write>(log: &Log, to: impl Fn() -> W + Send + Sync + 'static) -> anyhow::Result<()> {
+fn install(log: &Log) -> anyhow::Result<()> {
     let filter = filter(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let human = match log.format {
         LogFormat::Human => true,
         LogFormat::Json => false,
         LogFormat::Auto => std::io::stderr().is_terminal(),
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
+    // It would tell of its own failures on stderr, and panic where that fails as well.
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     let installed = if human {
         let subscriber = subscriber.with_ansi(takes_colour(&std::io::stderr())).with_target(false).compact();
-        subscriber.with_writer(move || OneLine(to(), for_people)).try_init()
+        subscriber.with_writer(|| OneLine(Stderr, for_people)).try_init()
     } else {
         let subscriber = subscriber.json().flatten_event(true);
-        subscriber.with_writer(move || OneLine(to(), for_programs)).try_init()
+        subscriber.with_writer(|| OneLine(Stderr, for_programs)).try_init()
     };
     installed.map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
 }

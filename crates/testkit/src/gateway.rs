@@ -1,5 +1,6 @@
 //! A gateway for one test.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ pub struct Setup {
     dir: Option<Arc<TempDir>>,
     demo: bool,
     listen: Option<String>,
+    log: Option<Arc<OwnedFd>>,
 }
 
 impl Setup {
@@ -84,6 +86,13 @@ impl Setup {
         self
     }
 
+    /// Where the program logs to, instead of to the test.
+    #[must_use]
+    pub fn log_to(mut self, file: impl Into<OwnedFd>) -> Self {
+        self.log = Some(Arc::new(file.into()));
+        self
+    }
+
     /// A gateway in this process.
     pub async fn start(self) -> Gateway {
         self.start_behind(FrontDoor::new).await
@@ -117,10 +126,13 @@ impl Setup {
             .arg(dir.path().join("data"));
         command.arg("--config").arg(file).args(&self.args);
         clean(&mut command);
-        command.envs(self.env.clone()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let log = self.log.map_or_else(Stdio::piped, |file| file.try_clone().unwrap().into());
+        command.envs(self.env.clone()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
+        // It has a copy of where it logs to, which would keep that open.
+        drop(command);
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = Said::of(child.stderr.take().unwrap());
+        let said = child.stderr.take().map_or_else(|| Said::of(tokio::io::empty()), Said::of);
         let url = loop {
             let Some(line) = soon(out.next_line()).await.unwrap() else {
                 panic!("the gateway ended before it listened: {}", said.text());

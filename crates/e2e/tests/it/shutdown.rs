@@ -1,6 +1,7 @@
 //! SIGTERM says what it waits for, lets running calls end, refuses new ones with the reason, tells every connection, and
 //! exits with 0; a call that takes too long is cut off, and a second signal cuts off all of them at once.
 
+use rustix::process::Signal;
 use sa_testkit::{Gateway, Hello, Setup, soon};
 use serde_json::{Value, json};
 
@@ -154,4 +155,32 @@ async fn the_demo_node_stays_until_its_calls_have_ended() {
     let ended = call.end().await;
     assert!(ended.assert_code(0).stdout.contains("counted_from"), "{}", ended.stdout);
     assert_eq!(gateway.exit_code().await, Some(0), "{}", gateway.stderr());
+}
+
+#[tokio::test]
+async fn a_closed_terminal_is_told_twice_and_cuts_off_nothing() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    let request = node.request().await;
+    gateway.signal(Signal::HUP);
+    sa_testkit::eventually("its end", || async { gateway.stderr().contains("stopping").then_some(()) }).await;
+    gateway.signal(Signal::HUP);
+    assert_eq!(gateway.operator().get("/readyz").await.status, 503);
+    node.answer(&request.id, json!("drained")).await;
+    assert_eq!(call.await.unwrap().result(), "drained");
+    assert_eq!(gateway.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn under_nohup_a_closed_terminal_is_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("nohup");
+    std::fs::write(&program, format!("#!/bin/sh\ntrap '' HUP\nexec '{SWITCHBOARD}' \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let gateway = Setup::new().spawn(program.to_str().unwrap()).await;
+    let _node = Hello::new("n").tool("a.b").connect(&gateway).await.echo();
+    gateway.signal(Signal::HUP);
+    assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
+    gateway.stop().await;
 }

@@ -1,5 +1,6 @@
 //! `node`: this machine's shell and files, offered through a gateway.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ impl From<HostRole> for Role {
 pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let layers = layers(global, &OfGateway::default())?;
     let config = Config::resolve(&layers)?;
-    telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    let _logs = telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
     sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
     let id = args.id.clone().unwrap_or_else(host_name);
     let token_file = global.reach.token_file.clone();
@@ -116,7 +117,8 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let mut tools = ToolRegistry::new();
     machine.register(&mut tools);
     err_lines(&format!("{id} offers {} to {}", tools.tool_names().join(", "), address(&gateway)));
-    eprint!("{}", facts_in(&introduction(&args, &tools.tool_names()), width_of(&std::io::stderr())));
+    let mut err = std::io::stderr();
+    let _ = write!(err, "{}", facts_in(&introduction(&args, &tools.tool_names()), width_of(&err)));
     tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
         .node_id(&id)

@@ -1,7 +1,7 @@
 //! `serve` and `up`: a gateway in this process.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::Global;
 use super::flags::OfGateway;
-use super::output::{Failure, line};
+use super::output::Failure;
 use super::running;
 use super::stop::{self, Stop};
 use crate::assemble::{Gateway, assemble, write_private};
@@ -76,11 +76,8 @@ pub(super) fn serve(global: &Global, args: &ServeArgs, demo: Option<Demo>) -> Re
     let layers = layers(global, &args.flags)?;
     let config = Config::resolve(&layers)?;
     config.check_files(&layers)?;
-    let broken = |error: anyhow::Error| Failure::usage(error.to_string());
-    let held = match demo {
-        Some(_) => Some(telemetry::init_held_logs(&config.settings.log).map_err(broken)?),
-        None => telemetry::init_logs(&config.settings.log).map(|()| None).map_err(broken)?,
-    };
+    let logs = telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
+    let held = demo.is_some().then(|| logs.hold());
     for name in unknown_variables() {
         warn!("{}", unknown_variable(&name));
     }
@@ -168,21 +165,22 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     // Scripts wait for this line. Everything else that is said goes to stderr.
     if json {
         drop(held);
-        line(&started(config, &url, demo.is_some().then(|| gateway.sign_in.issue())).to_string())?;
+        announce(&format!("{}\n", started(config, &url, demo.is_some().then(|| gateway.sign_in.issue()))));
     } else if demo.is_some() {
-        line(&format!("listening on {url}"))?;
+        announce(&format!("listening on {url}\n"));
         gateway.upstreams.reached(UPSTREAM_PATIENCE).await;
         let more = [("plugins", plugins), ("upstream", upstream_servers(&gateway, &program(config)))];
         let text = next_steps(config, &url, &sign_in::path(&gateway.sign_in.issue()), &more);
         // What went wrong so far stands above it.
         drop(held);
-        super::output::print(&text)?;
+        announce(&text);
     } else {
-        line(&format!("listening on {url}"))?;
+        announce(&format!("listening on {url}\n"));
     }
     if demo.is_none() && std::io::stderr().is_terminal() {
         // For a person alone: a log that is kept is no place for what signs somebody in.
-        eprintln!("console  {url}{}  (works once, for 10 minutes)", sign_in::path(&gateway.sign_in.issue()));
+        let path = sign_in::path(&gateway.sign_in.issue());
+        telemetry::say(&format!("console  {url}{path}  (works once, for 10 minutes)"));
     }
     let served = serving.await.map_err(|error| Failure::other(error.to_string()))?;
     let _ = std::fs::remove_file(&endpoint);
@@ -194,9 +192,17 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     info!("stopped");
     if stop.now.is_cancelled() {
         // Whoever waited for running calls did not get them.
-        std::process::exit(stop::INTERRUPTED);
+        stop::exit_now();
     }
     Ok(())
+}
+
+/// Says on stdout what a person or a script waits for. A gateway that nobody listens to runs all the same.
+fn announce(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        warn!(%error, "cannot say on stdout that the gateway listens");
+    }
 }
 
 /// Waits until a node is connected.

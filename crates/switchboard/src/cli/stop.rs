@@ -7,16 +7,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::output::{Failure, err_lines};
+use super::output::Failure;
+use super::table::{paragraph, width_of};
 use crate::assemble::Gateway;
+use crate::telemetry;
 
 /// The exit code of what a second signal has ended.
-pub(super) const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = 130;
+
+/// Ends the process as it is. What was logged is still written.
+pub(super) fn exit_now() -> ! {
+    telemetry::finish_logs();
+    std::process::exit(INTERRUPTED)
+}
 
 /// How a process is told to end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
-    /// With the first SIGTERM or Ctrl-C.
+    /// With the first SIGTERM or Ctrl-C, or when the terminal is closed.
     pub(super) gently: CancellationToken,
     /// With the second one.
     pub(super) now: CancellationToken,
@@ -34,13 +42,13 @@ impl Stop {
                 token.cancel();
             }
             signals.next().await;
-            std::process::exit(INTERRUPTED);
+            exit_now();
         });
         Ok(stop)
     }
 }
 
-/// Fires on the first SIGTERM or Ctrl-C; the second one ends the process at once.
+/// Fires on the first SIGTERM or Ctrl-C, or when the terminal is closed; the second one ends the process at once.
 pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
     let stop = CancellationToken::new();
     let fired = stop.clone();
@@ -50,7 +58,7 @@ pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
         info!("stopping");
         fired.cancel();
         signals.next().await;
-        std::process::exit(INTERRUPTED);
+        exit_now();
     });
     Ok(stop)
 }
@@ -58,6 +66,8 @@ pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// SIGHUP, as long as nothing else has come.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -65,12 +75,31 @@ impl Signals {
         let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
         let terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        Ok(Self { terminate, interrupt })
+        // Who starts a program under nohup wants it to outlive the terminal.
+        let hangup = if hangup_ends() { Some(signal(SignalKind::hangup()).map_err(failed)?) } else { None };
+        Ok(Self { terminate, interrupt, hangup })
     }
 
+    /// The next one that counts. A closed terminal counts as the first one only: both its shell and the kernel tell of
+    /// it, and service managers send it right behind a SIGTERM, none of which is somebody in a hurry.
     async fn next(&mut self) {
-        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+        let hangup = self.hangup.take();
+        let hung_up = async {
+            match hangup {
+                Some(mut hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {}, _ = hung_up => {} }
     }
+}
+
+/// Whether SIGHUP would end this process. Where the kernel does not say, it is left as it is.
+fn hangup_ends() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (SignalKind::hangup().as_raw_value() - 1)) == 0)
 }
 
 /// Says what the end waits for, and how to have it sooner.
@@ -102,8 +131,9 @@ fn calls(count: usize) -> String {
 
 /// What whoever stops the gateway has to know: on a terminal whatever is logged, elsewhere a line of the log.
 fn say(words: &str) {
-    if std::io::stderr().is_terminal() {
-        err_lines(words);
+    let err = std::io::stderr();
+    if err.is_terminal() {
+        telemetry::say(&paragraph(words, width_of(&err)).join("\n"));
     } else {
         info!("{words}");
     }

@@ -58,7 +58,11 @@ pub(super) fn read(path: &Path) -> Result<(File, Vec<Mistake>), Mistake> {
 
 /// What a file says, or why it cannot be read.
 fn text_of(path: &Path) -> Result<String, String> {
-    bounded::text(path, MAX_FILE).map_err(|error| match error.kind() {
+    // A pipe that a shell has made, such as /dev/fd/63, has somebody at its other end. One with a name of its own may have
+    // nobody, who would be waited for without a word.
+    let of_a_shell = ["/dev", "/proc"].iter().any(|dir| path.starts_with(dir));
+    let read = if of_a_shell { bounded::text } else { bounded::text_of_file };
+    read(path, MAX_FILE).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge | ErrorKind::InvalidData => format!("{error}, and so no configuration file"),
         _ => format!("cannot be read: {error}"),
     })

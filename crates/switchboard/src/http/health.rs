@@ -5,6 +5,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{Role, clock};
+use sa_store::Unusable;
 use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
@@ -31,20 +32,21 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Probl
         let problem = Problem::new(503, "offline", "the gateway is shutting down");
         return Err(problem.retryable().hint("ask again once it is back"));
     }
-    app.log.bounds(CALLS).await?;
     if let Some(unwritten) = Unwritten::of(&app) {
         return Err(Problem::new(503, "store", unwritten.message).retryable().hint(unwritten.hint));
     }
+    app.log.bounds(CALLS).await?;
     Ok(Json(Health { status: "ready" }))
 }
 
 /// Less than this is no room: the store writes some pages at a time.
 const NO_ROOM: u64 = 1 << 20;
 
-/// Records that wait because the last write failed. The store tries it again by itself, so that all is well once there is room.
+/// Records that are not on disk: those that wait because the last write failed, which the store tries again by itself, so
+/// that all is well once there is room; or all of them, where there is nothing left to write them to.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Unwritten {
-    /// How many they are.
+    /// How many of them wait.
     records: u64,
     /// How many, and why they wait.
     message: String,
@@ -56,6 +58,22 @@ impl Unwritten {
     /// Nothing when all is well.
     pub(crate) fn of(app: &App) -> Option<Self> {
         let (records, dir) = (app.store.stats().retained, &app.config.data_dir);
+        let store = app.store.unusable().map(|why| match why {
+            Unusable::Ended => (
+                "the store has broken down, and takes no records any more".to_owned(),
+                "restart the gateway; its log says what happened",
+            ),
+            Unusable::Gone => (
+                format!(
+                    "the store's file in {} was deleted or replaced: records are lost when the gateway ends",
+                    dir.display()
+                ),
+                "stop the gateway, put the data directory back from a backup, and start it again",
+            ),
+        });
+        if let Some((message, hint)) = store {
+            return Some(Self { records, message, hint });
+        }
         let full = || rustix::fs::statvfs(dir).is_ok_and(|space| space.f_bavail * space.f_frsize < NO_ROOM);
         let (why, hint) = match records {
             0 => return None,

@@ -161,3 +161,20 @@ fn a_key_that_is_written_wrongly_is_not_missing_as_well() {
     check("[sessions.agents.bot]\nsandbox = true\n", 1, "sessions.agents.bot", wrong);
     check("[sessions.agents.bot]\n\ncommand = []\n", 1, "sessions.agents.bot", wrong);
 }
+
+#[test]
+fn a_pipe_with_a_name_is_not_waited_for_and_one_of_a_shell_is_read() {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &named, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let told = Layers::read(Some(&named), [], &[]).unwrap_err().to_string();
+    assert!(told.contains("must be a file"), "{told}");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"[server]\nworkers = 7\n").unwrap();
+    drop(writer);
+    let of_a_shell = format!("/dev/fd/{}", reader.as_raw_fd());
+    let layers = Layers::read(Some(of_a_shell.as_ref()), [], &[]).unwrap();
+    assert_eq!(layers.value("server.workers").unwrap(), "7");
+}
