@@ -112,12 +112,27 @@ impl Router {
 
     /// Everything between a request and its outcome.
     async fn run(&self, call: &RunningCall) -> Outcome {
+        self.still_open()?;
+        let _share = self.admit(call)?;
+        self.run_admitted(call).await
+    }
+
+    fn still_open(&self) -> Result<(), CallError> {
         if self.draining.load(Ordering::Acquire) {
             return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
         }
-        let _place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
-        let _room =
-            enter(&self.bytes, call.request.args.len(), "bytes of arguments in memory", "limits.pending_bytes")?;
+        Ok(())
+    }
+
+    fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
+        let place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
+        let bytes = call.request.args.len();
+        let room = enter(&self.bytes, bytes, "bytes of arguments in memory", "limits.pending_bytes")?;
+        Ok(Share { place, room })
+    }
+
+    /// The same for a call that has its share already.
+    async fn run_admitted(&self, call: &RunningCall) -> Outcome {
         let stage = Stage::default();
         let attempt = async {
             // Under the deadline like everything else: a journal that is stuck must not hold a call for ever.
@@ -356,7 +371,13 @@ impl std::fmt::Debug for Router {
     }
 }
 
-/// A part of what the gateway has for all calls together.
+/// A call's part of what the gateway has for all calls together, given back on drop.
+struct Share {
+    place: Entered,
+    /// For its arguments.
+    room: Entered,
+}
+
 fn enter(ceiling: &Arc<Ceiling>, amount: usize, what: &str, key: &str) -> Result<Entered, CallError> {
     ceiling.enter(amount).ok_or_else(|| {
         CallError::new(CallErrorKind::Overloaded, format!("the gateway has {} {what}, its limit", ceiling.max()))

@@ -329,3 +329,55 @@ async fn without_a_ledger_a_key_is_refused() {
     advance(Duration::from_secs(1)).await;
     gateway.assert_clean();
 }
+
+fn ceilings(max_running: usize, max_bytes: usize) -> Gateway {
+    let options = RouterOptions { max_running, max_bytes, ..RouterOptions::default() };
+    gateway_with(options, Some(Arc::new(Book::default())))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
+    let gateway = ceilings(2, 1_000);
+    let (connection, _registration) = gateway.connect();
+    let (first, one) = gateway.start(keyed("k"));
+    pause().await;
+    let (_, two) = gateway.start(keyed("k"));
+    pause().await;
+    for request in [keyed("k"), keyed("other"), request("t.x")] {
+        let (_, over) = gateway.start(request);
+        assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "2 calls running");
+    }
+    two.abort();
+    pause().await;
+    let (_, three) = gateway.start(keyed("k"));
+    pause().await;
+    assert_eq!(requests(&connection), [first], "whoever leaves ends its own waiting alone");
+    assert!(cancels(&connection).is_empty());
+    connection.complete(first, ok("1"));
+    for task in [one, three] {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_retries_are_in_memory_once() {
+    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    let gateway = ceilings(100, 100);
+    let (connection, _registration) = gateway.connect();
+    let (first, one) = gateway.start(with_args("k", &text(50)));
+    pause().await;
+    let retries: Vec<_> = (0..10).map(|_| gateway.start(with_args("k", &text(50))).1).collect();
+    pause().await;
+    let running = gateway.router.running();
+    assert_eq!(running.len(), 11);
+    let place = |call: &router::LiveCall| call.args.as_str().as_ptr();
+    assert!(running.iter().all(|call| place(call) == place(&running[0])), "each has arguments of its own");
+    let (_, over) = gateway.start(with_args("k", &text(51)));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
+    connection.complete(first, ok("1"));
+    for task in retries.into_iter().chain([one]) {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}

@@ -9,9 +9,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
+use super::Share;
 use super::running::{Finished, RunningCall};
 use crate::call::{CallId, Life};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
+use crate::json::RawJson;
+use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
@@ -21,15 +24,14 @@ pub(super) struct InFlight(Mutex<HashMap<Place, Running>>);
 type Place = (Arc<str>, Arc<str>, Arc<str>);
 
 struct Running {
-    call: KeyedCall,
     id: CallId,
+    args: RawJson,
     done: watch::Receiver<Option<Finished>>,
 }
 
 enum Entry {
     First,
-    Retry(watch::Receiver<Option<Finished>>),
-    Different(CallId),
+    Retry { first: CallId, args: RawJson, done: watch::Receiver<Option<Finished>> },
 }
 
 pub(super) async fn run(mut call: RunningCall) -> Finished {
@@ -38,34 +40,36 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         let error = CallError::new(CallErrorKind::Failed, "this gateway keeps no record of idempotency keys");
         return call.finish(Err(error));
     };
+    // Before anything is kept of it: whether it is another one's retry or not, it takes what every call takes.
+    let share = match router.admit(&call) {
+        Ok(share) => share,
+        Err(error) => return call.finish(Err(error)),
+    };
     let keyed = KeyedCall {
         principal: Arc::clone(&call.request.view.principal.id),
         tool: Arc::clone(&call.tool),
         key: call.request.idempotency_key.clone().unwrap_or_default(),
         args: call.request.args.clone(),
     };
-    let place: Place = (keyed.principal.clone(), keyed.tool.clone(), keyed.key.clone());
     let (done, waiting) = watch::channel(None);
-    let entry = {
-        let mut running = router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match running.get(&place) {
-            Some(first) if first.call.args != keyed.args => Entry::Different(first.id),
-            Some(first) => Entry::Retry(first.done.clone()),
-            None => {
-                running.insert(place.clone(), Running { call: keyed.clone(), id: call.id(), done: waiting.clone() });
-                Entry::First
-            }
-        }
-    };
-    match entry {
+    let place: Place = (keyed.principal.clone(), keyed.tool.clone(), keyed.key.clone());
+    match router.keyed.enter(&place, &keyed.args, call.id(), &waiting) {
         Entry::First => {}
-        Entry::Retry(first) => return join(call, first).await,
-        Entry::Different(id) => return call.finish(Err(different(id))),
+        // Compared here, where nobody waits for a lock meanwhile.
+        Entry::Retry { first, args, .. } if args != keyed.args => return call.finish(Err(different(first))),
+        Entry::Retry { args, done, .. } => {
+            drop(keyed);
+            call.share_args(&args);
+            let Share { place, room } = share;
+            drop(room);
+            return join(call, place, done).await;
+        }
     }
     let id = call.id();
     let _reader = Reader(Arc::clone(&call.life));
     // On its own from here: the caller may leave, the call goes on.
     let task = tokio::spawn(async move {
+        let _share = share;
         let _vacate = Vacate { router: Arc::clone(&router), place };
         let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
@@ -73,6 +77,18 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     });
     drop(task);
     wait(waiting).await.unwrap_or_else(|| Finished { id, outcome: Err(broken()), duration: Duration::ZERO })
+}
+
+impl InFlight {
+    /// Enters a call, unless its place is taken.
+    fn enter(&self, place: &Place, args: &RawJson, id: CallId, done: &watch::Receiver<Option<Finished>>) -> Entry {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Running { id: first, args, done }) = running.get(place) {
+            return Entry::Retry { first: *first, args: args.clone(), done: done.clone() };
+        }
+        running.insert(place.clone(), Running { id, args: args.clone(), done: done.clone() });
+        Entry::First
+    }
 }
 
 /// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
@@ -98,7 +114,10 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
         Err(error) => return call.finish(Err(error)),
     }
     let router = Arc::clone(call.router());
-    let outcome = router.run(call).await;
+    let outcome = match router.still_open() {
+        Ok(()) => router.run_admitted(call).await,
+        Err(closed) => Err(closed),
+    };
     // Only what certainly reached nobody may be tried again under the same key.
     let kept =
         if call.provider().is_some() { ledger.settle(keyed, id, &outcome).await } else { ledger.release(keyed).await };
@@ -107,8 +126,9 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
     call.finish(outcome)
 }
 
-/// A retry while the first one runs: it gets the first one's outcome, and is no call of its own.
-async fn join(mut call: RunningCall, first: watch::Receiver<Option<Finished>>) -> Finished {
+/// A retry while the first one runs: it gets the first one's outcome, and is no call of its own. Its caller's leaving ends it,
+/// and not the first one.
+async fn join(mut call: RunningCall, _place: Entered, first: watch::Receiver<Option<Finished>>) -> Finished {
     let life = Arc::clone(&call.life);
     // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
     let patience = async {

@@ -188,6 +188,14 @@ impl RunningCall {
         Finished { id: self.id, outcome, duration }
     }
 
+    /// Keeps another call's arguments, which are the same, in place of its own: they are in memory once, however many calls
+    /// have them.
+    pub(super) fn share_args(&mut self, args: &RawJson) {
+        self.request.args = args.clone();
+        let own = self.router.live(|calls| Some(std::mem::replace(&mut calls.get_mut(&self.id)?.args, args.clone())));
+        drop(own);
+    }
+
     /// Takes the call off the table without a record of its own: it turned out to be another one's retry.
     pub(super) fn leave(&mut self) {
         self.recorded = true;
