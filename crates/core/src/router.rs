@@ -269,7 +269,7 @@ impl Router {
             trace: running.request.trace,
             life: Arc::clone(&running.life),
         });
-        let updates = Updates::new(Arc::clone(&running.life), running.sink.clone());
+        let updates = Updates::new(Arc::clone(&running.life));
         let life = Arc::clone(&running.life);
         let answer = async { Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await };
         let answer = AssertUnwindSafe(answer).catch_unwind();

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -66,7 +65,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         }
     }
     let id = call.id();
-    let _reader = Reader(Arc::clone(&call.life));
+    let _caller = Caller(Arc::clone(&call.life));
     // On its own from here: the caller may leave, the call goes on.
     let task = tokio::spawn(async move {
         let _share = share;
@@ -93,11 +92,11 @@ impl InFlight {
 
 /// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
 /// must not end the call.
-struct Reader(Arc<Life>);
+struct Caller(Arc<Life>);
 
-impl Drop for Reader {
+impl Drop for Caller {
     fn drop(&mut self) {
-        self.0.unread.store(true, Ordering::Release);
+        self.0.reader.leave();
     }
 }
 
