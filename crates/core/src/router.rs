@@ -197,10 +197,11 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { absence, scope, names }) => {
+                Err(Unresolved::Offline { absence, scope, names, aliases }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
-                    self.policy().authorise(&request.view.principal, &scope, &known_as)?;
+                    let aliases = || [aliases, vec![request.tool.clone()]].concat();
+                    self.policy().authorise(&request.view.principal, &scope, &known_as, aliases)?;
                     let left = absence.patience(self.options.reconnect_patience);
                     if left.is_zero() {
                         return Err(absence.into_error(&request.tool));
@@ -239,7 +240,9 @@ impl Router {
         }
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
         let also = route.also.as_deref().unwrap_or(exposed);
-        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name, also])?;
+        let names = [exposed, &route.tool.name, also];
+        let aliases = || [route.tool.aliases(&route.id), vec![call.request.tool.clone()]].concat();
+        self.policy().authorise(&call.request.view.principal, &route.scope, &names, aliases)?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }
