@@ -197,7 +197,7 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { absence, scope, names, aliases }) => {
+                Err(Unresolved::Offline { absence, scope, names, aliases, .. }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
                     let aliases = || [aliases, vec![request.tool.clone()]].concat();

@@ -60,7 +60,7 @@ impl Tool {
         [plain, longer].into_iter().chain(self.short.as_deref().map(str::to_owned)).collect()
     }
 
-    /// What the suffix of its exposed name is made from, where it needs one.
+    /// Which tool it is, whatever it goes by. The suffix of an exposed name is made from it.
     pub(crate) fn address(&self, provider: &ProviderId) -> String {
         format!("{}/{}/{}", provider.kind, provider.id, self.name)
     }

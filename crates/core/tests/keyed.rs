@@ -167,7 +167,13 @@ async fn what_a_gateway_left_unfinished_is_not_run_again() {
     let (gateway, book) = keeping();
     let (connection, _registration) = gateway.connect();
     let before = CallId::new();
-    let call = KeyedCall { principal: "p1".into(), tool: "t.x".into(), key: "k".into(), args: RawJson::empty_object() };
+    let call = KeyedCall {
+        principal: "p1".into(),
+        tool: "t.x".into(),
+        address: None,
+        key: "k".into(),
+        args: RawJson::empty_object(),
+    };
     book.entries.lock().unwrap().insert("k".into(), (call, before, None));
     let (_, task) = gateway.start(keyed("k"));
     let error = assert_error(&task.await.unwrap(), CallErrorKind::Conflict, &before.to_string());
@@ -377,6 +383,49 @@ async fn arguments_of_retries_are_in_memory_once() {
     assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
     connection.complete(first, ok("1"));
     for task in retries.into_iter().chain([one]) {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_the_same_one_by_each_of_its_names() {
+    let (gateway, _book) = keeping();
+    let (connection, registration) = gateway.connect();
+    registration.publish(tools(&["t.x", "t.y"]));
+    let by = |name: &str| CallRequest { tool: name.to_owned(), ..keyed("k") };
+    let (first, one) = gateway.start(by("t_x"));
+    let (_, two) = gateway.start(by("t.x"));
+    pause().await;
+    assert_eq!(requests(&connection), [first]);
+    connection.complete(first, ok("1"));
+    for task in [one, two] {
+        let finished = task.await.unwrap();
+        assert_eq!((finished.id, finished.outcome), (first, ok("1")));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_leads_elsewhere_meanwhile_is_the_same_one() {
+    let (gateway, _book) = keeping();
+    let host = |id| {
+        let (connection, catalog) = (connection(), Catalog { bare_names: true, ..tools(&["Bash"]) });
+        let provider = Arc::clone(&connection) as Arc<dyn Provider>;
+        (connection, gateway.directory.attach(attach(id, "g", catalog, provider)).unwrap())
+    };
+    let ((one, first), (two, _second)) = (host("one"), host("two"));
+    let bash = || CallRequest { tool: "Bash".into(), ..keyed("k") };
+    let (id, call) = gateway.start(bash());
+    pause().await;
+    assert_eq!(requests(&one), [id]);
+    // Its connection goes on while the directory leads elsewhere.
+    drop(first);
+    let (_, retry) = gateway.start(bash());
+    pause().await;
+    assert!(requests(&two).is_empty());
+    one.complete(id, ok("1"));
+    for task in [call, retry] {
         assert_eq!(task.await.unwrap().outcome, ok("1"));
     }
     gateway.assert_clean();

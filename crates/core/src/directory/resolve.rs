@@ -48,6 +48,8 @@ pub enum Unresolved {
         names: Vec<Arc<str>>,
         /// Those that it may have besides.
         aliases: Vec<String>,
+        /// Which tool it is, whatever it goes by.
+        address: String,
     },
 }
 
@@ -180,7 +182,7 @@ fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route>
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { absence, scope, names, aliases } if !view.principal.is_limited() => {
+        Unresolved::Offline { absence, scope, names, aliases, address } if !view.principal.is_limited() => {
             let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
             let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
@@ -188,7 +190,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
                 Some(Rival { provider: here.id.clone(), name })
             });
-            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases }
+            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address }
         }
         other => other,
     }
@@ -272,11 +274,11 @@ fn route(
         Presence::Offline { at, why, .. } => {
             let tool = tool();
             let names = exposed.cloned().into_iter().chain([Arc::clone(&tool.name)]).chain(also).collect();
-            let aliases = tool.aliases(&member.id);
+            let (aliases, address) = (tool.aliases(&member.id), tool.address(&member.id));
             let scope = member.scope.clone();
             let (provider, gone_for) = (member.id.clone(), at.elapsed());
             let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            Err(Unresolved::Offline { absence, scope, names, aliases })
+            Err(Unresolved::Offline { absence, scope, names, aliases, address })
         }
     }
 }

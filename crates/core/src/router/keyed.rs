@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use super::Share;
 use super::running::{Finished, RunningCall};
-use crate::call::{CallId, Life};
+use crate::call::{CallId, CallRequest, Life};
+use crate::directory::{Directory, Unresolved};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::json::RawJson;
 use crate::limits::Entered;
@@ -20,8 +21,16 @@ use crate::outcome::{CallError, CallErrorKind};
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<HashMap<Place, Running>>);
 
-type Place = (Arc<str>, Arc<str>, Arc<str>);
+/// A principal, a tool and a key.
+type Place = (Arc<str>, Which, Arc<str>);
 
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Which {
+    Named(Arc<str>),
+    At(Arc<str>),
+}
+
+#[derive(Clone)]
 struct Running {
     id: CallId,
     args: RawJson,
@@ -30,7 +39,7 @@ struct Running {
 
 enum Entry {
     First,
-    Retry { first: CallId, args: RawJson, done: watch::Receiver<Option<Finished>> },
+    Retry(Running),
 }
 
 pub(super) async fn run(mut call: RunningCall) -> Finished {
@@ -47,16 +56,18 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     let keyed = KeyedCall {
         principal: Arc::clone(&call.request.view.principal.id),
         tool: Arc::clone(&call.tool),
+        address: address(&router.directory, &call.request),
         key: call.request.idempotency_key.clone().unwrap_or_default(),
         args: call.request.args.clone(),
     };
     let (done, waiting) = watch::channel(None);
-    let place: Place = (keyed.principal.clone(), keyed.tool.clone(), keyed.key.clone());
-    match router.keyed.enter(&place, &keyed.args, call.id(), &waiting) {
+    let places = places(&keyed);
+    let own = Running { id: call.id(), args: keyed.args.clone(), done: waiting.clone() };
+    match router.keyed.enter(&places, own) {
         Entry::First => {}
         // Compared here, where nobody waits for a lock meanwhile.
-        Entry::Retry { first, args, .. } if args != keyed.args => return call.finish(Err(different(first))),
-        Entry::Retry { args, done, .. } => {
+        Entry::Retry(first) if first.args != keyed.args => return call.finish(Err(different(first.id))),
+        Entry::Retry(Running { args, done, .. }) => {
             drop(keyed);
             call.share_args(&args);
             let Share { place, room } = share;
@@ -69,7 +80,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     // On its own from here: the caller may leave, the call goes on.
     let task = tokio::spawn(async move {
         let _share = share;
-        let _vacate = Vacate { router: Arc::clone(&router), place };
+        let _vacate = Vacate { router: Arc::clone(&router), places };
         let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
@@ -79,14 +90,30 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
 }
 
 impl InFlight {
-    /// Enters a call, unless its place is taken.
-    fn enter(&self, place: &Place, args: &RawJson, id: CallId, done: &watch::Receiver<Option<Finished>>) -> Entry {
+    /// Enters a call, unless one of its places is taken.
+    fn enter(&self, places: &[Place], call: Running) -> Entry {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Running { id: first, args, done }) = running.get(place) {
-            return Entry::Retry { first: *first, args: args.clone(), done: done.clone() };
+        if let Some(first) = places.iter().find_map(|place| running.get(place)) {
+            return Entry::Retry(first.clone());
         }
-        running.insert(place.clone(), Running { id, args: args.clone(), done: done.clone() });
+        running.extend(places.iter().map(|place| (place.clone(), call.clone())));
         Entry::First
+    }
+}
+
+/// Where a call is found again: by what its caller said first, then by which tool that is.
+fn places(call: &KeyedCall) -> Vec<Place> {
+    let named = Some(Which::Named(Arc::clone(&call.tool)));
+    let at = call.address.clone().map(Which::At);
+    let place = |which| (Arc::clone(&call.principal), which, Arc::clone(&call.key));
+    named.into_iter().chain(at).map(place).collect()
+}
+
+fn address(directory: &Directory, request: &CallRequest) -> Option<Arc<str>> {
+    match directory.resolve(&request.tool, &request.view) {
+        Ok(route) => Some(route.tool.address(&route.id).into()),
+        Err(Unresolved::Offline { address, .. }) => Some(address.into()),
+        Err(Unresolved::Unknown { .. }) => None,
     }
 }
 
@@ -164,12 +191,15 @@ async fn wait(mut done: watch::Receiver<Option<Finished>>) -> Option<Finished> {
 
 struct Vacate {
     router: Arc<super::Router>,
-    place: Place,
+    places: Vec<Place>,
 }
 
 impl Drop for Vacate {
     fn drop(&mut self) {
-        self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.place);
+        let mut running = self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for place in &self.places {
+            running.remove(place);
+        }
     }
 }
 
