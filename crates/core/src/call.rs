@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::id::ByCallId;
 pub use self::id::CallId;
-pub(crate) use self::life::{CancelSignal, Deadline, Life};
+pub(crate) use self::life::{CancelSignal, Deadline, Life, Reader};
 pub use self::trace::TraceContext;
 use crate::json::RawJson;
 use crate::manner::{LogLevel, Manner};
@@ -149,12 +149,11 @@ pub struct Overrun;
 #[derive(Clone)]
 pub struct Updates {
     life: Arc<Life>,
-    sink: Option<Arc<dyn UpdateSink>>,
 }
 
 impl Updates {
-    pub(crate) fn new(life: Arc<Life>, sink: Option<Arc<dyn UpdateSink>>) -> Self {
-        Self { life, sink }
+    pub(crate) fn new(life: Arc<Life>) -> Self {
+        Self { life }
     }
 
     /// Passes an update on, and takes it as a sign of life: the deadline moves. Once the call is over, or its reader
@@ -162,10 +161,7 @@ impl Updates {
     pub fn send(&self, update: Update) {
         self.life.deadline.extend();
         self.life.updates.fetch_add(1, Ordering::Relaxed);
-        if let Some(sink) = &self.sink
-            && !self.life.unread.load(Ordering::Acquire)
-            && sink.send(update).is_err()
-        {
+        if self.life.reader.tell(|| update).is_err() {
             self.life.cancel.fire(CancelReason::ReaderTooSlow);
         }
     }
@@ -174,13 +170,13 @@ impl Updates {
 impl Updates {
     /// How whoever made the call can be spoken to.
     pub fn manner(&self) -> Manner {
-        self.sink.as_ref().map(|sink| sink.manner()).unwrap_or_default()
+        self.life.reader.sink().map(|sink| sink.manner()).unwrap_or_default()
     }
 
     /// Asks whoever made the call, and waits for the answer. A question is a sign of life, and so is its answer.
     pub async fn ask(&self, question: Question) -> Result<RawJson, CallError> {
         self.life.deadline.extend();
-        let Some(sink) = self.sink.as_ref().filter(|_| !self.life.unread.load(Ordering::Acquire)) else {
+        let Some(sink) = self.life.reader.sink() else {
             return Err(unanswerable(&question.what));
         };
         let answer = sink.ask(question).await;
@@ -191,6 +187,6 @@ impl Updates {
 
 impl fmt::Debug for Updates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Updates").field("read", &self.sink.is_some()).finish_non_exhaustive()
+        f.debug_struct("Updates").field("read", &self.life.reader.sink().is_some()).finish_non_exhaustive()
     }
 }

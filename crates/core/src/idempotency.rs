@@ -12,7 +12,11 @@ use crate::outcome::{CallError, Outcome};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedCall {
     pub principal: Arc<str>,
+    /// The name that the tool was called by.
     pub tool: Arc<str>,
+    /// Which tool that name leads to, whatever else it goes by; absent where it leads nowhere. A key is used up under both: the
+    /// same tool by another name is no other call, and nor is the same name when it leads to a stand-in meanwhile.
+    pub address: Option<Arc<str>>,
     pub key: Arc<str>,
     /// The same key with other arguments is a mistake, not a retry.
     pub args: RawJson,
@@ -21,7 +25,7 @@ pub struct KeyedCall {
 /// What the ledger knows about a key.
 #[derive(Debug)]
 pub enum Claim {
-    /// Nobody has used it; it is ours now, on disk.
+    /// Nobody has used it, under this name or for this tool; it is ours now, on disk.
     Ours,
     /// It ran, and this is how it ended.
     Ended { id: CallId, outcome: Outcome },

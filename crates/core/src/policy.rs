@@ -14,9 +14,18 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `scope` is where the tool is, and `names` are all the names that it goes by: a rule that names any of them is about
-    /// this tool.
-    pub fn authorise(&self, principal: &Principal, scope: &Scope, names: &[&str]) -> Result<(), CallError> {
+    /// `scope` is where the tool is, and `names` are those that lead to it: a rule that names any of them is about this tool.
+    ///
+    /// What is denied is held against its `aliases` as well, which are names that it would have, or was called by. A token
+    /// includes nothing by an alias: such a name may be another tool's, now or tomorrow, and whoever made the token for that
+    /// one did not mean this.
+    pub fn authorise(
+        &self,
+        principal: &Principal,
+        scope: &Scope,
+        names: &[&str],
+        aliases: impl FnOnce() -> Vec<String>,
+    ) -> Result<(), CallError> {
         let tool = names.first().copied().unwrap_or_default();
         self.authorise_role(principal)?;
         // Who may call in a channel is said by its rights there, which were asked before the channel came into view.
@@ -31,7 +40,7 @@ impl Policy {
                 refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name)).hint(hint)
             );
         }
-        if matches_any(&self.deny, names) {
+        if self.denies(names) || (!self.deny.is_empty() && aliases().iter().any(|alias| self.denies(&[alias]))) {
             return Err(refused(format!("the gateway's policy denies the tool \"{tool}\" to everyone"))
                 .hint("see policy.deny in the gateway's configuration"));
         }
@@ -41,7 +50,12 @@ impl Policy {
     /// The same for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
         let also = tool.also.as_ref().unwrap_or(&tool.name);
-        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name, also]).is_ok()
+        let aliases = || tool.tool.aliases(&tool.provider);
+        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name, also], aliases).is_ok()
+    }
+
+    fn denies(&self, names: &[&str]) -> bool {
+        matches_any(&self.deny, names)
     }
 }
 
@@ -153,19 +167,19 @@ mod tests {
         let kind = |result: Result<(), CallError>| result.map_err(|error| error.kind);
         let denied = Err(CallErrorKind::NotAllowed);
         let everyone = Scope::Everyone;
-        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &everyone, &names)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &everyone, &names, Vec::new)), denied);
         let policy = Policy::default();
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &everyone, &names)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &everyone, &names)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &everyone, &names)), denied);
-        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &everyone, &names)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &everyone, &names, Vec::new)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &everyone, &names, Vec::new)), Ok(()));
+        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &everyone, &names, Vec::new)), denied);
+        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &everyone, &names, Vec::new)), denied);
     }
 
     #[test]
     fn a_participant_has_the_tools_that_it_is_given_and_the_methods_of_its_channels() {
         let policy = Policy { deny: vec![Pattern::new("secret*")] };
         let allowed = |tools: &[&str], scope: &Scope, name: &str| {
-            policy.authorise(&principal(Role::Participant, tools), scope, &[name]).is_ok()
+            policy.authorise(&principal(Role::Participant, tools), scope, &[name], Vec::new).is_ok()
         };
         let channel = Scope::Channel("room".into());
         for scope in [Scope::Everyone, Scope::Session("s".into()), Scope::User("u".into())] {
@@ -177,6 +191,7 @@ mod tests {
         assert!(allowed(&[], &channel, "pubsub_worker_search"));
         assert!(allowed(&["notes*"], &channel, "pubsub_worker_search"));
         assert!(!allowed(&["*"], &channel, "secret"), "what is denied to everyone");
-        assert!(policy.authorise(&principal(Role::Agent, &["notes*"]), &channel, &["pubsub_worker_search"]).is_err());
+        let agent = principal(Role::Agent, &["notes*"]);
+        assert!(policy.authorise(&agent, &channel, &["pubsub_worker_search"], Vec::new).is_err());
     }
 }

@@ -112,12 +112,27 @@ impl Router {
 
     /// Everything between a request and its outcome.
     async fn run(&self, call: &RunningCall) -> Outcome {
+        self.still_open()?;
+        let _share = self.admit(call)?;
+        self.run_admitted(call).await
+    }
+
+    fn still_open(&self) -> Result<(), CallError> {
         if self.draining.load(Ordering::Acquire) {
             return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
         }
-        let _place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
-        let _room =
-            enter(&self.bytes, call.request.args.len(), "bytes of arguments in memory", "limits.pending_bytes")?;
+        Ok(())
+    }
+
+    fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
+        let place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
+        let bytes = call.request.args.len();
+        let room = enter(&self.bytes, bytes, "bytes of arguments in memory", "limits.pending_bytes")?;
+        Ok(Share { place, room })
+    }
+
+    /// The same for a call that has its share already.
+    async fn run_admitted(&self, call: &RunningCall) -> Outcome {
         let stage = Stage::default();
         let attempt = async {
             // Under the deadline like everything else: a journal that is stuck must not hold a call for ever.
@@ -182,10 +197,11 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { absence, scope, names }) => {
+                Err(Unresolved::Offline { absence, scope, names, aliases, .. }) => {
                     // Before anything else: who may not call a tool is not told about it, and does not wait for it.
                     let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
-                    self.policy().authorise(&request.view.principal, &scope, &known_as)?;
+                    let aliases = || [aliases, vec![request.tool.clone()]].concat();
+                    self.policy().authorise(&request.view.principal, &scope, &known_as, aliases)?;
                     let left = absence.patience(self.options.reconnect_patience);
                     if left.is_zero() {
                         return Err(absence.into_error(&request.tool));
@@ -224,7 +240,9 @@ impl Router {
         }
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
         let also = route.also.as_deref().unwrap_or(exposed);
-        self.policy().authorise(&call.request.view.principal, &route.scope, &[exposed, &route.tool.name, also])?;
+        let names = [exposed, &route.tool.name, also];
+        let aliases = || [route.tool.aliases(&route.id), vec![call.request.tool.clone()]].concat();
+        self.policy().authorise(&call.request.view.principal, &route.scope, &names, aliases)?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }
@@ -254,7 +272,7 @@ impl Router {
             trace: running.request.trace,
             life: Arc::clone(&running.life),
         });
-        let updates = Updates::new(Arc::clone(&running.life), running.sink.clone());
+        let updates = Updates::new(Arc::clone(&running.life));
         let life = Arc::clone(&running.life);
         let answer = async { Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await };
         let answer = AssertUnwindSafe(answer).catch_unwind();
@@ -356,7 +374,13 @@ impl std::fmt::Debug for Router {
     }
 }
 
-/// A part of what the gateway has for all calls together.
+/// A call's part of what the gateway has for all calls together, given back on drop.
+struct Share {
+    place: Entered,
+    /// For its arguments.
+    room: Entered,
+}
+
 fn enter(ceiling: &Arc<Ceiling>, amount: usize, what: &str, key: &str) -> Result<Entered, CallError> {
     ceiling.enter(amount).ok_or_else(|| {
         CallError::new(CallErrorKind::Overloaded, format!("the gateway has {} {what}, its limit", ceiling.max()))

@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::directory::ToolPage;
 use crate::json::RawJson;
 use crate::limits::Entered;
+use crate::naming;
+use crate::provider::ProviderId;
 use crate::schema::Schema;
 
 /// A named function that one provider offers.
@@ -48,6 +50,27 @@ impl Tool {
         let capabilities: usize = self.capabilities.iter().map(String::len).sum();
         let texts = self.name.len() + self.wish.len() + text(&self.title) + text(&self.description);
         256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
+    }
+
+    /// Names that it may have besides those that it has: the exposed ones that it would have if nobody else had them, or if
+    /// somebody did, and the short one.
+    pub fn aliases(&self, provider: &ProviderId) -> Vec<String> {
+        let address = self.address(provider);
+        let plain = naming::expose(&self.wish, &address);
+        let longer = naming::with_hash(&plain, &address);
+        [plain, longer].into_iter().chain(self.short.as_deref().map(str::to_owned)).collect()
+    }
+
+    /// Which tool it is, whatever it goes by. The suffix of an exposed name is made from it.
+    pub(crate) fn address(&self, provider: &ProviderId) -> String {
+        format!("{}/{}/{}", provider.kind, provider.id, self.name)
+    }
+
+    /// A tool below a provider's open prefix, of which only the name is known. It would be exposed as a described one is: a
+    /// dotted name is its whole address, and another one goes with its provider's id.
+    pub(crate) fn undescribed(name: &str, provider: &ProviderId) -> Self {
+        let wish = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
+        Self { wish, ..Self::named(name) }
     }
 
     /// A tool of which only the name is known.

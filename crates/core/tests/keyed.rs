@@ -167,7 +167,13 @@ async fn what_a_gateway_left_unfinished_is_not_run_again() {
     let (gateway, book) = keeping();
     let (connection, _registration) = gateway.connect();
     let before = CallId::new();
-    let call = KeyedCall { principal: "p1".into(), tool: "t.x".into(), key: "k".into(), args: RawJson::empty_object() };
+    let call = KeyedCall {
+        principal: "p1".into(),
+        tool: "t.x".into(),
+        address: None,
+        key: "k".into(),
+        args: RawJson::empty_object(),
+    };
     book.entries.lock().unwrap().insert("k".into(), (call, before, None));
     let (_, task) = gateway.start(keyed("k"));
     let error = assert_error(&task.await.unwrap(), CallErrorKind::Conflict, &before.to_string());
@@ -327,5 +333,100 @@ async fn without_a_ledger_a_key_is_refused() {
     let (_, task) = gateway.start(keyed("k"));
     assert_error(&task.await.unwrap(), CallErrorKind::Failed, "keeps no record");
     advance(Duration::from_secs(1)).await;
+    gateway.assert_clean();
+}
+
+fn ceilings(max_running: usize, max_bytes: usize) -> Gateway {
+    let options = RouterOptions { max_running, max_bytes, ..RouterOptions::default() };
+    gateway_with(options, Some(Arc::new(Book::default())))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
+    let gateway = ceilings(2, 1_000);
+    let (connection, _registration) = gateway.connect();
+    let (first, one) = gateway.start(keyed("k"));
+    pause().await;
+    let (_, two) = gateway.start(keyed("k"));
+    pause().await;
+    for request in [keyed("k"), keyed("other"), request("t.x")] {
+        let (_, over) = gateway.start(request);
+        assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "2 calls running");
+    }
+    two.abort();
+    pause().await;
+    let (_, three) = gateway.start(keyed("k"));
+    pause().await;
+    assert_eq!(requests(&connection), [first], "whoever leaves ends its own waiting alone");
+    assert!(cancels(&connection).is_empty());
+    connection.complete(first, ok("1"));
+    for task in [one, three] {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_retries_are_in_memory_once() {
+    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    let gateway = ceilings(100, 100);
+    let (connection, _registration) = gateway.connect();
+    let (first, one) = gateway.start(with_args("k", &text(50)));
+    pause().await;
+    let retries: Vec<_> = (0..10).map(|_| gateway.start(with_args("k", &text(50))).1).collect();
+    pause().await;
+    let running = gateway.router.running();
+    assert_eq!(running.len(), 11);
+    let place = |call: &router::LiveCall| call.args.as_str().as_ptr();
+    assert!(running.iter().all(|call| place(call) == place(&running[0])), "each has arguments of its own");
+    let (_, over) = gateway.start(with_args("k", &text(51)));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
+    connection.complete(first, ok("1"));
+    for task in retries.into_iter().chain([one]) {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_the_same_one_by_each_of_its_names() {
+    let (gateway, _book) = keeping();
+    let (connection, registration) = gateway.connect();
+    registration.publish(tools(&["t.x", "t.y"]));
+    let by = |name: &str| CallRequest { tool: name.to_owned(), ..keyed("k") };
+    let (first, one) = gateway.start(by("t_x"));
+    let (_, two) = gateway.start(by("t.x"));
+    pause().await;
+    assert_eq!(requests(&connection), [first]);
+    connection.complete(first, ok("1"));
+    for task in [one, two] {
+        let finished = task.await.unwrap();
+        assert_eq!((finished.id, finished.outcome), (first, ok("1")));
+    }
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_leads_elsewhere_meanwhile_is_the_same_one() {
+    let (gateway, _book) = keeping();
+    let host = |id| {
+        let (connection, catalog) = (connection(), Catalog { bare_names: true, ..tools(&["Bash"]) });
+        let provider = Arc::clone(&connection) as Arc<dyn Provider>;
+        (connection, gateway.directory.attach(attach(id, "g", catalog, provider)).unwrap())
+    };
+    let ((one, first), (two, _second)) = (host("one"), host("two"));
+    let bash = || CallRequest { tool: "Bash".into(), ..keyed("k") };
+    let (id, call) = gateway.start(bash());
+    pause().await;
+    assert_eq!(requests(&one), [id]);
+    // Its connection goes on while the directory leads elsewhere.
+    drop(first);
+    let (_, retry) = gateway.start(bash());
+    pause().await;
+    assert!(requests(&two).is_empty());
+    one.complete(id, ok("1"));
+    for task in [call, retry] {
+        assert_eq!(task.await.unwrap().outcome, ok("1"));
+    }
     gateway.assert_clean();
 }

@@ -33,6 +33,9 @@ struct Entry {
     /// Whether the call has ended, and its outcome is in the other bucket.
     #[serde(default)]
     ended: bool,
+    /// The place of the claim, where this is only what a tool's address leads to it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<String>,
     /// The outcome itself, in claims that former versions wrote.
     #[serde(default, skip_serializing)]
     outcome: Option<Kept>,
@@ -75,50 +78,83 @@ impl StoreLedger {
         Ok(())
     }
 
-    async fn write(&self, call: &KeyedCall, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
+    async fn write(&self, place: &str, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
         let value = serde_json::to_vec(entry).unwrap_or_default().into();
-        self.records.put(CLAIMS, &place(call), value, expect).await.map(drop)
+        self.records.put(CLAIMS, place, value, expect).await.map(drop)
     }
 
-    async fn outcome(&self, call: &KeyedCall) -> Result<Option<Kept>, StoreError> {
-        let found = self.records.get(OUTCOMES, &place(call)).await?;
+    async fn outcome(&self, place: &str) -> Result<Option<Kept>, StoreError> {
+        let found = self.records.get(OUTCOMES, place).await?;
         let Some(record) = found else { return Ok(None) };
         Ok(aside::in_turn(record.value.len(), || serde_json::from_slice(&record.value).ok()).await)
+    }
+
+    /// Where the key was claimed, if it was: under the name that counts here, or else for the tool under another one.
+    async fn claimed(&self, call: &KeyedCall) -> Result<Option<String>, StoreError> {
+        let own = place(call);
+        if self.records.get(CLAIMS, &own).await?.is_some() {
+            return Ok(Some(own));
+        }
+        let Some(address) = address(call) else { return Ok(None) };
+        let Some(record) = self.records.get(CLAIMS, &address).await? else { return Ok(None) };
+        let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+        let Some(claim) = entry.and_then(|entry| entry.of) else { return Ok(None) };
+        // It may lead to what is forgotten, or was never written.
+        Ok(self.records.get(CLAIMS, &claim).await?.map(|_| claim))
+    }
+
+    /// Claims what nobody has claimed.
+    async fn claim_anew(&self, call: &KeyedCall, id: CallId) -> Result<(), StoreError> {
+        let own = place(call);
+        let entry = Entry::new(call, id, false);
+        let claim = self.write(&own, &entry, Expect::Absent);
+        let Some(address) = address(call) else { return claim.await };
+        // Both at once, because each waits for the disk. One without the other claims a key for a call that was never made,
+        // or leads nowhere.
+        let lead = Entry { of: Some(own.clone()), ..Entry::new(call, id, false) };
+        let (claimed, led) = tokio::join!(claim, self.write(&address, &lead, Expect::Anything));
+        claimed.and(led)
+    }
+
+    async fn found(&self, call: &KeyedCall, place: &str, id: CallId) -> Result<Claim, CallError> {
+        let found = self.records.get(CLAIMS, place).await.map_err(|error| unavailable(&error))?;
+        let entry: Option<Entry> = found.and_then(|record| serde_json::from_slice(&record.value).ok());
+        let Some(entry) = entry else {
+            return Err(CallError::new(CallErrorKind::Failed, "the record of this idempotency key cannot be read"));
+        };
+        let first = entry.call_id.parse().unwrap_or(id);
+        if entry.args != digest(call) {
+            return Ok(Claim::Different { id: first });
+        }
+        let kept = match entry.outcome {
+            None if entry.ended => self.outcome(place).await.map_err(|error| unavailable(&error))?,
+            kept => kept,
+        };
+        Ok(match kept {
+            Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
+            None => Claim::Unknown { id: first },
+        })
+    }
+}
+
+impl Entry {
+    fn new(call: &KeyedCall, id: CallId, ended: bool) -> Self {
+        let (call_id, args) = (id.to_string(), digest(call));
+        Self { call_id, args, at_ms: clock::now_ms(), ended, of: None, outcome: None }
     }
 }
 
 impl Ledger for StoreLedger {
     fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
-            let entry = Entry {
-                call_id: id.to_string(),
-                args: digest(call),
-                at_ms: clock::now_ms(),
-                ended: false,
-                outcome: None,
-            };
-            match self.write(call, &entry, Expect::Absent).await {
-                Ok(()) => return Ok(Claim::Ours),
-                Err(error) if error.kind == StoreErrorKind::Conflict => {}
-                Err(error) => return Err(unavailable(&error)),
+            if let Some(place) = self.claimed(call).await.map_err(|error| unavailable(&error))? {
+                return self.found(call, &place, id).await;
             }
-            let found = self.records.get(CLAIMS, &place(call)).await.map_err(|error| unavailable(&error))?;
-            let entry: Option<Entry> = found.and_then(|record| serde_json::from_slice(&record.value).ok());
-            let Some(entry) = entry else {
-                return Err(CallError::new(CallErrorKind::Failed, "the record of this idempotency key cannot be read"));
-            };
-            let first = entry.call_id.parse().unwrap_or(id);
-            if entry.args != digest(call) {
-                return Ok(Claim::Different { id: first });
+            match self.claim_anew(call, id).await {
+                Ok(()) => Ok(Claim::Ours),
+                Err(error) if error.kind == StoreErrorKind::Conflict => self.found(call, &place(call), id).await,
+                Err(error) => Err(unavailable(&error)),
             }
-            let kept = match entry.outcome {
-                None if entry.ended => self.outcome(call).await.map_err(|error| unavailable(&error))?,
-                kept => kept,
-            };
-            Ok(match kept {
-                Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
-                None => Claim::Unknown { id: first },
-            })
         })
     }
 
@@ -134,15 +170,17 @@ impl Ledger for StoreLedger {
             let kept = aside::in_turn(weight(outcome), write).await.into();
             let kept = self.records.put(OUTCOMES, &place(call), kept, Expect::Anything).await;
             kept.map_err(|error| unavailable(&error))?;
-            let at_ms = clock::now_ms();
-            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms, ended: true, outcome: None };
-            self.write(call, &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
+            let entry = Entry::new(call, id, true);
+            self.write(&place(call), &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
         })
     }
 
     fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
-            self.records.delete(CLAIMS, &place(call)).await.map(drop).map_err(|error| unavailable(&error))
+            // What leads to a claim that is gone leads nowhere, so that it may stay for a moment.
+            self.records.delete(CLAIMS, &place(call)).await.map_err(|error| unavailable(&error))?;
+            let Some(address) = address(call) else { return Ok(()) };
+            self.records.delete(CLAIMS, &address).await.map(drop).map_err(|error| unavailable(&error))
         })
     }
 }
@@ -198,9 +236,19 @@ impl KeptAttachment {
     }
 }
 
+/// Where a key is claimed: under the name that its tool was called by.
 fn place(call: &KeyedCall) -> String {
+    hash(&[&call.principal, &call.tool, &call.key])
+}
+
+/// Where the tool itself leads to the claim. It has a part more than a place, and so is none.
+fn address(call: &KeyedCall) -> Option<String> {
+    call.address.as_ref().map(|address| hash(&[&call.principal, address, &call.key, "address"]))
+}
+
+fn hash(parts: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
-    for part in [&call.principal, &call.tool, &call.key] {
+    for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     hasher.finalize().to_hex().to_string()
@@ -230,7 +278,34 @@ mod tests {
     use crate::memory::MemoryRecords;
 
     fn keyed(key: &str) -> KeyedCall {
-        KeyedCall { principal: "p".into(), tool: "t".into(), key: key.into(), args: RawJson::empty_object() }
+        at("t", "node/n/t", key)
+    }
+
+    fn at(tool: &str, address: &str, key: &str) -> KeyedCall {
+        let (principal, args) = ("p".into(), RawJson::empty_object());
+        KeyedCall { principal, tool: tool.into(), address: Some(address.into()), key: key.into(), args }
+    }
+
+    #[tokio::test]
+    async fn a_key_is_used_up_under_every_name_of_its_tool_and_wherever_its_name_leads() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (at("a_b", "node/one/a.b", "k"), CallId::new());
+        let other_name = at("a.b", "node/one/a.b", "k");
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        assert!(matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id));
+        ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap();
+        for again in [&call, &other_name, &at("a_b", "node/two/a.b", "k")] {
+            let claim = ledger.claim(again, CallId::new()).await.unwrap();
+            assert!(matches!(claim, Claim::Ended { id: first, .. } if first == id), "{again:?}");
+        }
+        let other_tool = at("a_b_1234abcd", "node/two/a.b", "k");
+        assert!(matches!(ledger.claim(&other_tool, CallId::new()).await.unwrap(), Claim::Ours));
+
+        let (call, other_name) = (at("a_b", "node/one/a.b", "free"), at("a.b", "node/one/a.b", "free"));
+        assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+        ledger.release(&call).await.unwrap();
+        assert!(matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Ours), "it is free again");
     }
 
     #[tokio::test]
@@ -249,7 +324,7 @@ mod tests {
         assert_eq!(outcome.unwrap().content.as_str(), large.as_str());
 
         ledger.sweep().await.unwrap();
-        assert_eq!(records.len(), 2, "it is not old yet");
+        assert_eq!(records.len(), 3, "it is not old yet");
         assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
         ledger.forget(i64::MAX).await.unwrap();
         assert_eq!(records.len(), 0);

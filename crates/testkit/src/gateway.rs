@@ -245,8 +245,8 @@ impl Gateway {
     }
 
     pub async fn running_calls(&self) -> usize {
-        let reply = self.operator().get("/v1/calls?state=running").await;
-        reply.body["calls"].as_array().unwrap().len()
+        let list = self.operator().get("/v1/calls?state=running&limit=1").await.body;
+        list["calls"].as_array().unwrap().len() + list["more_running"].as_u64().unwrap_or(0) as usize
     }
 
     /// A command of the program, against this gateway.

@@ -1,13 +1,14 @@
 //! How long a call may live, and who ends it before.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::CancelReason;
+use super::{CancelReason, Overrun, Update, UpdateSink};
 use crate::provider::ProviderId;
 
 /// What the router, the provider and whoever cancels share of one running call.
@@ -16,12 +17,52 @@ pub(crate) struct Life {
     pub(crate) deadline: Deadline,
     pub(crate) cancel: CancelSignal,
     pub(crate) updates: AtomicU32,
-    /// Nobody takes updates any more: the call is over, or goes on without its caller.
-    pub(crate) unread: AtomicBool,
+    pub(crate) reader: Reader,
     /// The tool's exposed name, where the caller used another one.
     pub(crate) exposed: OnceLock<Arc<str>>,
     /// Whom the call was given to, and when.
     pub(crate) dispatched: Mutex<Option<(ProviderId, Instant)>>,
+}
+
+/// Whoever follows the call, for as long as there is somebody: until the call is over, or goes on without its caller.
+///
+/// An update is given over under the lock under which the reader leaves. So whoever has seen it leave, as everybody has who
+/// has the outcome, knows that each update was given over before, and that none will be.
+pub(crate) struct Reader(Mutex<Option<Arc<dyn UpdateSink>>>);
+
+impl Reader {
+    pub(crate) fn new(sink: Option<Arc<dyn UpdateSink>>) -> Self {
+        Self(Mutex::new(sink))
+    }
+
+    /// Gives an update over, if somebody is there.
+    pub(crate) fn tell(&self, update: impl FnOnce() -> Update) -> Result<(), Overrun> {
+        match &*self.lock() {
+            Some(sink) => sink.send(update()),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody takes updates any more.
+    pub(crate) fn leave(&self) {
+        let sink = self.lock().take();
+        // Not under the lock: what it lets go of is the surface's.
+        drop(sink);
+    }
+
+    pub(crate) fn sink(&self) -> Option<Arc<dyn UpdateSink>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<dyn UpdateSink>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
 }
 
 /// A time limit that signs of life push further out, up to a cap that nothing moves.

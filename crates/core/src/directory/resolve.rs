@@ -44,8 +44,12 @@ pub enum Unresolved {
         absence: Absence,
         /// Where the tool is.
         scope: Scope,
-        /// The names that the tool goes by.
+        /// The names that lead to the tool.
         names: Vec<Arc<str>>,
+        /// Those that it may have besides.
+        aliases: Vec<String>,
+        /// Which tool it is, whatever it goes by.
+        address: String,
     },
 }
 
@@ -178,7 +182,7 @@ fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route>
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { absence, scope, names } if !view.principal.is_limited() => {
+        Unresolved::Offline { absence, scope, names, aliases, address } if !view.principal.is_limited() => {
             let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
             let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
@@ -186,7 +190,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
                 Some(Rival { provider: here.id.clone(), name })
             });
-            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names }
+            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address }
         }
         other => other,
     }
@@ -215,9 +219,9 @@ fn by_short_name<'i>(
 
 /// The provider that the name begins with, if nobody knows yet what that one has.
 fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, Unresolved>> {
-    let (id, _) = name.split_once("__")?;
+    let (id, short) = name.split_once("__")?;
     let member = view.scopes().find_map(|scope| index.unlisted(id, scope))?;
-    Some(route(member, None, None, || Arc::new(Tool::named(name))))
+    Some(route(member, None, None, || Arc::new(Tool { short: Some(short.into()), ..Tool::named(name) })))
 }
 
 /// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
@@ -240,7 +244,8 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
         let found = candidates().find(|(member, _)| member.is_online()).or_else(|| candidates().next());
         if let Some((member, claim)) = found {
             let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
-            let tool = || claim.tool.as_ref().map_or_else(|| Arc::new(Tool::named(name)), |(_, tool)| Arc::clone(tool));
+            let undescribed = || Arc::new(Tool::undescribed(name, &member.id));
+            let tool = || claim.tool.as_ref().map_or_else(undescribed, |(_, tool)| Arc::clone(tool));
             return Some(route(member, Some(scope), exposed, tool));
         }
     }
@@ -267,11 +272,13 @@ fn route(
             slots: Arc::clone(slots),
         }),
         Presence::Offline { at, why, .. } => {
-            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool().name)]).chain(also).collect();
+            let tool = tool();
+            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool.name)]).chain(also).collect();
+            let (aliases, address) = (tool.aliases(&member.id), tool.address(&member.id));
             let scope = member.scope.clone();
             let (provider, gone_for) = (member.id.clone(), at.elapsed());
             let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            Err(Unresolved::Offline { absence, scope, names })
+            Err(Unresolved::Offline { absence, scope, names, aliases, address })
         }
     }
 }

@@ -2,34 +2,44 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
+use super::Share;
 use super::running::{Finished, RunningCall};
-use crate::call::{CallId, Life};
+use crate::call::{CallId, CallRequest, Life};
+use crate::directory::{Directory, Unresolved};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
+use crate::json::RawJson;
+use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<HashMap<Place, Running>>);
 
-type Place = (Arc<str>, Arc<str>, Arc<str>);
+/// A principal, a tool and a key.
+type Place = (Arc<str>, Which, Arc<str>);
 
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Which {
+    Named(Arc<str>),
+    At(Arc<str>),
+}
+
+#[derive(Clone)]
 struct Running {
-    call: KeyedCall,
     id: CallId,
+    args: RawJson,
     done: watch::Receiver<Option<Finished>>,
 }
 
 enum Entry {
     First,
-    Retry(watch::Receiver<Option<Finished>>),
-    Different(CallId),
+    Retry(Running),
 }
 
 pub(super) async fn run(mut call: RunningCall) -> Finished {
@@ -38,35 +48,39 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         let error = CallError::new(CallErrorKind::Failed, "this gateway keeps no record of idempotency keys");
         return call.finish(Err(error));
     };
+    // Before anything is kept of it: whether it is another one's retry or not, it takes what every call takes.
+    let share = match router.admit(&call) {
+        Ok(share) => share,
+        Err(error) => return call.finish(Err(error)),
+    };
     let keyed = KeyedCall {
         principal: Arc::clone(&call.request.view.principal.id),
         tool: Arc::clone(&call.tool),
+        address: address(&router.directory, &call.request),
         key: call.request.idempotency_key.clone().unwrap_or_default(),
         args: call.request.args.clone(),
     };
-    let place: Place = (keyed.principal.clone(), keyed.tool.clone(), keyed.key.clone());
     let (done, waiting) = watch::channel(None);
-    let entry = {
-        let mut running = router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match running.get(&place) {
-            Some(first) if first.call.args != keyed.args => Entry::Different(first.id),
-            Some(first) => Entry::Retry(first.done.clone()),
-            None => {
-                running.insert(place.clone(), Running { call: keyed.clone(), id: call.id(), done: waiting.clone() });
-                Entry::First
-            }
-        }
-    };
-    match entry {
+    let places = places(&keyed);
+    let own = Running { id: call.id(), args: keyed.args.clone(), done: waiting.clone() };
+    match router.keyed.enter(&places, own) {
         Entry::First => {}
-        Entry::Retry(first) => return join(call, first).await,
-        Entry::Different(id) => return call.finish(Err(different(id))),
+        // Compared here, where nobody waits for a lock meanwhile.
+        Entry::Retry(first) if first.args != keyed.args => return call.finish(Err(different(first.id))),
+        Entry::Retry(Running { args, done, .. }) => {
+            drop(keyed);
+            call.share_args(&args);
+            let Share { place, room } = share;
+            drop(room);
+            return join(call, place, done).await;
+        }
     }
     let id = call.id();
-    let _reader = Reader(Arc::clone(&call.life));
+    let _caller = Caller(Arc::clone(&call.life));
     // On its own from here: the caller may leave, the call goes on.
     let task = tokio::spawn(async move {
-        let _vacate = Vacate { router: Arc::clone(&router), place };
+        let _share = share;
+        let _vacate = Vacate { router: Arc::clone(&router), places };
         let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
@@ -75,13 +89,41 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     wait(waiting).await.unwrap_or_else(|| Finished { id, outcome: Err(broken()), duration: Duration::ZERO })
 }
 
+impl InFlight {
+    /// Enters a call, unless one of its places is taken.
+    fn enter(&self, places: &[Place], call: Running) -> Entry {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = places.iter().find_map(|place| running.get(place)) {
+            return Entry::Retry(first.clone());
+        }
+        running.extend(places.iter().map(|place| (place.clone(), call.clone())));
+        Entry::First
+    }
+}
+
+/// Where a call is found again: by what its caller said first, then by which tool that is.
+fn places(call: &KeyedCall) -> Vec<Place> {
+    let named = Some(Which::Named(Arc::clone(&call.tool)));
+    let at = call.address.clone().map(Which::At);
+    let place = |which| (Arc::clone(&call.principal), which, Arc::clone(&call.key));
+    named.into_iter().chain(at).map(place).collect()
+}
+
+fn address(directory: &Directory, request: &CallRequest) -> Option<Arc<str>> {
+    match directory.resolve(&request.tool, &request.view) {
+        Ok(route) => Some(route.tool.address(&route.id).into()),
+        Err(Unresolved::Offline { address, .. }) => Some(address.into()),
+        Err(Unresolved::Unknown { .. }) => None,
+    }
+}
+
 /// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
 /// must not end the call.
-struct Reader(Arc<Life>);
+struct Caller(Arc<Life>);
 
-impl Drop for Reader {
+impl Drop for Caller {
     fn drop(&mut self) {
-        self.0.unread.store(true, Ordering::Release);
+        self.0.reader.leave();
     }
 }
 
@@ -98,7 +140,10 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
         Err(error) => return call.finish(Err(error)),
     }
     let router = Arc::clone(call.router());
-    let outcome = router.run(call).await;
+    let outcome = match router.still_open() {
+        Ok(()) => router.run_admitted(call).await,
+        Err(closed) => Err(closed),
+    };
     // Only what certainly reached nobody may be tried again under the same key.
     let kept =
         if call.provider().is_some() { ledger.settle(keyed, id, &outcome).await } else { ledger.release(keyed).await };
@@ -107,8 +152,9 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
     call.finish(outcome)
 }
 
-/// A retry while the first one runs: it gets the first one's outcome, and is no call of its own.
-async fn join(mut call: RunningCall, first: watch::Receiver<Option<Finished>>) -> Finished {
+/// A retry while the first one runs: it gets the first one's outcome, and is no call of its own. Its caller's leaving ends it,
+/// and not the first one.
+async fn join(mut call: RunningCall, _place: Entered, first: watch::Receiver<Option<Finished>>) -> Finished {
     let life = Arc::clone(&call.life);
     // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
     let patience = async {
@@ -145,12 +191,15 @@ async fn wait(mut done: watch::Receiver<Option<Finished>>) -> Option<Finished> {
 
 struct Vacate {
     router: Arc<super::Router>,
-    place: Place,
+    places: Vec<Place>,
 }
 
 impl Drop for Vacate {
     fn drop(&mut self) {
-        self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.place);
+        let mut running = self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for place in &self.places {
+            running.remove(place);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Asked, Router, cancelled, now};
 use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
-use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, TraceContext, Update, UpdateSink};
+use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update, UpdateSink};
 use crate::json::RawJson;
 use crate::manner::LogLevel;
 use crate::outcome::{Outcome, weight};
@@ -89,7 +89,6 @@ pub struct RunningCall {
     pub(super) request: CallRequest,
     pub(super) tool: Arc<str>,
     pub(super) life: Arc<Life>,
-    pub(super) sink: Option<Arc<dyn UpdateSink>>,
     pub(super) at_ms: i64,
     started: Instant,
     announced: bool,
@@ -108,7 +107,7 @@ impl RunningCall {
             deadline: Deadline::new(limit, router.options.max_duration),
             cancel: CancelSignal::default(),
             updates: 0.into(),
-            unread: false.into(),
+            reader: Reader::new(sink),
             exposed: OnceLock::new(),
             dispatched: Mutex::default(),
         });
@@ -118,7 +117,6 @@ impl RunningCall {
             router,
             request,
             life,
-            sink,
             at_ms,
             started,
             announced: false,
@@ -188,10 +186,18 @@ impl RunningCall {
         Finished { id: self.id, outcome, duration }
     }
 
+    /// Keeps another call's arguments, which are the same, in place of its own: they are in memory once, however many calls
+    /// have them.
+    pub(super) fn share_args(&mut self, args: &RawJson) {
+        self.request.args = args.clone();
+        let own = self.router.live(|calls| Some(std::mem::replace(&mut calls.get_mut(&self.id)?.args, args.clone())));
+        drop(own);
+    }
+
     /// Takes the call off the table without a record of its own: it turned out to be another one's retry.
     pub(super) fn leave(&mut self) {
         self.recorded = true;
-        self.life.unread.store(true, Ordering::Release);
+        self.life.reader.leave();
         let last = self.router.live(|calls| {
             calls.remove(&self.id);
             calls.is_empty()
@@ -205,9 +211,7 @@ impl RunningCall {
     pub(super) fn tell(&self, words: &str) {
         let log =
             || Update::Log { level: LogLevel::Info, logger: Some(OWN.to_owned()), data: RawJson::of(&words.into()) };
-        if let Some(sink) = self.sink.as_ref().filter(|_| !self.life.unread.load(Ordering::Acquire)) {
-            let _ = sink.send(log());
-        }
+        let _ = self.life.reader.tell(log);
     }
 
     pub(super) fn router(&self) -> &Arc<Router> {

@@ -108,6 +108,13 @@ impl<F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 's
     }
 }
 
+pub fn answering<F>(answer: F) -> Arc<dyn Provider>
+where
+    F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
+{
+    Arc::new(Answers(answer))
+}
+
 pub struct Gateway {
     pub directory: Arc<Directory>,
     pub log: Arc<Log>,
@@ -125,9 +132,17 @@ pub fn gateway(options: RouterOptions) -> Gateway {
 }
 
 pub fn gateway_with(options: RouterOptions, ledger: Option<Arc<dyn idempotency::Ledger>>) -> Gateway {
+    gateway_under(Policy::default(), options, ledger)
+}
+
+pub fn gateway_under(
+    policy: Policy,
+    options: RouterOptions,
+    ledger: Option<Arc<dyn idempotency::Ledger>>,
+) -> Gateway {
     let (directory, log) = (directory(), Arc::new(Log::default()));
     let journal = Arc::clone(&log) as Arc<dyn Journal>;
-    let router = Router::new(Arc::clone(&directory), journal, ledger, Policy::default(), options);
+    let router = Router::new(Arc::clone(&directory), journal, ledger, policy, options);
     Gateway { directory, log, router }
 }
 
@@ -149,7 +164,7 @@ impl Gateway {
     where
         F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
     {
-        self.directory.attach(attach("n", "g", prefixes(&["t"]), Arc::new(Answers(answer)))).unwrap()
+        self.directory.attach(attach("n", "g", prefixes(&["t"]), answering(answer))).unwrap()
     }
 
     pub fn start(&self, request: CallRequest) -> (CallId, JoinHandle<Finished>) {

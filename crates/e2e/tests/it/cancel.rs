@@ -112,6 +112,28 @@ async fn a_call_with_a_key_goes_on_without_its_caller_and_ends_when_it_is_told_t
 }
 
 #[tokio::test]
+async fn a_retry_ends_with_its_caller_and_the_call_that_it_joined_does_not() {
+    let (gateway, mut node) = start().await;
+    let operator = gateway.operator();
+    let mut socket = operator.socket().await;
+    for id in 0..10 {
+        let call = json!({ "type": "call", "id": id.to_string(), "tool": "a.b", "args": {}, "idempotency_key": "k",
+            "timeout_ms": 3_600_000 });
+        socket.send(call).await;
+    }
+    let request = node.request().await;
+    eventually("all of them", async || (gateway.running_calls().await == 10).then_some(())).await;
+    let some = operator.get("/v1/calls?state=running&limit=3").await.body;
+    assert_eq!(some["calls"].as_array().unwrap().len(), 3);
+    assert_eq!(some["more_running"], 7);
+    drop(socket);
+    eventually("the first one alone", async || (gateway.running_calls().await == 1).then_some(())).await;
+    node.answer(&request.id, json!("kept")).await;
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    assert_eq!(operator.call_with("a.b", body).await.result(), "kept");
+}
+
+#[tokio::test]
 async fn the_deadline_passes() {
     let (gateway, mut node) = start().await;
     let call = gateway.operator().call_later("a.b", json!({ "timeout_ms": 100 }));

@@ -69,7 +69,11 @@ pub(super) async fn run(global: &Global, args: CallsArgs) -> Result<(), Failure>
         return line("No calls yet. Make one: switchboard call TOOL key=value");
     }
     let columns = [whole("ENDED (UTC)"), name("TOOL"), whole("OUTCOME"), whole("TOOK"), cut("BY"), begun("ID")];
-    table(&columns, &calls.iter().map(row).collect::<Vec<_>>())
+    table(&columns, &calls.iter().map(row).collect::<Vec<_>>())?;
+    match list["more_running"].as_u64() {
+        Some(more) => line(&format!("{more} more are running. Show more calls with: switchboard calls --limit N")),
+        None => Ok(()),
+    }
 }
 
 /// The id of the one call whose id begins with what somebody typed.
@@ -101,7 +105,8 @@ async fn whole_id(client: &Client, typed: String, among: &str) -> Result<String,
                 // The id is what has to be typed, so the name makes room for it.
                 format!("{}  {at}  {}", text(&call["id"]), shortened(&printable(listed_name(call)), 20))
             });
-            let more = if several.len() > CANDIDATES || list["next_cursor"].is_u64() { "\nand more" } else { "" };
+            let left_out = list["next_cursor"].is_u64() || list["more_running"].is_u64();
+            let more = if several.len() > CANDIDATES || left_out { "\nand more" } else { "" };
             let candidates = shown.collect::<Vec<_>>().join("\n");
             let message =
                 format!("more than one call has an id that begins with {}:\n{candidates}{more}", printable(&typed));

@@ -421,7 +421,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("journal.keep_calls", "How many ended calls the history keeps."),
     ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
     ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),
-    ("policy.deny", "Tools that nobody may call; * stands for any characters."),
+    ("policy.deny", "Tools that nobody may call, by any of their names; * stands for any characters."),
     ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
     ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
     (

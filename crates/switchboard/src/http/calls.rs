@@ -40,7 +40,7 @@ pub(crate) struct CallsQuery {
     outcome: Option<String>,
     /// Where the page begins: a former answer's `next_cursor`.
     cursor: Option<u64>,
-    /// Ended calls on a page, 500 at most.
+    /// Running calls on a page, and ended ones, each; 500 at most.
     limit: Option<usize>,
     /// The name in lists of the tool that `tool` names.
     #[serde(skip)]
@@ -72,6 +72,13 @@ pub(crate) struct CallList {
     /// Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<u64>,
+    /// How many more calls run that began before those on the page; absent where all of them are on it.
+    #[serde(skip_serializing_if = "is_none")]
+    more_running: usize,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What is looked at in a stored call to tell whether it belongs on the page.
@@ -135,21 +142,23 @@ pub(crate) async fn list(
         Some("ended") => (false, true),
         Some(other) => return Err(Problem::bad_request(format!("state is \"running\" or \"ended\", not \"{other}\""))),
     };
-    let mut calls = Vec::new();
+    let (mut calls, mut more_running) = (Vec::new(), 0);
     if ended && query.cursor.is_none() {
         // Who has had an answer a moment ago finds its call: it runs no longer, and may still be on its way to the history.
         app.journal.settled(CALLS).await;
     }
     if running && query.cursor.is_none() {
         let live = app.router.running().into_iter().rev();
-        let wanted = live.filter(|call| {
+        let mut wanted = live.filter(|call| {
             may_see(who, &call.principal.id)
                 && query.is_of(&call.tool, call.exposed())
                 && (query.id.is_none() || query.is_for(&call.id.to_string()))
         });
-        let limit = app.config.settings.journal.payload_bytes;
+        let payload = app.config.settings.journal.payload_bytes;
         // There may be very many at once. What the older ones were given is told by asking for each.
-        calls.extend(wanted.enumerate().map(|(at, call)| running_json(&call, if at < WITH_ARGS { limit } else { 0 })));
+        let payload = |at: usize| if at < WITH_ARGS { payload } else { 0 };
+        calls.extend(wanted.by_ref().take(limit).enumerate().map(|(at, call)| running_json(&call, payload(at))));
+        more_running = wanted.count();
     }
     let mut next_cursor = None;
     if ended {
@@ -176,7 +185,7 @@ pub(crate) async fn list(
             }
         }
     }
-    Ok(([(header::CONTENT_TYPE, JSON)], to_json(&CallList { calls, next_cursor })).into_response())
+    Ok(([(header::CONTENT_TYPE, JSON)], to_json(&CallList { calls, next_cursor, more_running })).into_response())
 }
 
 /// How many entries are read at once.

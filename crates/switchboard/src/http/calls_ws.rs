@@ -15,6 +15,7 @@ use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, NoUpgrade, Outbox, Upgrade, WebSocket};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::tools::{MAX_KEY, check_words};
@@ -51,8 +52,8 @@ struct Session {
 
 struct Running {
     id: CallId,
-    /// It has an idempotency key and outlives its caller, who will ask again.
-    keyed: bool,
+    /// Whoever waits for the outcome, to write it into the socket.
+    waiting: AbortHandle,
 }
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
@@ -87,10 +88,9 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
         }
         () = watch => {}
     }
-    // Nobody reads the answers any more.
-    let running: Vec<Running> = session.running().drain().map(|(_, call)| call).collect();
-    for Running { id, .. } in running.into_iter().filter(|call| !call.keyed) {
-        app.router.cancel(id, CancelReason::Disconnected, |_| true);
+    // Nobody reads the answers any more. What that means for a call is for the router to say.
+    for Running { waiting, .. } in session.running().values() {
+        waiting.abort();
     }
 }
 
@@ -161,22 +161,24 @@ impl Session {
             idempotency_key: call.idempotency_key.map(|key| key.as_ref().into()),
             trace: TraceContext::continue_from(call.traceparent.as_deref()),
         };
-        let keyed = request.idempotency_key.is_some();
-        if self.running().contains_key(&*id) {
+        let mut calls = self.running();
+        if calls.contains_key(&*id) {
             let error =
                 CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
                     .hint("use a new id for each call");
+            drop(calls);
             return self.refuse(&id, &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
-        self.running().insert((&*id).into(), Running { id: running.id(), keyed });
-        let session = Arc::clone(self);
-        tokio::spawn(async move {
+        let (session, key, call_id) = (Arc::clone(self), Box::from(&*id), running.id());
+        let task = tokio::spawn(async move {
             let finished = running.outcome().await;
             session.running().remove(&*id);
             finished.told(|finished| session.finish(&id, finished)).await;
         });
+        // Under the lock since before the task was there: one that ends at once is taken off the table after this.
+        calls.insert(key, Running { id: call_id, waiting: task.abort_handle() });
     }
 
     /// Tells the agent what happens outside of its calls, what waits for it first. Asking again changes nothing.

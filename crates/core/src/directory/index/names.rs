@@ -48,7 +48,7 @@ impl Index {
             let own = tool.name.to_string();
             let kept = kept(&tool).filter(|before| !self.is_taken(&scope, &before.name, id));
             let former = kept.and_then(|before| before.former.clone()).filter(|name| !self.is_taken(&scope, name, id));
-            let address = address(id, &tool);
+            let address = tool.address(id);
             let plain: Arc<str> = naming::expose(&tool.wish, &address).into();
             let name = kept.map_or_else(|| self.free_name(&scope, id, &plain, &address), |b| Arc::clone(&b.name));
             let wants = (name != plain).then_some(plain);
@@ -218,11 +218,6 @@ impl Withdrawn {
     pub(super) fn exposed(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.values().flat_map(|before| [Some(&before.name), before.former.as_ref()]).flatten()
     }
-}
-
-/// What a tool's suffix is made from.
-pub(super) fn address(id: &ProviderId, tool: &Tool) -> String {
-    format!("{}/{}/{}", id.kind, id.id, tool.name)
 }
 
 /// Counts, by the kind of scope.

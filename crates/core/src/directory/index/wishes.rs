@@ -17,7 +17,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::claims::Claims;
-use super::names::{Withdrawn, address};
+use super::names::Withdrawn;
 use super::{Index, Leaving, Listed, Presence};
 use crate::directory::resolve;
 use crate::principal::Scope;
@@ -175,7 +175,7 @@ impl Index {
         if let Some(holder) = self.scopes.get_mut(scope).and_then(|index| index.exposed.get_mut(plain)) {
             let (id, former) = (holder.member.clone(), holder.former.take());
             let own = Arc::clone(&holder.tool.name);
-            let address = address(&id, &holder.tool);
+            let address = holder.tool.address(&id);
             holder.wants = Some(Arc::clone(plain));
             if let Some(former) = &former {
                 self.forget_former(scope, former);

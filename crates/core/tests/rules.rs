@@ -1,0 +1,140 @@
+//! Rules: what is denied is denied under every name that a tool has, would have or is called by, whether its provider has
+//! described it or not, is here or away. A token includes a tool by the names that lead to it alone, and the same tool under
+//! each of them.
+
+mod support;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use sa_core::directory::Registration;
+use sa_core::*;
+use support::*;
+
+/// A gateway whose one node `mac` answers whatever it is asked: it has the open prefix `mac.notes`, and describes these tools.
+struct Scene {
+    gateway: Gateway,
+    registration: Option<Registration>,
+}
+
+impl Scene {
+    fn new(deny: &[&str], described: &[&str]) -> Self {
+        let policy = Policy { deny: deny.iter().map(|text| Pattern::new(text)).collect() };
+        let gateway = gateway_under(policy, RouterOptions::default(), None);
+        let describe = |name: &&str| Tool {
+            wish: if name.contains('.') { (*name).to_owned() } else { format!("mac__{name}") },
+            ..Tool::named(name)
+        };
+        let tools = described.iter().map(describe).collect();
+        let catalog = Catalog { tools, bare_names: true, ..prefixes(&["mac.notes"]) };
+        let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
+        let registration = Some(gateway.directory.attach(attach("mac", "g", catalog, provider)).unwrap());
+        Self { gateway, registration }
+    }
+
+    /// What becomes of a call by this name with a token for these tools, or for all of them.
+    fn call(&self, name: &str, tools: &[&str]) -> Result<(), CallErrorKind> {
+        let tools = tools.iter().map(|text| Pattern::new(text)).collect();
+        let principal = Principal { id: "p".into(), name: "test".into(), role: Role::Agent, tools };
+        let request = CallRequest { view: View::of(Arc::new(principal)), ..request(name) };
+        let finished = simulate(self.gateway.router.start(request, None).outcome());
+        finished.outcome.map(drop).map_err(|error| error.kind)
+    }
+}
+
+const DENIED: Result<(), CallErrorKind> = Err(CallErrorKind::NotAllowed);
+
+#[track_caller]
+fn check(deny: &str, name: &str, expected: Result<(), CallErrorKind>) {
+    let mut scene = Scene::new(&[deny], &["mac.notes.list", "Secret"]);
+    assert_eq!(scene.call(name, &[]), expected, "{deny} on {name}");
+    if expected == DENIED {
+        scene.registration = None;
+        assert_eq!(scene.call(name, &[]), expected, "{deny} on {name}, which is away");
+    }
+}
+
+#[test]
+fn a_denial_holds_for_every_name_of_a_tool() {
+    for name in ["mac_notes_list", "mac.notes.list", "mac.notes.delete"] {
+        check("mac_notes_*", name, DENIED);
+        check("mac.notes.*", name, DENIED);
+    }
+    check("mac_notes_delete", "mac.notes.delete", DENIED);
+    check("mac_notes_delete", "mac.notes.list", Ok(()));
+    check("mac_notes_delete", "mac.notes.delete.all", Ok(()));
+    for deny in ["Secret", "mac__Secret", "mac__*"] {
+        for name in ["Secret", "mac__Secret"] {
+            check(deny, name, DENIED);
+        }
+    }
+}
+
+#[test]
+fn the_longer_name_of_a_tool_is_denied_while_it_has_the_plain_one() {
+    let tool = Tool::named("mac.notes.list");
+    let longer = tool.aliases(&ProviderId::new("node", "mac")).into_iter().find(|name| name != "mac_notes_list").unwrap();
+    check(&longer, "mac.notes.list", DENIED);
+    check(&longer, "mac_notes_list", DENIED);
+    check(&longer, "mac.notes.delete", Ok(()));
+}
+
+#[test]
+fn a_server_that_is_not_listed_yet_is_denied_by_short_names_too() {
+    let scene = Scene::new(&["send"], &[]);
+    let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
+    let catalog = Catalog { unlisted: true, ..Catalog::default() };
+    let _server = scene.gateway.directory.attach(attach("mail", "g", catalog, provider)).unwrap();
+    assert_eq!(scene.call("mail__send", &[]), DENIED);
+    assert_eq!(scene.call("mail__read", &[]), Ok(()));
+}
+
+#[test]
+fn a_token_includes_no_tool_by_a_name_that_another_one_could_have() {
+    let scene = Scene::new(&[], &["mac.notes.list"]);
+    assert_eq!(scene.call("mac.notes.list", &["mac_notes_*"]), Ok(()));
+    assert_eq!(scene.call("mac.notes.delete", &["mac.notes.*"]), Ok(()));
+    assert_eq!(scene.call("mac.notes.delete", &["mac_notes_*"]), DENIED);
+    assert_eq!(scene.call("mac.notes.delete", &["mac_notes_delete"]), DENIED);
+}
+
+/// Few different characters, so that patterns match.
+fn pattern() -> impl Strategy<Value = String> {
+    "(mac)?[*]?[._]?(notes)?[*]?[._]?[ab]?[._]?[ab*]?"
+}
+
+fn own_name() -> impl Strategy<Value = String> {
+    prop_oneof![4 => "mac[.]notes([.][ab_]{1,3}){1,2}", 1 => "[ab]{1,3}"]
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn rules_are_about_tools_and_not_about_spellings(
+        deny in pattern(),
+        token in pattern(),
+        own in own_name(),
+        described in any::<bool>(),
+    ) {
+        prop_assume!(described || own.contains('.'));
+        let tools: &[&str] = if described { &[&own] } else { &[] };
+        let open = Scene::new(&[], tools);
+        let route = open.gateway.directory.resolve(&own, &view()).unwrap();
+        let leading: Vec<&str> = route.exposed.as_deref().into_iter().chain([&*own]).collect();
+        let matches = |pattern: &str, name: &str| Pattern::new(pattern).matches(name);
+        let plain = if own.contains('.') { own.replace('.', "_") } else { format!("mac__{own}") };
+        let aliases = [naming::with_hash(&plain, &format!("node/mac/{own}")), plain];
+
+        let included = leading.iter().any(|name| matches(&token, name));
+        let denied = leading.iter().copied().chain(aliases.iter().map(String::as_str)).any(|name| matches(&deny, name));
+        let closed = Scene::new(&[&deny], tools);
+        for name in &leading {
+            prop_assert_eq!(open.call(name, &[&token]).is_ok(), included, "{} for {}", &token, name);
+            prop_assert_eq!(closed.call(name, &[]).is_err(), denied, "{} denies {}", &deny, name);
+            prop_assert_eq!(closed.call(name, &[&token]).is_ok(), included && !denied, "a denial goes before a token");
+        }
+        let page = closed.gateway.directory.list(&view(), None, 10, |tool| closed.gateway.router.policy().allows(&principal(), tool));
+        prop_assert_eq!(page.tools.len(), usize::from(described && !denied), "lists and calls agree");
+    }
+}

@@ -1,0 +1,103 @@
+//! Updates and the outcome: whatever a reader is told of a call comes before its outcome, and nothing comes after it, though
+//! the provider speaks from another thread and does not stop.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use futures_util::FutureExt as _;
+use sa_core::*;
+use support::*;
+use tokio::sync::oneshot;
+
+#[derive(Debug, PartialEq)]
+enum Told {
+    Update,
+    Outcome,
+}
+
+/// A reader that takes a while for each update, and says when it has begun with one.
+struct Slow {
+    begun: SyncSender<()>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl UpdateSink for Slow {
+    fn send(&self, _: Update) -> Result<(), Overrun> {
+        let _ = self.begun.try_send(());
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        self.told.lock().unwrap().push(Told::Update);
+        Ok(())
+    }
+}
+
+/// Ends a call in the middle of an update, and returns what its reader was told.
+async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Told> {
+    let gateway = gateway(RouterOptions::default());
+    let over = Arc::new(AtomicBool::new(false));
+    let (answer, answered) = oneshot::channel::<()>();
+    let (answered, speaking) = (answered.shared(), Arc::new(Mutex::new(None)));
+    let (until, thread) = (Arc::clone(&over), Arc::clone(&speaking));
+    let _registration = gateway.provide(move |_, updates| {
+        let until = Arc::clone(&until);
+        let speak = move || {
+            while !until.load(Ordering::Acquire) {
+                updates.send(progress());
+                thread::yield_now();
+            }
+        };
+        *thread.lock().unwrap() = Some(thread::spawn(speak));
+        let answered = answered.clone();
+        Box::pin(async move {
+            let _ = answered.await;
+            ok("1")
+        })
+    });
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (begun, begins) = sync_channel(0);
+    let running = gateway.router.start(request("t.x"), Some(Arc::new(Slow { begun, told: Arc::clone(&told) })));
+    let id = running.id();
+    let outcome = tokio::spawn({
+        let told = Arc::clone(&told);
+        async move {
+            let finished = running.outcome().await;
+            told.lock().unwrap().push(Told::Outcome);
+            finished
+        }
+    });
+    tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
+    how(&gateway, id, answer);
+    let _ = outcome.await.unwrap();
+    over.store(true, Ordering::Release);
+    let speaking = speaking.lock().unwrap().take().unwrap();
+    tokio::task::spawn_blocking(move || speaking.join().unwrap()).await.unwrap();
+    gateway.assert_clean();
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+#[track_caller]
+fn check(told: &[Told]) {
+    let (last, before) = told.split_last().unwrap();
+    assert_eq!(*last, Told::Outcome);
+    assert!(!before.is_empty() && before.iter().all(|told| *told == Told::Update), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_comes_after_the_outcome_of_a_cancelled_call() {
+    for _ in 0..50 {
+        let cancel = |gateway: &Gateway, id, _| _ = gateway.router.cancel(id, CancelReason::Requested, |_| true);
+        check(&end(cancel).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_comes_after_an_answer() {
+    for _ in 0..50 {
+        check(&end(|_, _, answer| answer.send(()).unwrap()).await);
+    }
+}
