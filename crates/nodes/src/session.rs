@@ -241,15 +241,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     let frame = match Incoming::decode(text) {
         Ok(frame) => frame,
         Err(error) => {
-            nodes.router.journal().count("node", "bad_frame");
-            // Whoever wrote the node has to hear of it, and a flood of them is told from the number.
-            match provider.link().host.bad_frame(&error.to_string()) {
-                count @ 0..MAX_BAD_TOLD => warn!(node = id, %error, count, "a frame of the node cannot be read"),
-                MAX_BAD_TOLD => {
-                    warn!(node = id, %error, "a frame of the node cannot be read; from now on they are only counted");
-                }
-                _ => debug!(node = id, %error, "a frame of the node cannot be read"),
-            }
+            bad_frame(nodes, provider.link(), &error);
             // An answer that cannot be used is an answer: its call need not wait for the deadline.
             if error.frame_type() == Some("tool_response")
                 && let Some(call) = error.id().and_then(|id| id.parse().ok())
@@ -262,7 +254,7 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     let (request_id, known) = match frame {
         Incoming::Response(response) => {
             let request_id = response.request_id.clone();
-            (request_id, answer(id, provider, response))
+            (request_id, answer(nodes, provider, response))
         }
         Incoming::Progress(frame) => {
             let message = frame.message.map(std::borrow::Cow::into_owned);
@@ -272,12 +264,13 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
         }
         Incoming::Chunk(frame) => {
             let call = frame.request_id.parse().ok().filter(|call| provider.has(*call));
-            let known = call.is_some_and(|call| match RawJson::well_formed(frame.content) {
-                Ok(content) => {
-                    provider.update(call, Update::Chunk { content, attachments: attachments(&frame.attachments) })
-                }
+            let known = call.is_some_and(|call| match readable(frame.content, &frame.attachments) {
+                Ok((content, attachments)) => provider.update(call, Update::Chunk { content, attachments }),
                 // A result with a piece missing would be wrong.
-                Err(error) => provider.complete(call, Err(unreadable(id, error))),
+                Err(error) => {
+                    bad_frame(nodes, provider.link(), &error);
+                    provider.complete(call, Err(unreadable(id, error)))
+                }
             });
             (frame.request_id, known)
         }
@@ -308,16 +301,31 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
     ControlFlow::Continue(())
 }
 
-fn answer(node: &str, provider: &LinkProvider<NodeLink>, response: ToolResponse<'_>) -> bool {
+fn answer(nodes: &Nodes, provider: &LinkProvider<NodeLink>, response: ToolResponse<'_>) -> bool {
     // Looked at before the answer is: nothing need be done for what nobody waits for.
     let Some(id) = response.request_id.parse().ok().filter(|id| provider.has(*id)) else { return false };
     let outcome = match response.outcome {
-        Ok(result) => RawJson::well_formed(result.unwrap_or("null"))
-            .map(|content| Output::from_provider(content, attachments(&response.attachments)))
-            .map_err(|error| unreadable(node, error)),
+        Ok(result) => readable(result.unwrap_or("null"), &response.attachments)
+            .map(|(content, attachments)| Output::from_provider(content, attachments))
+            .map_err(|error| {
+                bad_frame(nodes, provider.link(), &error);
+                unreadable(&provider.link().id, error)
+            }),
         Err(failure) => Err(CallError::new(kind(failure.kind), failure.message.into_owned())),
     };
     provider.complete(id, outcome)
+}
+
+/// Counts a frame that cannot be read, or that says what cannot be. Whoever wrote the node has to hear of it, and a flood of
+/// them is told from the number.
+fn bad_frame(nodes: &Nodes, link: &NodeLink, error: &dyn std::fmt::Display) {
+    nodes.router.journal().count("node", "bad_frame");
+    let node = &*link.id;
+    match link.host.bad_frame(&error.to_string()) {
+        count @ 0..MAX_BAD_TOLD => warn!(node, %error, count, "a frame of the node cannot be read"),
+        MAX_BAD_TOLD => warn!(node, %error, "a frame of the node cannot be read; from now on they are only counted"),
+        _ => debug!(node, %error, "a frame of the node cannot be read"),
+    }
 }
 
 /// What becomes of a call whose answer, or a part of it, cannot be read.
@@ -337,17 +345,24 @@ fn kind(kind: ErrorKind) -> CallErrorKind {
     }
 }
 
-/// Attachments whose bytes cannot be read are left out: the result itself still counts.
-fn attachments(wire: &[sa_protocol::Attachment<'_>]) -> Vec<Attachment> {
-    wire.iter()
-        .filter_map(|attachment| {
-            Some(Attachment {
-                mime_type: attachment.mime_type.to_string(),
-                name: attachment.name.as_ref().map(ToString::to_string),
-                data: attachment.bytes().ok()?.into(),
-            })
-        })
-        .collect()
+/// What a node gives for a call, once all of it has been read: a result without one of its files would be another one.
+fn readable(content: &str, wire: &[sa_protocol::Attachment<'_>]) -> Result<(RawJson, Vec<Attachment>), String> {
+    let content = RawJson::well_formed(content).map_err(|error| error.to_string())?;
+    let read = |(at, attachment): (usize, &sa_protocol::Attachment<'_>)| {
+        let name = attachment.name.as_ref().map(ToString::to_string);
+        let data = attachment.bytes().map_err(|error| {
+            let called = name.as_deref().map_or_else(String::new, |name| format!(" ({})", excerpt(name)));
+            format!("the data of attachment {}{called} is no base64: {error}", at + 1)
+        })?;
+        Ok(Attachment { mime_type: attachment.mime_type.to_string(), name, data: data.into() })
+    };
+    let attachments = wire.iter().enumerate().map(read).collect::<Result<_, String>>()?;
+    Ok((content, attachments))
+}
+
+/// As much of a name as shows which one is meant.
+fn excerpt(name: &str) -> String {
+    name.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
 /// A word on a call that this connection does not have. Mostly it is late, after a cancel; one that names a call which

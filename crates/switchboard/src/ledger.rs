@@ -293,7 +293,9 @@ mod tests {
         let (call, id) = (at("a_b", "node/one/a.b", "k"), CallId::new());
         let other_name = at("a.b", "node/one/a.b", "k");
         assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
-        assert!(matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id));
+        assert!(
+            matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+        );
         ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap();
         for again in [&call, &other_name, &at("a_b", "node/two/a.b", "k")] {
             let claim = ledger.claim(again, CallId::new()).await.unwrap();

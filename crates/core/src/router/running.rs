@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use super::{Asked, Router, cancelled, now};
 use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
-use crate::call::{CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update, UpdateSink};
+use crate::call::{
+    CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update, UpdateSink,
+};
 use crate::json::RawJson;
 use crate::manner::LogLevel;
 use crate::outcome::{Outcome, weight};

@@ -135,11 +135,7 @@ pub fn gateway_with(options: RouterOptions, ledger: Option<Arc<dyn idempotency::
     gateway_under(Policy::default(), options, ledger)
 }
 
-pub fn gateway_under(
-    policy: Policy,
-    options: RouterOptions,
-    ledger: Option<Arc<dyn idempotency::Ledger>>,
-) -> Gateway {
+pub fn gateway_under(policy: Policy, options: RouterOptions, ledger: Option<Arc<dyn idempotency::Ledger>>) -> Gateway {
     let (directory, log) = (directory(), Arc::new(Log::default()));
     let journal = Arc::clone(&log) as Arc<dyn Journal>;
     let router = Router::new(Arc::clone(&directory), journal, ledger, policy, options);

@@ -240,7 +240,7 @@ async fn frames_against_the_protocol_end_with_1002() {
 async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
     let (gateway, traffic, mut node) = start().await;
     let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
-    for rest in [
+    let unreadable = [
         r#""ok":"yes""#,
         r#""ok":false,"error":5"#,
         r#""ok":false,"error":["failed","why"]"#,
@@ -251,7 +251,9 @@ async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
         r#""ok":true,"request_id":"ID","result":1"#,
         r#""ok":true,"result":NaN"#,
         r#""ok":true,"result":{"#,
-    ] {
+        r#""ok":true,"result":1,"attachments":[{"mime_type":"text/plain","data":"aGk="},{"mime_type":"text/plain","data":"%"}]"#,
+    ];
+    for rest in unreadable {
         let call = gateway.operator().call_later("bad.x", json!({}));
         let request = node.request().await;
         let rest = rest.replace("ID", &request.id);
@@ -261,6 +263,23 @@ async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
         reply.assert_problem(502, "failed");
         assert!(reply.detail().contains("the node \"bad\" gave an answer that cannot be read"), "{}", reply.text);
     }
+    assert_eq!(gateway.refused("node", "bad_frame").await, unreadable.len() as u64);
+    traffic.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_chunk_ends_its_call_and_says_what_it_is() {
+    let (gateway, traffic, mut node) = start().await;
+    let file = |name: &str, data: &str| json!({ "mime_type": "text/plain", "name": name, "data": data });
+    let call = gateway.operator().call_later("bad.x", json!({}));
+    let request = node.request().await;
+    let attachments = [file("good.txt", "aGk="), file("bad.txt", "not base64")];
+    node.send(json!({ "type": "tool_chunk", "request_id": request.id, "content": 1, "attachments": attachments }))
+        .await;
+    let reply = call.await.unwrap();
+    reply.assert_problem(502, "failed");
+    assert!(reply.detail().contains("attachment 2 (bad.txt)"), "{}", reply.text);
+    assert_eq!(gateway.refused("node", "bad_frame").await, 1);
     traffic.end().await;
 }
 

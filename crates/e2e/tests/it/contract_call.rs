@@ -115,3 +115,26 @@ async fn a_tool_that_is_named_in_the_body_runs_once_under_a_key() {
     assert_eq!(operator.post("/v1/tools/invoke", &body).await.result(), json!(1));
     node.settle().await;
 }
+
+#[tokio::test]
+async fn a_key_counts_for_a_tool_by_whichever_name() {
+    let gateway = Setup::new().start().await;
+    let mut node = Hello::new("n").tool("a.b").connect(&gateway).await;
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    let first = gateway.operator().call_later("a_b", body.clone());
+    let request = node.request().await;
+    node.answer(&request.id, json!(1)).await;
+    assert_eq!(first.await.unwrap().result(), json!(1));
+    assert_eq!(gateway.operator().call_with("a.b", body).await.result(), json!(1));
+    node.settle().await;
+}
+
+#[tokio::test]
+async fn what_is_denied_as_it_is_listed_is_denied_where_it_is_not() {
+    let gateway = Setup::new().config("[policy]\ndeny = [\"mac_notes_*\"]").start().await;
+    let mut node = Hello::new("mac").capability("mac.notes").tool("mac.notes.list").connect(&gateway).await;
+    for name in ["mac_notes_list", "mac.notes.list", "mac.notes.delete"] {
+        gateway.operator().call(name, json!({})).await.assert_problem(403, "not_allowed");
+    }
+    node.settle().await;
+}
