@@ -1,6 +1,7 @@
 //! Idempotency keys, on disk: what was run under each, and how it ended.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -20,8 +21,34 @@ const OUTCOMES: &str = "idempotency_outcomes";
 /// How long a key is remembered.
 const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
 
+/// How much of outcomes that cannot be written is kept in memory.
+const MAX_UNKEPT: usize = 32 << 20;
+
 pub struct StoreLedger {
     records: Arc<dyn Records>,
+    unkept: Mutex<Unkept>,
+}
+
+/// How calls ended for which there was no room on disk. Their claims are there, and say that they never ended.
+#[derive(Default)]
+struct Unkept {
+    ends: HashMap<String, End>,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+struct End {
+    id: CallId,
+    /// A digest of the arguments.
+    args: String,
+    /// Absent where it reached nobody, which leaves its key free.
+    outcome: Option<Outcome>,
+}
+
+impl End {
+    fn weight(&self) -> usize {
+        size_of::<Self>() + self.outcome.as_ref().map_or(0, weight)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,7 +82,62 @@ struct KeptAttachment {
 
 impl StoreLedger {
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records }
+        Self { records, unkept: Mutex::default() }
+    }
+
+    /// Writes what there was no room for, as far as there is some now.
+    pub async fn catch_up(&self) {
+        let places: Vec<String> = self.unkept().ends.keys().cloned().collect();
+        for place in places {
+            if self.keep_after_all(&place).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn keep_after_all(&self, place: &str) -> Result<(), StoreError> {
+        let end = self.unkept().ends.get(place).cloned();
+        let Some(end) = end else { return Ok(()) };
+        self.keep(place, &end).await?;
+        let mut unkept = self.unkept();
+        unkept.bytes -= unkept.ends.remove(place).map_or(0, |end| end.weight());
+        Ok(())
+    }
+
+    async fn keep(&self, place: &str, end: &End) -> Result<(), StoreError> {
+        let Some(outcome) = &end.outcome else { return self.records.delete(CLAIMS, place).await.map(drop) };
+        // The outcome before the claim that says it is there: a crash in between leaves an open claim.
+        let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
+        let kept = aside::in_turn(weight(outcome), write).await.into();
+        self.records.put(OUTCOMES, place, kept, Expect::Anything).await?;
+        let (call_id, args, at_ms) = (end.id.to_string(), end.args.clone(), clock::now_ms());
+        self.write(place, &Entry { call_id, args, at_ms, ended: true, outcome: None }, Expect::Anything).await
+    }
+
+    /// Writes how a call ended, or remembers it and says why it could not be written.
+    async fn settle_or_remember(&self, place: String, end: End) -> Result<(), CallError> {
+        let Err(error) = self.keep(&place, &end).await else { return Ok(()) };
+        let (id, reached) = (end.id, end.outcome.is_some());
+        let mut unkept = self.unkept();
+        let room = unkept.bytes + end.weight() <= MAX_UNKEPT;
+        if room {
+            unkept.bytes += end.weight();
+            unkept.ends.insert(place, end);
+        }
+        drop(unkept);
+        let effect = if reached { "may have had an effect" } else { "reached nobody" };
+        let message =
+            format!("the call {id} has ended and {effect}, and the record of that cannot be written: {error}");
+        let hint = match (room, reached) {
+            (true, _) => "mend the store, then ask again with the same key: the call is not made twice",
+            (false, true) => "check what the tool did, then use a new key",
+            (false, false) => "mend the store, then use a new key",
+        };
+        Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Unkept> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets keys whose time is over.
@@ -75,9 +157,9 @@ impl StoreLedger {
         Ok(())
     }
 
-    async fn write(&self, call: &KeyedCall, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
+    async fn write(&self, place: &str, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
         let value = serde_json::to_vec(entry).unwrap_or_default().into();
-        self.records.put(CLAIMS, &place(call), value, expect).await.map(drop)
+        self.records.put(CLAIMS, place, value, expect).await.map(drop)
     }
 
     async fn outcome(&self, call: &KeyedCall) -> Result<Option<Kept>, StoreError> {
@@ -90,6 +172,8 @@ impl StoreLedger {
 impl Ledger for StoreLedger {
     fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
+            // Whoever asks about a call whose end waits to be written is the one who waits for it.
+            self.keep_after_all(&place(call)).await.map_err(|error| unavailable(&error))?;
             let entry = Entry {
                 call_id: id.to_string(),
                 args: digest(call),
@@ -97,7 +181,7 @@ impl Ledger for StoreLedger {
                 ended: false,
                 outcome: None,
             };
-            match self.write(call, &entry, Expect::Absent).await {
+            match self.write(&place(call), &entry, Expect::Absent).await {
                 Ok(()) => return Ok(Claim::Ours),
                 Err(error) if error.kind == StoreErrorKind::Conflict => {}
                 Err(error) => return Err(unavailable(&error)),
@@ -128,22 +212,12 @@ impl Ledger for StoreLedger {
         id: CallId,
         outcome: &'a Outcome,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            // The outcome before the claim that says it is there: a crash in between leaves an open claim.
-            let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
-            let kept = aside::in_turn(weight(outcome), write).await.into();
-            let kept = self.records.put(OUTCOMES, &place(call), kept, Expect::Anything).await;
-            kept.map_err(|error| unavailable(&error))?;
-            let at_ms = clock::now_ms();
-            let entry = Entry { call_id: id.to_string(), args: digest(call), at_ms, ended: true, outcome: None };
-            self.write(call, &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
-        })
+        let end = End { id, args: digest(call), outcome: Some(outcome.clone()) };
+        Box::pin(self.settle_or_remember(place(call), end))
     }
 
-    fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            self.records.delete(CLAIMS, &place(call)).await.map(drop).map_err(|error| unavailable(&error))
-        })
+    fn release<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.settle_or_remember(place(call), End { id, args: digest(call), outcome: None }))
     }
 }
 
@@ -211,9 +285,8 @@ fn digest(call: &KeyedCall) -> String {
 }
 
 fn unavailable(error: &StoreError) -> CallError {
-    CallError::new(CallErrorKind::Failed, format!("the record of idempotency keys cannot be used: {error}"))
-        .hint("the call was not made, or its outcome could not be kept; mend the store, then retry with the same key")
-        .retryable(true)
+    CallError::new(CallErrorKind::Store, format!("the record of idempotency keys cannot be used: {error}"))
+        .hint("nothing was called this time; mend the store, then ask again with the same key")
 }
 
 impl std::fmt::Debug for StoreLedger {
@@ -253,6 +326,43 @@ mod tests {
         assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
         ledger.forget(i64::MAX).await.unwrap();
         assert_eq!(records.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_outcome_that_finds_no_room_is_there_once_there_is_some() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (keyed("k"), CallId::new());
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        records.full.store(true, Ordering::Relaxed);
+        let outcome = Ok(Output::json(RawJson::parse("5").unwrap()));
+        let error = ledger.settle(&call, id, &outcome).await.unwrap_err();
+        assert!(error.kind == CallErrorKind::Store && error.retryable && error.message.contains("effect"), "{error}");
+        let error = ledger.claim(&call, CallId::new()).await.unwrap_err();
+        assert!(error.kind == CallErrorKind::Store && error.retryable, "nobody relies on what is not on disk: {error}");
+        records.full.store(false, Ordering::Relaxed);
+        let other = KeyedCall { args: RawJson::parse("{\"a\":1}").unwrap(), ..call.clone() };
+        assert!(matches!(ledger.claim(&other, CallId::new()).await.unwrap(), Claim::Different { .. }));
+        let Claim::Ended { outcome, id: first } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
+        assert_eq!((outcome.unwrap().content.as_str(), first), ("5", id));
+        assert_eq!(ledger.unkept().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_for_long_is_written_by_itself_and_not_kept_without_bound() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        records.full.store(true, Ordering::Relaxed);
+        let half = RawJson::parse(&format!("\"{}\"", "x".repeat(MAX_UNKEPT / 2 - 1_000))).unwrap();
+        let outcome = Ok(Output::json(half));
+        let mut kept = Vec::new();
+        for key in ["a", "b", "c"] {
+            kept.push(ledger.settle(&keyed(key), CallId::new(), &outcome).await.unwrap_err().retryable);
+        }
+        assert_eq!(kept, [true, true, false]);
+        records.full.store(false, Ordering::Relaxed);
+        ledger.catch_up().await;
+        assert_eq!((records.len(), ledger.unkept().bytes), (4, 0), "two claims and their outcomes");
     }
 
     #[tokio::test]
