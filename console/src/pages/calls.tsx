@@ -26,6 +26,7 @@ const OUTCOMES = [
   "offline",
   "overloaded",
   "conflict",
+  "store",
 ];
 
 /** Every call as it happens: who called what, where it went, how long it took and what came of it. */

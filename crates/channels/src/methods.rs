@@ -294,9 +294,11 @@ pub(crate) fn code(kind: CallErrorKind) -> &'static str {
         CallErrorKind::Timeout => "timeout",
         CallErrorKind::Cancelled => "cancelled",
         CallErrorKind::Offline => "provider-offline",
-        CallErrorKind::NotAllowed | CallErrorKind::Failed | CallErrorKind::Overloaded | CallErrorKind::Conflict => {
-            "execution-error"
-        }
+        CallErrorKind::NotAllowed
+        | CallErrorKind::Failed
+        | CallErrorKind::Overloaded
+        | CallErrorKind::Conflict
+        | CallErrorKind::Store => "execution-error",
     }
 }
 

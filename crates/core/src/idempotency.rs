@@ -29,7 +29,7 @@ pub enum Claim {
     Ours,
     /// It ran, and this is how it ended.
     Ended { id: CallId, outcome: Outcome },
-    /// It was dispatched by a gateway that stopped before it saw the outcome.
+    /// It was dispatched by a gateway that stopped before it saw the outcome, or could not keep that.
     Unknown { id: CallId },
     /// It was used with other arguments.
     Different { id: CallId },
@@ -48,5 +48,5 @@ pub trait Ledger: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), CallError>>;
 
     /// The call never reached a provider: the key may be used again.
-    fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>>;
+    fn release<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<(), CallError>>;
 }

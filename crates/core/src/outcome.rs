@@ -145,10 +145,12 @@ pub enum CallErrorKind {
     Overloaded,
     /// It contradicts something that happened before.
     Conflict,
+    /// What the call needs kept cannot be.
+    Store,
 }
 
 impl CallErrorKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::InvalidArgs,
         Self::NotAllowed,
         Self::NotFound,
@@ -158,6 +160,7 @@ impl CallErrorKind {
         Self::Offline,
         Self::Overloaded,
         Self::Conflict,
+        Self::Store,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -171,6 +174,7 @@ impl CallErrorKind {
             Self::Offline => "offline",
             Self::Overloaded => "overloaded",
             Self::Conflict => "conflict",
+            Self::Store => "store",
         }
     }
 
@@ -187,14 +191,14 @@ impl CallErrorKind {
             Self::Timeout => 504,
             Self::Cancelled => 499,
             Self::Failed => 502,
-            Self::Offline => 503,
+            Self::Offline | Self::Store => 503,
             Self::Overloaded => 429,
             Self::Conflict => 409,
         }
     }
 
     fn usually_retryable(self) -> bool {
-        matches!(self, Self::Timeout | Self::Offline | Self::Overloaded)
+        matches!(self, Self::Timeout | Self::Offline | Self::Overloaded | Self::Store)
     }
 }
 

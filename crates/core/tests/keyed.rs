@@ -74,7 +74,7 @@ impl Ledger for Book {
         })
     }
 
-    fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
+    fn release<'a>(&'a self, call: &'a KeyedCall, _: CallId) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
             self.at("release")?;
             self.entries.lock().unwrap().remove(&call.key);

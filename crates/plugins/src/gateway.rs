@@ -260,9 +260,11 @@ fn error_type(error: &CallError) -> PluginErrorType {
         CallErrorKind::InvalidArgs => PluginErrorType::PluginApiParamsError,
         CallErrorKind::NotFound => PluginErrorType::PluginApiNotFound,
         CallErrorKind::Timeout | CallErrorKind::Offline => PluginErrorType::PluginServerError,
-        CallErrorKind::NotAllowed | CallErrorKind::Overloaded | CallErrorKind::Conflict | CallErrorKind::Cancelled => {
-            PluginErrorType::Status(error.kind.http_status())
-        }
+        CallErrorKind::NotAllowed
+        | CallErrorKind::Overloaded
+        | CallErrorKind::Conflict
+        | CallErrorKind::Cancelled
+        | CallErrorKind::Store => PluginErrorType::Status(error.kind.http_status()),
         CallErrorKind::Failed => PluginErrorType::PluginGatewayError,
     }
 }

@@ -284,6 +284,7 @@ fn refused(id: Option<&RawValue>, error: &CallError) -> String {
         CallErrorKind::Overloaded => -32005,
         CallErrorKind::Failed => -32006,
         CallErrorKind::Conflict => -32007,
+        CallErrorKind::Store => -32008,
     };
     let data = json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
     failed(id, code, &error.message, Some(data))

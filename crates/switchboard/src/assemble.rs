@@ -387,6 +387,7 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
                 warn!(stream, %error, "cannot delete old records");
             }
         }
+        ledger.catch_up().await;
         // Keys are kept for a day: there is no hurry to go through all of them.
         if round.is_multiple_of(60)
             && let Err(error) = ledger.sweep().await

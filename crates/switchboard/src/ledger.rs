@@ -1,6 +1,7 @@
 //! Idempotency keys, on disk: what was run under each, and how it ended.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -20,8 +21,40 @@ const OUTCOMES: &str = "idempotency_outcomes";
 /// How long a key is remembered.
 const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
 
+/// How much of outcomes that cannot be written is kept in memory.
+const MAX_UNKEPT: usize = 32 << 20;
+
 pub struct StoreLedger {
     records: Arc<dyn Records>,
+    unkept: Mutex<Unkept>,
+}
+
+/// How calls ended for which there was no room on disk. Their claims are there, and say that they never ended.
+#[derive(Default)]
+struct Unkept {
+    ends: HashMap<String, End>,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+struct End {
+    id: CallId,
+    /// A digest of the arguments.
+    args: String,
+    /// Absent where it reached nobody, which leaves its key free.
+    outcome: Option<Outcome>,
+    /// What the tool itself leads to the claim by.
+    address: Option<String>,
+}
+
+impl End {
+    fn of(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> Self {
+        Self { id, args: digest(call), outcome, address: address(call) }
+    }
+
+    fn weight(&self) -> usize {
+        size_of::<Self>() + self.outcome.as_ref().map_or(0, weight)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,7 +91,69 @@ struct KeptAttachment {
 
 impl StoreLedger {
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records }
+        Self { records, unkept: Mutex::default() }
+    }
+
+    /// Writes what there was no room for, as far as there is some now.
+    pub async fn catch_up(&self) {
+        let places: Vec<String> = self.unkept().ends.keys().cloned().collect();
+        for place in places {
+            if self.keep_after_all(&place).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there was something to write.
+    async fn keep_after_all(&self, place: &str) -> Result<bool, StoreError> {
+        let end = self.unkept().ends.get(place).cloned();
+        let Some(end) = end else { return Ok(false) };
+        self.keep(place, &end).await?;
+        let mut unkept = self.unkept();
+        unkept.bytes -= unkept.ends.remove(place).map_or(0, |end| end.weight());
+        Ok(true)
+    }
+
+    async fn keep(&self, place: &str, end: &End) -> Result<(), StoreError> {
+        let Some(outcome) = &end.outcome else {
+            // What leads to a claim that is gone leads nowhere, so that it may stay for a moment.
+            self.records.delete(CLAIMS, place).await?;
+            let Some(address) = &end.address else { return Ok(()) };
+            return self.records.delete(CLAIMS, address).await.map(drop);
+        };
+        // The outcome before the claim that says it is there: a crash in between leaves an open claim.
+        let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
+        let kept = aside::in_turn(weight(outcome), write).await.into();
+        self.records.put(OUTCOMES, place, kept, Expect::Anything).await?;
+        let (call_id, args, at_ms) = (end.id.to_string(), end.args.clone(), clock::now_ms());
+        let entry = Entry { call_id, args, at_ms, ended: true, of: None, outcome: None };
+        self.write(place, &entry, Expect::Anything).await
+    }
+
+    /// Writes how a call ended, or remembers it and says why it could not be written.
+    async fn settle_or_remember(&self, place: String, end: End) -> Result<(), CallError> {
+        let Err(error) = self.keep(&place, &end).await else { return Ok(()) };
+        let (id, reached) = (end.id, end.outcome.is_some());
+        let mut unkept = self.unkept();
+        let room = unkept.bytes + end.weight() <= MAX_UNKEPT;
+        if room {
+            unkept.bytes += end.weight();
+            unkept.ends.insert(place, end);
+        }
+        drop(unkept);
+        let effect = if reached { "may have had an effect" } else { "reached nobody" };
+        let message =
+            format!("the call {id} has ended and {effect}, and the record of that cannot be written: {error}");
+        let hint = match (room, reached) {
+            (true, _) => "mend the store, then ask again with the same key: the call is not made twice",
+            (false, true) => "check what the tool did, then use a new key",
+            (false, false) => "mend the store, then use a new key",
+        };
+        Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Unkept> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets keys whose time is over.
@@ -106,12 +201,12 @@ impl StoreLedger {
     /// Claims what nobody has claimed.
     async fn claim_anew(&self, call: &KeyedCall, id: CallId) -> Result<(), StoreError> {
         let own = place(call);
-        let entry = Entry::new(call, id, false);
+        let entry = Entry::new(call, id);
         let claim = self.write(&own, &entry, Expect::Absent);
         let Some(address) = address(call) else { return claim.await };
         // Both at once, because each waits for the disk. One without the other claims a key for a call that was never made,
         // or leads nowhere.
-        let lead = Entry { of: Some(own.clone()), ..Entry::new(call, id, false) };
+        let lead = Entry { of: Some(own.clone()), ..Entry::new(call, id) };
         let (claimed, led) = tokio::join!(claim, self.write(&address, &lead, Expect::Anything));
         claimed.and(led)
     }
@@ -138,16 +233,23 @@ impl StoreLedger {
 }
 
 impl Entry {
-    fn new(call: &KeyedCall, id: CallId, ended: bool) -> Self {
+    fn new(call: &KeyedCall, id: CallId) -> Self {
         let (call_id, args) = (id.to_string(), digest(call));
-        Self { call_id, args, at_ms: clock::now_ms(), ended, of: None, outcome: None }
+        Self { call_id, args, at_ms: clock::now_ms(), ended: false, of: None, outcome: None }
     }
 }
 
 impl Ledger for StoreLedger {
     fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
-            if let Some(place) = self.claimed(call).await.map_err(|error| unavailable(&error))? {
+            let mut claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
+            // Whoever asks about a call whose end waits to be written is the one who waits for it.
+            if let Some(place) = &claimed
+                && self.keep_after_all(place).await.map_err(|error| unavailable(&error))?
+            {
+                claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
+            }
+            if let Some(place) = claimed {
                 return self.found(call, &place, id).await;
             }
             match self.claim_anew(call, id).await {
@@ -164,24 +266,11 @@ impl Ledger for StoreLedger {
         id: CallId,
         outcome: &'a Outcome,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            // The outcome before the claim that says it is there: a crash in between leaves an open claim.
-            let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
-            let kept = aside::in_turn(weight(outcome), write).await.into();
-            let kept = self.records.put(OUTCOMES, &place(call), kept, Expect::Anything).await;
-            kept.map_err(|error| unavailable(&error))?;
-            let entry = Entry::new(call, id, true);
-            self.write(&place(call), &entry, Expect::Anything).await.map_err(|error| unavailable(&error))
-        })
+        Box::pin(self.settle_or_remember(place(call), End::of(call, id, Some(outcome.clone()))))
     }
 
-    fn release<'a>(&'a self, call: &'a KeyedCall) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move {
-            // What leads to a claim that is gone leads nowhere, so that it may stay for a moment.
-            self.records.delete(CLAIMS, &place(call)).await.map_err(|error| unavailable(&error))?;
-            let Some(address) = address(call) else { return Ok(()) };
-            self.records.delete(CLAIMS, &address).await.map(drop).map_err(|error| unavailable(&error))
-        })
+    fn release<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.settle_or_remember(place(call), End::of(call, id, None)))
     }
 }
 
@@ -259,9 +348,8 @@ fn digest(call: &KeyedCall) -> String {
 }
 
 fn unavailable(error: &StoreError) -> CallError {
-    CallError::new(CallErrorKind::Failed, format!("the record of idempotency keys cannot be used: {error}"))
-        .hint("the call was not made, or its outcome could not be kept; mend the store, then retry with the same key")
-        .retryable(true)
+    CallError::new(CallErrorKind::Store, format!("the record of idempotency keys cannot be used: {error}"))
+        .hint("nothing was called this time; mend the store, then ask again with the same key")
 }
 
 impl std::fmt::Debug for StoreLedger {
@@ -306,7 +394,7 @@ mod tests {
 
         let (call, other_name) = (at("a_b", "node/one/a.b", "free"), at("a.b", "node/one/a.b", "free"));
         assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
-        ledger.release(&call).await.unwrap();
+        ledger.release(&call, CallId::new()).await.unwrap();
         assert!(matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Ours), "it is free again");
     }
 
@@ -330,6 +418,43 @@ mod tests {
         assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
         ledger.forget(i64::MAX).await.unwrap();
         assert_eq!(records.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_outcome_that_finds_no_room_is_there_once_there_is_some() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (keyed("k"), CallId::new());
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        records.full.store(true, Ordering::Relaxed);
+        let outcome = Ok(Output::json(RawJson::parse("5").unwrap()));
+        let error = ledger.settle(&call, id, &outcome).await.unwrap_err();
+        assert!(error.kind == CallErrorKind::Store && error.retryable && error.message.contains("effect"), "{error}");
+        let error = ledger.claim(&call, CallId::new()).await.unwrap_err();
+        assert!(error.kind == CallErrorKind::Store && error.retryable, "nobody relies on what is not on disk: {error}");
+        records.full.store(false, Ordering::Relaxed);
+        let other = KeyedCall { args: RawJson::parse("{\"a\":1}").unwrap(), ..call.clone() };
+        assert!(matches!(ledger.claim(&other, CallId::new()).await.unwrap(), Claim::Different { .. }));
+        let Claim::Ended { outcome, id: first } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
+        assert_eq!((outcome.unwrap().content.as_str(), first), ("5", id));
+        assert_eq!(ledger.unkept().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_for_long_is_written_by_itself_and_not_kept_without_bound() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        records.full.store(true, Ordering::Relaxed);
+        let half = RawJson::parse(&format!("\"{}\"", "x".repeat(MAX_UNKEPT / 2 - 1_000))).unwrap();
+        let outcome = Ok(Output::json(half));
+        let mut kept = Vec::new();
+        for key in ["a", "b", "c"] {
+            kept.push(ledger.settle(&keyed(key), CallId::new(), &outcome).await.unwrap_err().retryable);
+        }
+        assert_eq!(kept, [true, true, false]);
+        records.full.store(false, Ordering::Relaxed);
+        ledger.catch_up().await;
+        assert_eq!((records.len(), ledger.unkept().bytes), (4, 0), "two claims and their outcomes");
     }
 
     #[tokio::test]

@@ -145,8 +145,11 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
         Err(closed) => Err(closed),
     };
     // Only what certainly reached nobody may be tried again under the same key.
-    let kept =
-        if call.provider().is_some() { ledger.settle(keyed, id, &outcome).await } else { ledger.release(keyed).await };
+    let kept = if call.provider().is_some() {
+        ledger.settle(keyed, id, &outcome).await
+    } else {
+        ledger.release(keyed, id).await
+    };
     // An outcome that could not be kept is not reported as if it were: the caller would rely on the record.
     let outcome = kept.and(outcome);
     call.finish(outcome)
@@ -218,7 +221,10 @@ fn different(first: CallId) -> CallError {
 fn unknown(first: CallId) -> CallError {
     CallError::new(
         CallErrorKind::Conflict,
-        format!("the call {first} with this key was under way when the gateway stopped; it may have had an effect"),
+        format!(
+            "how the call {first} with this key ended is not known: the gateway stopped while it was under way, or could not \
+             keep its outcome; it may have had an effect"
+        ),
     )
     .hint("check what the tool did, then use a new key")
 }

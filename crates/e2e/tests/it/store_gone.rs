@@ -4,7 +4,7 @@ use sa_testkit::{Gateway, Setup, eventually};
 
 use crate::SWITCHBOARD;
 
-/// Waits until it is known that the file is gone.
+/// It says that its file is gone.
 async fn not_ready(gateway: &Gateway) {
     let reply = gateway.operator().get("/readyz").await;
     reply.assert_problem(503, "store");

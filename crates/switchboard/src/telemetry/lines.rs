@@ -168,7 +168,7 @@ impl<W: Write> End<W> {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Whoever shares the stream has set it so: a shell's other jobs, or the program that started us.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::park_timeout(RETRY),
                 Err(error) => return Err(error),
             }
         }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_told_once_there_is_some() {
         let mut scene = scene(usize::MAX);
-        let mut line = [b'x'; ROOM / 4];
+        let mut line = vec![b'x'; ROOM / 4];
         line[ROOM / 4 - 1] = b'\n';
         for _ in 0..7 {
             scene.lines.push(&line);
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(scene.lines.lost(), 3);
         assert_eq!(scene.write().len(), ROOM);
         assert_eq!(scene.told, ["3: it was not read fast enough"]);
-        scene.lines.push(&[b'x'; ROOM + 1]);
+        scene.lines.push(&vec![b'x'; ROOM + 1]);
         assert_eq!((scene.write().len(), scene.lines.lost()), (ROOM + 1, 3), "one that is too long alone");
     }
 
@@ -263,7 +263,7 @@ mod tests {
         lines.hold();
         lines.push(b"one\n");
         assert!(lines.lock().held);
-        lines.push(&[b'x'; MAX_HELD]);
+        lines.push(&vec![b'x'; MAX_HELD]);
         assert!(!lines.lock().held);
         lines.hold();
         lines.release();
