@@ -250,6 +250,7 @@ fn mcp_options(settings: &Settings) -> sa_mcp::Options {
     sa_mcp::Options {
         version: VERSION,
         max_body_bytes: settings.limits.max_body_bytes,
+        max_outbox_bytes: settings.limits.max_outbox_bytes,
         session_idle: millis(mcp.session_idle_ms),
         max_sessions: mcp.max_sessions,
         resume: millis(mcp.resume_ms),

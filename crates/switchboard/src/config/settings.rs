@@ -330,7 +330,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
     (
         "limits.max_outbox_bytes",
-        "What may wait for one connection that reads slowly before it is closed; a call that a node has no room for is refused instead.",
+        "What may wait for one connection that reads slowly before it is closed, or for one call's reader of events before the call ends; a call that a node has no room for is refused instead.",
     ),
     ("nodes.hello_timeout_ms", "How long a node may take to introduce itself."),
     ("nodes.ping_interval_ms", "How long a connection may be silent before it is asked for a sign of life."),
