@@ -5,9 +5,11 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
 
 use crate::metrics::Metrics;
 
@@ -22,10 +24,15 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101";
 ///
 /// A WebSocket's buffers live for as long as it does, and most of the time it is idle. So it is given next to none, and
 /// what makes many frames one system call is here: buffers that are there only while something is in them.
+///
+/// Until it is one, a peer that takes nothing of what is written to it for too long is hung up on: what it was to get would
+/// stay in memory for as long as it likes. A WebSocket has its own watch over this.
 #[derive(Debug)]
 pub(crate) struct Placed<S: AsyncWrite + Unpin> {
     socket: S,
-    _place: Place,
+    place: Place,
+    /// There while the peer takes nothing: fires when that has gone on for too long.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// Whether it has become a WebSocket.
     switched: bool,
     /// What was read from the socket and not asked for yet.
@@ -41,19 +48,22 @@ pub(crate) struct Placed<S: AsyncWrite + Unpin> {
 #[derive(Debug)]
 pub(crate) struct Place {
     metrics: Arc<Metrics>,
+    /// How long the peer may take nothing.
+    patience: Duration,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
-    pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>, patience: Duration) -> Self {
         metrics.connections().inc();
-        Self { metrics, _permit: permit }
+        Self { metrics, patience, _permit: permit }
     }
 
     pub(crate) fn with<S: AsyncWrite + Unpin>(self, socket: S) -> Placed<S> {
         Placed {
             socket,
-            _place: self,
+            place: self,
+            stalled: None,
             switched: false,
             ahead: Vec::new(),
             handed_on: 0,
@@ -96,6 +106,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Placed<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Placed<S> {
+    /// What became of a write or a flush, unless the peer has taken nothing for too long.
+    fn in_time<T>(&mut self, done: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if done.is_ready() || self.switched {
+            self.stalled = None;
+            return done;
+        }
+        let patience = self.place.patience;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(cx));
+        self.stalled = None;
+        self.place.metrics.refused("http", "reads_nothing");
+        let why = format!("the peer took nothing of what it was sent for {} ms", patience.as_millis());
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
     /// Writes what was gathered, all of it.
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
@@ -115,7 +139,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
         let this = self.get_mut();
         if !this.switched {
             this.switched = bytes.starts_with(SWITCHED);
-            return Pin::new(&mut this.socket).poll_write(cx, bytes);
+            let written = Pin::new(&mut this.socket).poll_write(cx, bytes);
+            return this.in_time(written, cx);
         }
         if this.gathered.len() + bytes.len() > AT_ONCE {
             ready!(this.poll_gathered(cx))?;
@@ -130,13 +155,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_gathered(cx))?;
-        Pin::new(&mut this.socket).poll_flush(cx)
+        let flushed = Pin::new(&mut this.socket).poll_flush(cx);
+        this.in_time(flushed, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_gathered(cx))?;
-        Pin::new(&mut this.socket).poll_shutdown(cx)
+        let shut = Pin::new(&mut this.socket).poll_shutdown(cx);
+        this.in_time(shut, cx)
     }
 }
 
@@ -160,11 +187,57 @@ mod tests {
 
     use super::*;
 
-    /// A socket that has become a WebSocket, and its other end, with room for so much on the way.
-    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
-        let (here, mut there) = tokio::io::duplex(room);
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A socket and its other end, with room for so much on the way.
+    async fn placed(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+        let (here, there) = tokio::io::duplex(room);
         let permit = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await.unwrap();
-        let mut here = Place::new(permit, Arc::new(Metrics::default())).with(here);
+        (Place::new(permit, Arc::new(Metrics::default()), PATIENCE).with(here), there)
+    }
+
+    fn refused(here: &Placed<DuplexStream>) -> bool {
+        here.place.metrics.render(0, 0, 0).contains("reads_nothing")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_for_too_long_is_hung_up_on() {
+        let (mut here, there) = placed(7).await;
+        let error = here.write_all(&[1; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(refused(&here));
+        drop(there);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_a_little_now_and_then_is_not_and_nor_is_who_is_written_nothing() {
+        let (mut here, mut there) = placed(7).await;
+        let taking = tokio::spawn(async move {
+            for _ in 0..100 {
+                tokio::time::sleep(PATIENCE * 9 / 10).await;
+                there.read_u8().await.unwrap();
+            }
+            there
+        });
+        here.write_all(&[1; 100]).await.unwrap();
+        let _there = taking.await.unwrap();
+        tokio::time::sleep(10 * PATIENCE).await;
+        here.write_all(&[1; 7]).await.unwrap();
+        assert!(!refused(&here));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_web_socket_has_its_own_watch() {
+        let (mut here, there) = switched(50).await;
+        let writing = here.write_all(&[1; 3 * AT_ONCE]);
+        assert!(tokio::time::timeout(10 * PATIENCE, writing).await.is_err());
+        assert!(!refused(&here));
+        drop(there);
+    }
+
+    /// One that has become a WebSocket.
+    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+        let (mut here, mut there) = placed(room).await;
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
         let mut heard = [0; 36];
         let answering = async {

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::assemble::Gateway;
+use crate::assemble::{Gateway, liveness};
 use crate::at_once::AtOnce;
 use crate::config::TlsFiles;
 use crate::http;
@@ -93,6 +93,7 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     places: &Arc<Semaphore>,
 ) {
+    let patience = liveness(&gateway.config).dead_after;
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -110,7 +111,7 @@ async fn accept(
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
-        let place = Place::new(permit, Arc::clone(&gateway.metrics));
+        let place = Place::new(permit, Arc::clone(&gateway.metrics), patience);
         // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };
