@@ -142,6 +142,7 @@ mod slow_readers;
 mod tls;
 mod traces;
 mod transcripts;
+mod unfinished_bodies;
 mod unfinished_messages;
 mod unreadable_json;
 mod unreadable_schema;

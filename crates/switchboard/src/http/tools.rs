@@ -222,7 +222,7 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (Parts { headers, uri, .. }, body) = request.into_parts();
-    let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
+    let body = whole(app, body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
     let channel = named_in(&uri)?;
     let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
