@@ -144,6 +144,7 @@ mod traces;
 mod transcripts;
 mod unfinished_bodies;
 mod unfinished_messages;
+mod unread_answers;
 mod unreadable_json;
 mod unreadable_schema;
 mod upstream;
