@@ -1,5 +1,6 @@
 //! One invocation of a tool, and what it says while it runs.
 
+mod backlog;
 mod id;
 mod life;
 mod trace;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+pub use self::backlog::Backlog;
 pub(crate) use self::id::ByCallId;
 pub use self::id::CallId;
 pub(crate) use self::life::{CancelSignal, Deadline, Life, Reader};

@@ -33,7 +33,9 @@ pub mod tool;
 
 pub use aside::aside;
 pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
-pub use call::{Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update, UpdateSink, Updates};
+pub use call::{
+    Backlog, Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update, UpdateSink, Updates,
+};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
 pub use documents::{DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use json::RawJson;

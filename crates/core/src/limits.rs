@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::aside;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::provider::ProviderId;
 
@@ -58,6 +59,37 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.0.count.fetch_sub(self.1, Ordering::AcqRel);
+    }
+}
+
+/// Room for something that comes piece by piece, taken once it is large.
+#[derive(Debug)]
+pub struct Growing {
+    room: Arc<Ceiling>,
+    held: Option<Entered>,
+}
+
+impl Growing {
+    pub fn new(room: Arc<Ceiling>) -> Self {
+        Self { room, held: None }
+    }
+
+    /// Keeps room for so much, more or less than before; `false` when there is no room for it.
+    #[must_use]
+    pub fn keep(&mut self, bytes: usize) -> bool {
+        // By the step, so that hardly anybody has to ask.
+        let wanted = bytes / aside::LARGE * aside::LARGE;
+        if self.held.as_ref().is_some_and(|held| wanted < held.amount()) {
+            self.held = None;
+        }
+        match &mut self.held {
+            _ if wanted == 0 => true,
+            Some(held) => held.grow(wanted - held.amount()),
+            none => {
+                *none = self.room.enter(wanted);
+                none.is_some()
+            }
+        }
     }
 }
 

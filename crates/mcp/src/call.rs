@@ -17,7 +17,7 @@ use rmcp::{ErrorData, RoleServer};
 use sa_core::call::CallRequest;
 use sa_core::router::Finished;
 use sa_core::{
-    Asking, CallError, CallErrorKind, LogLevel, Manner, Overrun, Question, RawJson, Router, Update, UpdateSink,
+    Asking, Backlog, CallError, CallErrorKind, LogLevel, Manner, Overrun, Question, RawJson, Update, UpdateSink,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::convert;
 use crate::news::Listener;
 use crate::questions::{self, Asked};
+use crate::shared::Shared;
 
 /// Reports that may wait for a client. Those beyond are left out.
 const REPORTS: usize = 64;
@@ -38,7 +39,7 @@ const FLUSH: Duration = Duration::from_millis(250);
 pub(crate) struct Running {
     outcome: BoxFuture<'static, Finished>,
     /// Absent where nobody wants any: most calls end without a report or a question, and need no room for them.
-    reports: Option<mpsc::Receiver<Update>>,
+    reports: Option<Backlog>,
     questions: Option<mpsc::Receiver<Asked>>,
     sink: Arc<Sink>,
 }
@@ -66,14 +67,14 @@ pub(crate) struct Client {
 impl Running {
     /// Starts a call. Reports are gathered only for those who want them, and a client is asked only what it said that it
     /// can answer.
-    pub(crate) fn start(router: &Arc<Router>, request: CallRequest, client: Client) -> Self {
+    pub(crate) fn start(shared: &Shared, request: CallRequest, client: Client) -> Self {
         let wants_reports = client.wants_progress || client.log.is_some();
-        let (send_report, reports) = wants_reports.then(|| mpsc::channel(REPORTS)).unzip();
+        let reports = wants_reports.then(|| Backlog::new(REPORTS, shared.max_outbox_bytes));
         let answers = client.capabilities.as_ref().is_some_and(questions::answers_some);
         let (send_question, questions) = answers.then(|| mpsc::channel(QUESTIONS)).unzip();
-        let sink = Sink { reports: send_report, questions: send_question, client, refused: OnceLock::new() };
+        let sink = Sink { reports: reports.clone(), questions: send_question, client, refused: OnceLock::new() };
         let sink = Arc::new(sink);
-        let call = router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
+        let call = shared.router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
         Self { outcome: Box::pin(call.outcome()), reports, questions, sink }
     }
 
@@ -100,7 +101,7 @@ impl Running {
         let Self { outcome, reports, questions, .. } = self;
         let peer = &context.peer;
         let ended = CancellationToken::new();
-        let mut reports = pin!(forward(reports, context.meta.get_progress_token(), context, &ended));
+        let mut reports = pin!(forward(reports.as_ref(), context.meta.get_progress_token(), context, &ended));
         let listening = async {
             if let Some(listener) = listener {
                 listener.deliver(peer).await;
@@ -174,7 +175,7 @@ async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> T {
 
 /// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.
 async fn forward(
-    reports: &mut Option<mpsc::Receiver<Update>>,
+    reports: Option<&Backlog>,
     token: Option<ProgressToken>,
     context: &RequestContext<RoleServer>,
     ended: &CancellationToken,
@@ -182,7 +183,12 @@ async fn forward(
     loop {
         let update = tokio::select! {
             biased;
-            update = next(reports) => Some(update),
+            update = async {
+                match reports {
+                    Some(reports) => reports.next().await,
+                    None => pending().await,
+                }
+            } => Some(update),
             () = ended.cancelled() => None,
         };
         match (update, &token) {
@@ -223,7 +229,7 @@ pub(crate) fn level(level: LoggingLevel) -> LogLevel {
 }
 
 struct Sink {
-    reports: Option<mpsc::Sender<Update>>,
+    reports: Option<Backlog>,
     questions: Option<mpsc::Sender<Asked>>,
     client: Client,
     refused: OnceLock<String>,
@@ -238,7 +244,7 @@ impl UpdateSink for Sink {
             Update::Chunk { .. } => false,
         };
         if wanted && let Some(reports) = &self.reports {
-            let _ = reports.try_send(update);
+            let _ = reports.push(update);
         }
         Ok(())
     }

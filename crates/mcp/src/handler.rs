@@ -147,7 +147,7 @@ impl McpHandler {
         };
         let wants_progress = context.meta.get_progress_token().is_some();
         let client = Client { wants_progress, log, asking: asking(context), capabilities: client };
-        Running::start(&self.shared.router, request, client)
+        Running::start(&self.shared, request, client)
     }
 
     fn documents(&self, caller: &Caller) -> Passthrough<'_> {

@@ -41,6 +41,8 @@ const TASKS_SWEEP: Duration = Duration::from_secs(600);
 pub struct Options {
     pub version: &'static str,
     pub max_body_bytes: usize,
+    /// How much of what calls say meanwhile may wait for one client.
+    pub max_outbox_bytes: usize,
     /// How long a session may be idle.
     pub session_idle: Duration,
     pub max_sessions: usize,

@@ -29,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) task_after: Duration,
+    pub(crate) max_outbox_bytes: usize,
 }
 
 impl Shared {
@@ -46,6 +47,7 @@ impl Shared {
             search_by_default: options.search,
             tasks: Arc::new(Tasks::new(records, closing.clone())),
             task_after: options.task_after,
+            max_outbox_bytes: options.max_outbox_bytes,
             closing,
             anybody: View::of(Arc::new(Principal {
                 id: "".into(),

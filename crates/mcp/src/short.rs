@@ -93,7 +93,7 @@ impl PlainCall {
             Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities: Some(capabilities) };
         let (tool, args) = (request.tool.clone(), request.args.clone());
         let principal = Arc::clone(&request.view.principal.id);
-        let mut running = Running::start(&shared.router, request, client);
+        let mut running = Running::start(shared, request, client);
         let made = match running.alone().await {
             Turn::Ended(finished) => {
                 return finished.told(move |finished| told(&running, finished, id)).await;

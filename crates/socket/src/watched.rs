@@ -8,8 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use sa_core::aside;
-use sa_core::limits::{Ceiling, Entered};
+use sa_core::limits::{Ceiling, Growing};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::cut::{Cuts, Cutting, Step, TooLarge};
@@ -36,9 +35,8 @@ pub struct Watched<S> {
     frames: Frames,
     cuts: Cuts,
     under_way: UnderWay,
-    /// Where what has come of large messages has room, and how much this one's has.
-    room: Option<Arc<Ceiling>>,
-    held: Option<Entered>,
+    /// Where what has come of large messages has room.
+    room: Option<Growing>,
     /// What is to be passed on before anything else.
     out: Vec<u8>,
 }
@@ -64,8 +62,7 @@ impl<S> Watched<S> {
             frames: Frames::new(max_message as u64),
             cuts: if cuts { Cuts::told() } else { Cuts::default() },
             under_way: UnderWay::Nothing,
-            room,
-            held: None,
+            room: room.map(Growing::new),
             out: Vec::new(),
         }
     }
@@ -86,21 +83,8 @@ impl<S> Watched<S> {
 
     /// Takes room for what has come of a message once that is large, and gives it back when the message has ended.
     fn keep_room(&mut self) -> io::Result<()> {
-        let Some(room) = &self.room else { return Ok(()) };
-        // By the step, so that hardly anybody has to ask.
-        let wanted = clamped(self.unfinished(), usize::MAX) / aside::LARGE * aside::LARGE;
-        let held = self.held.as_ref().map_or(0, Entered::amount);
-        if wanted < held {
-            self.held = None;
-        }
-        let has_room = match &mut self.held {
-            _ if wanted == 0 => true,
-            Some(held) => held.grow(wanted - held.amount()),
-            none => {
-                *none = room.enter(wanted);
-                none.is_some()
-            }
-        };
+        let wanted = clamped(self.unfinished(), usize::MAX);
+        let has_room = self.room.as_mut().is_none_or(|room| room.keep(wanted));
         if has_room { Ok(()) } else { Err(io::Error::other(NoRoom)) }
     }
 

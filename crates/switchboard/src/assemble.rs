@@ -61,6 +61,8 @@ pub struct Gateway {
     pub mcp: Mcp,
     /// Where what has come of large messages has room.
     pub room: Arc<Ceiling>,
+    /// The same of large answers that their clients still have to read.
+    pub(crate) answers_room: Arc<Ceiling>,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
@@ -154,7 +156,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
-    let room = Arc::new(Ceiling::new(config.settings.limits.pending_bytes));
+    let [room, answers_room] = [(); 2].map(|()| Arc::new(Ceiling::new(config.settings.limits.pending_bytes)));
     let gateway = Gateway {
         config,
         store,
@@ -173,6 +175,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         chat: Arc::new(chat),
         mcp,
         room,
+        answers_room,
         closing,
         hurry: CancellationToken::new(),
         housekeeping,
@@ -251,6 +254,7 @@ fn mcp_options(settings: &Settings) -> sa_mcp::Options {
     sa_mcp::Options {
         version: VERSION,
         max_body_bytes: settings.limits.max_body_bytes,
+        max_outbox_bytes: settings.limits.max_outbox_bytes,
         session_idle: millis(mcp.session_idle_ms),
         max_sessions: mcp.max_sessions,
         resume: millis(mcp.resume_ms),

@@ -34,15 +34,20 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101";
 /// hyper hears that a client has gone by reading, and reads nothing while it has bytes that lie behind the request under way:
 /// a line break too many, or the next request. Whoever left would have their call run to its deadline. So it is looked for
 /// here, in the flush that ends every turn of a connection.
+///
+/// Until it is one, a peer that takes nothing of what is written to it for too long is hung up on: what it was to get would
+/// stay in memory for as long as it likes. A WebSocket has its own watch over this.
 #[derive(Debug)]
 pub(crate) struct Placed<S: AsyncWrite + Peer + Unpin> {
     socket: S,
-    _place: Place,
+    place: Place,
     /// Whether somebody waits for what comes next, and so hears of the end.
     listens: bool,
     /// When to look for the end if nobody does. It is left as it is when somebody listens again: a look too many costs less
     /// than a timer for each request.
     look: Option<Pin<Box<Sleep>>>,
+    /// There while the peer takes nothing: fires when that has gone on for too long.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// Whether it has become a WebSocket.
     switched: bool,
     /// What was read from the socket and not asked for yet.
@@ -58,6 +63,8 @@ pub(crate) struct Placed<S: AsyncWrite + Peer + Unpin> {
 #[derive(Debug)]
 pub(crate) struct Place {
     metrics: Arc<Metrics>,
+    /// How long the peer may take nothing.
+    patience: Duration,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -88,17 +95,18 @@ impl Peer for DuplexStream {
 }
 
 impl Place {
-    pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>, patience: Duration) -> Self {
         metrics.connections().inc();
-        Self { metrics, _permit: permit }
+        Self { metrics, patience, _permit: permit }
     }
 
     pub(crate) fn with<S: AsyncWrite + Peer + Unpin>(self, socket: S) -> Placed<S> {
         Placed {
             socket,
-            _place: self,
+            place: self,
             listens: false,
             look: None,
+            stalled: None,
             switched: false,
             ahead: Vec::new(),
             handed_on: 0,
@@ -158,6 +166,20 @@ impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
         Ok(())
     }
 
+    /// What became of a write or a flush, unless the peer has taken nothing for too long.
+    fn in_time<T>(&mut self, done: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if done.is_ready() || self.switched {
+            self.stalled = None;
+            return done;
+        }
+        let patience = self.place.patience;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(patience))).as_mut().poll(cx));
+        self.stalled = None;
+        self.place.metrics.refused("http", "reads_nothing");
+        let why = format!("the peer took nothing of what it was sent for {} ms", patience.as_millis());
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
     /// Writes what was gathered, all of it.
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
@@ -181,7 +203,8 @@ impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
                 // From now on somebody listens all the time.
                 this.look = None;
             }
-            return Pin::new(&mut this.socket).poll_write(cx, bytes);
+            let written = Pin::new(&mut this.socket).poll_write(cx, bytes);
+            return this.in_time(written, cx);
         }
         if this.gathered.len() + bytes.len() > AT_ONCE {
             ready!(this.poll_gathered(cx))?;
@@ -199,13 +222,15 @@ impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
             this.look_for_end(cx)?;
         }
         ready!(this.poll_gathered(cx))?;
-        Pin::new(&mut this.socket).poll_flush(cx)
+        let flushed = Pin::new(&mut this.socket).poll_flush(cx);
+        this.in_time(flushed, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_gathered(cx))?;
-        Pin::new(&mut this.socket).poll_shutdown(cx)
+        let shut = Pin::new(&mut this.socket).poll_shutdown(cx);
+        this.in_time(shut, cx)
     }
 }
 
@@ -229,11 +254,57 @@ mod tests {
 
     use super::*;
 
-    /// A socket that has become a WebSocket, and its other end, with room for so much on the way.
-    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
-        let (here, mut there) = tokio::io::duplex(room);
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A socket and its other end, with room for so much on the way.
+    async fn placed(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+        let (here, there) = tokio::io::duplex(room);
         let permit = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await.unwrap();
-        let mut here = Place::new(permit, Arc::new(Metrics::default())).with(here);
+        (Place::new(permit, Arc::new(Metrics::default()), PATIENCE).with(here), there)
+    }
+
+    fn refused(here: &Placed<DuplexStream>) -> bool {
+        here.place.metrics.render(0, 0, 0).contains("reads_nothing")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_for_too_long_is_hung_up_on() {
+        let (mut here, there) = placed(7).await;
+        let error = here.write_all(&[1; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(refused(&here));
+        drop(there);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_a_little_now_and_then_is_not_and_nor_is_who_is_written_nothing() {
+        let (mut here, mut there) = placed(7).await;
+        let taking = tokio::spawn(async move {
+            for _ in 0..100 {
+                tokio::time::sleep(PATIENCE * 9 / 10).await;
+                there.read_u8().await.unwrap();
+            }
+            there
+        });
+        here.write_all(&[1; 100]).await.unwrap();
+        let _there = taking.await.unwrap();
+        tokio::time::sleep(10 * PATIENCE).await;
+        here.write_all(&[1; 7]).await.unwrap();
+        assert!(!refused(&here));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_web_socket_has_its_own_watch() {
+        let (mut here, there) = switched(50).await;
+        let writing = here.write_all(&[1; 3 * AT_ONCE]);
+        assert!(tokio::time::timeout(10 * PATIENCE, writing).await.is_err());
+        assert!(!refused(&here));
+        drop(there);
+    }
+
+    /// One that has become a WebSocket.
+    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+        let (mut here, mut there) = placed(room).await;
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
         let mut heard = [0; 36];
         let answering = async {

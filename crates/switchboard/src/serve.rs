@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::assemble::Gateway;
+use crate::assemble::{Gateway, liveness};
 use crate::at_once::AtOnce;
 use crate::config::TlsFiles;
 use crate::http;
@@ -88,7 +88,8 @@ pub fn from_within(gateway: &Arc<Gateway>, ends: Ends) -> DuplexStream {
     let app = http::FrontDoor::new(Arc::clone(gateway));
     // One of its own: no limit on others is to keep it out.
     let Ok(permit) = Arc::new(Semaphore::new(1)).try_acquire_owned() else { return inside };
-    let place = Place::new(permit, Arc::clone(&gateway.metrics));
+    let patience = liveness(&gateway.config).dead_after;
+    let place = Place::new(permit, Arc::clone(&gateway.metrics), patience);
     let (metrics, closing) = (Arc::clone(&gateway.metrics), gateway.closing.clone());
     tokio::spawn(AtOnce::new(async move { connection(place.with(outside), ends, app, &metrics, closing).await }));
     inside
@@ -108,6 +109,7 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     places: &Arc<Semaphore>,
 ) {
+    let patience = liveness(&gateway.config).dead_after;
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -125,7 +127,7 @@ async fn accept(
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
-        let place = Place::new(permit, Arc::clone(&gateway.metrics));
+        let place = Place::new(permit, Arc::clone(&gateway.metrics), patience);
         // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };

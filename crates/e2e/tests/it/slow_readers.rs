@@ -170,6 +170,33 @@ async fn a_reader_of_events_that_is_too_far_behind_loses_its_call() {
 }
 
 #[tokio::test]
+async fn so_it_does_for_few_events_that_are_large() {
+    let gateway = Setup::new().config(LIMITS).spawn(SWITCHBOARD).await;
+    let traffic = Traffic::start(&gateway).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let mut events = gateway.operator().stream("a.b", json!({})).await;
+    let request = node.request().await;
+    // More than the connection and the queue hold, in far fewer events than may wait.
+    let large = json!("x".repeat(1_000_000));
+    for _ in 0..40 {
+        node.chunk(&request.id, large.clone()).await;
+    }
+    assert_eq!(node.cancelled(&request).await, "reader_too_slow");
+    // What waited is gone; what was on its way before it comes, and then the reason.
+    let mut chunks = 0;
+    let error = loop {
+        match events.next().await.unwrap() {
+            (name, _) if name == "chunk" => chunks += 1,
+            (name, error) => break (name, error),
+        }
+    };
+    assert_eq!((&*error.0, &error.1["kind"]), ("error", &json!("overloaded")), "{}", error.1);
+    assert!(chunks < 38, "{chunks} of 40");
+    traffic.end().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_node_that_reads_nothing_at_all_does_not_keep_its_calls() {
     let patience = "[nodes]\nping_interval_ms = 1000\ndead_after_ms = 5000";
     let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").config(patience).start().await;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use sa_core::aside;
 use tokio::io::AsyncReadExt as _;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;

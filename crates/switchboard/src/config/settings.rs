@@ -319,7 +319,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.pending_total", "Calls that may run at once in all."),
     (
         "limits.pending_bytes",
-        "Arguments of all calls that run or wait, in bytes; and as much again for messages on sockets that are still coming in.",
+        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies that are still coming in, and for large answers that their clients still have to read.",
     ),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
@@ -332,11 +332,14 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
     (
         "limits.max_outbox_bytes",
-        "What may wait for one connection that reads slowly before it is closed; a call that a node has no room for is refused instead.",
+        "What may wait for one connection that reads slowly before it is closed, or for one call's reader of events before the call ends; a call that a node has no room for is refused instead.",
     ),
     ("nodes.hello_timeout_ms", "How long a node may take to introduce itself."),
     ("nodes.ping_interval_ms", "How long a connection may be silent before it is asked for a sign of life."),
-    ("nodes.dead_after_ms", "How long a connection may be silent before it counts as dead."),
+    (
+        "nodes.dead_after_ms",
+        "How long a connection may be silent, or take nothing of what is written to it, before it counts as dead.",
+    ),
     ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
     ("nodes.max_tools", "Tools and capabilities that one node may offer."),
     (

@@ -117,6 +117,10 @@ pub(super) fn caller(
 
 /// A problem of the front door's in the form that these routes have.
 pub(super) fn of_problem(problem: Problem) -> ChatError {
+    if problem.is_overload() {
+        let error = ChatError::new(problem.status(), "server_error", "overloaded", problem.detail());
+        return ChatError { retry_after: Some("1".to_owned()), ..error };
+    }
     ChatError::new(problem.status(), "invalid_request_error", "invalid_request", problem.detail())
 }
 

@@ -164,7 +164,7 @@ pub(crate) async fn sign_in(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let body = whole(body, MAX_SIGN_IN).await?;
+    let body = whole(&app, body, MAX_SIGN_IN).await?;
     let refuse = |with: &str, why: &str| {
         app.metrics.refused("http", "token");
         app.journal.refused(AuditEvent {

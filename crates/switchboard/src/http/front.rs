@@ -14,6 +14,7 @@ use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use tower::ServiceExt as _;
 
+use super::paced::paced;
 use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::config::values::split_port;
@@ -135,7 +136,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             request_refused(app, &principal, &method, uri.path());
         }
     }
-    with_cors(response, cors)
+    with_cors(paced(app, &method, response), cors)
 }
 
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.

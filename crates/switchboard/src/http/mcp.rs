@@ -48,7 +48,7 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (parts, body) = request.into_parts();
-    let body = body::whole(body, app.config.settings.limits.max_body_bytes).await?;
+    let body = body::whole(app, body, app.config.settings.limits.max_body_bytes).await?;
     if sa_lines::has_more_values(&body, MAX_VALUES) {
         return Err(Problem::new(413, "too_large", format!("the message holds more than {MAX_VALUES} values"))
             .hint("send less at once, or call the tool over REST"));

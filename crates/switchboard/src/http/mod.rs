@@ -16,6 +16,7 @@ mod invoke;
 mod mcp;
 mod nodes;
 mod openapi;
+mod paced;
 mod plugin_gateway;
 mod plugin_settings;
 mod plugins;

@@ -52,7 +52,7 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     let Some(identity) = parts.extensions.get::<Identity>() else {
         return refusal(&unauthorized(Refused::Missing));
     };
-    let body = match whole(body, app.config.settings.limits.max_body_bytes).await {
+    let body = match whole(&app, body, app.config.settings.limits.max_body_bytes).await {
         Ok(body) => body,
         Err(problem) => return refusal(&problem),
     };
@@ -80,7 +80,11 @@ pub(super) fn refusal(problem: &Problem) -> Response {
     if let Some(advice) = problem.advice() {
         body["hint"] = advice.into();
     }
-    reply(Reply::error(PluginErrorType::Status(problem.status()), &body))
+    let mut response = reply(Reply::error(PluginErrorType::Status(problem.status()), &body));
+    if problem.is_overload() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 fn reply(reply: Reply) -> Response {

@@ -63,6 +63,10 @@ impl Problem {
         self.status
     }
 
+    pub(crate) fn is_overload(&self) -> bool {
+        self.kind == CallErrorKind::Overloaded.as_str()
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -78,7 +82,11 @@ impl Problem {
     }
 
     pub(crate) fn call(error: &CallError, id: CallId) -> Self {
-        Self { call_id: Some(id.to_string()), ..Self::from(error) }
+        Self::from(error).of_call(id)
+    }
+
+    pub(crate) fn of_call(self, id: CallId) -> Self {
+        Self { call_id: Some(id.to_string()), ..self }
     }
 }
 
@@ -127,7 +135,7 @@ impl IntoResponse for Problem {
         if self.status == 426 {
             headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
-        if self.kind == CallErrorKind::Overloaded.as_str() {
+        if self.is_overload() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -7,19 +7,20 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::call::CallRequest;
-use sa_core::{Finished, Update};
+use sa_core::{Backlog, Finished, Overrun, Update, UpdateSink};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::tools::{QueueSink, SharedSink, call_id_header, done_json, raw};
+use super::tools::{call_id_header, done_json, raw};
 use super::{App, Problem, wire_attachments};
 
-/// Events that may wait for a reader. One that is further behind loses its call, with a reason.
+/// Events that may wait for a reader, of `limits.max_outbox_bytes` together. One that is further behind loses its call, with
+/// a reason.
 const QUEUE: usize = 1_024;
 
 pub(super) fn stream(app: &App, request: CallRequest) -> Response {
-    let (updates, mut news) = mpsc::channel(QUEUE);
-    let running = app.router.start(request, Some(Arc::new(QueueSink(updates)) as SharedSink));
+    let news = Backlog::new(QUEUE, app.config.settings.limits.max_outbox_bytes);
+    let running = app.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
     let header = call_id_header(running.id());
     // Holds one event: the reader decides the pace, and its leaving is noticed at once.
     let (events, body) = mpsc::channel::<String>(1);
@@ -35,12 +36,15 @@ pub(super) fn stream(app: &App, request: CallRequest) -> Response {
                     Ok(room) => room.send(held.take().unwrap_or_default()),
                     Err(_) => return,
                 },
-                Some(update) = news.recv(), if held.is_none() => held = Some(update_event(&update)),
+                update = news.next(), if held.is_none() => held = Some(update_event(&update)),
                 // Dropping the call tells the provider.
                 () = events.closed() => return,
             }
         };
-        let rest = std::iter::from_fn(|| news.try_recv().ok().map(|update| update_event(&update)));
+        if news.is_given_up() {
+            held = None;
+        }
+        let rest = std::iter::from_fn(|| news.try_next().map(|update| update_event(&update)));
         for event in held.into_iter().chain(rest) {
             if events.send(event).await.is_err() {
                 return;
@@ -54,6 +58,23 @@ pub(super) fn stream(app: &App, request: CallRequest) -> Response {
         let _ = events.send(last).await;
     });
     (header, sse_response(body)).into_response()
+}
+
+/// Queues a call's updates for the reader of its events.
+struct Sink(Backlog);
+
+impl UpdateSink for Sink {
+    fn send(&self, update: Update) -> Result<(), Overrun> {
+        let only_latest_matters = matches!(update, Update::Progress { .. });
+        match self.0.push(update) {
+            // A result with a chunk missing would be wrong.
+            Err(Overrun) if !only_latest_matters => {
+                self.0.give_up();
+                Err(Overrun)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A response made of events.
@@ -110,5 +131,25 @@ fn update_event(update: &Update) -> String {
             }
             event("log", &body.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_core::RawJson;
+
+    use super::*;
+
+    #[test]
+    fn progress_that_finds_no_room_is_left_out_and_a_chunk_is_not() {
+        let news = Backlog::new(1, 1 << 20);
+        let sink = Sink(news.clone());
+        for step in 0..3_u8 {
+            let progress = Update::Progress { progress: step.into(), total: None, message: None };
+            assert!(sink.send(progress).is_ok());
+        }
+        let chunk = Update::Chunk { content: RawJson::empty_object(), attachments: Vec::new() };
+        assert!(sink.send(chunk).is_err());
+        assert_eq!(news.try_next(), None, "what waited for somebody who is too far behind is gone");
     }
 }

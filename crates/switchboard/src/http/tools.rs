@@ -1,7 +1,6 @@
 //! Tools over REST: list them, call them.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -16,7 +15,6 @@ use sa_core::json::object;
 use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Schema, Scope, aside};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::body::whole;
 use super::channels::{named_in, not_there};
@@ -224,7 +222,7 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (Parts { headers, uri, .. }, body) = request.into_parts();
-    let body = whole(body, app.config.settings.limits.max_body_bytes).await?;
+    let body = whole(app, body, app.config.settings.limits.max_body_bytes).await?;
     let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
     let channel = named_in(&uri)?;
     let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
@@ -366,22 +364,6 @@ pub(super) fn call_id_header(id: CallId) -> [(HeaderName, String); 1] {
     [(CALL_ID, id.to_string())]
 }
 
-/// A sink that queues updates for one reader.
-pub(super) struct QueueSink(pub(super) tokio::sync::mpsc::Sender<sa_core::Update>);
-
-impl sa_core::UpdateSink for QueueSink {
-    fn send(&self, update: sa_core::Update) -> Result<(), sa_core::Overrun> {
-        match self.0.try_send(update) {
-            Ok(()) => Ok(()),
-            // Only the latest progress matters; a result with a chunk missing would be wrong.
-            Err(TrySendError::Full(sa_core::Update::Progress { .. })) => Ok(()),
-            Err(_) => Err(sa_core::Overrun),
-        }
-    }
-}
-
-pub(super) type SharedSink = Arc<dyn sa_core::UpdateSink>;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,19 +381,6 @@ mod tests {
             let problem = parse::<CallBody<'_>>(list.as_bytes()).unwrap_err();
             proptest::prop_assert!(problem.detail().contains("must be a JSON object"), "{}", problem.detail());
         }
-    }
-
-    #[test]
-    fn progress_that_finds_no_room_is_left_out_and_a_chunk_is_not() {
-        use sa_core::{Update, UpdateSink as _};
-        let (updates, _news) = tokio::sync::mpsc::channel(1);
-        let sink = QueueSink(updates);
-        for step in 0..3_u8 {
-            let progress = Update::Progress { progress: step.into(), total: None, message: None };
-            assert!(sink.send(progress).is_ok());
-        }
-        let chunk = Update::Chunk { content: RawJson::empty_object(), attachments: Vec::new() };
-        assert!(sink.send(chunk).is_err());
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! What a call has said and its reader has not taken yet.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{Overrun, Update};
+
+/// Updates that wait for one reader, bounded in number and in bytes. Cheap to clone; one of the clones is read.
+#[derive(Debug, Clone)]
+pub struct Backlog(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    came: Notify,
+    most: usize,
+    max_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    updates: VecDeque<Update>,
+    bytes: usize,
+    given_up: bool,
+}
+
+impl Backlog {
+    pub fn new(most: usize, max_bytes: usize) -> Self {
+        Self(Arc::new(Shared { queue: Mutex::default(), came: Notify::new(), most, max_bytes }))
+    }
+
+    /// Queues an update, if there is room for it. One always fits, however large it is.
+    pub fn push(&self, update: Update) -> Result<(), Overrun> {
+        let bytes = update.weight();
+        let mut queue = self.lock();
+        let fits = queue.updates.len() < self.0.most && queue.bytes.saturating_add(bytes) <= self.0.max_bytes;
+        if queue.given_up || !(fits || queue.updates.is_empty()) {
+            return Err(Overrun);
+        }
+        queue.bytes += bytes;
+        queue.updates.push_back(update);
+        drop(queue);
+        self.0.came.notify_one();
+        Ok(())
+    }
+
+    /// Lets go of all that waits, and takes nothing any more: the reader is too far behind for it to be of use.
+    pub fn give_up(&self) {
+        *self.lock() = Queue { given_up: true, ..Queue::default() };
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.lock().given_up
+    }
+
+    /// The next update, if one waits.
+    pub fn try_next(&self) -> Option<Update> {
+        let mut queue = self.lock();
+        let update = queue.updates.pop_front()?;
+        queue.bytes -= update.weight();
+        Some(update)
+    }
+
+    /// The next update. Waits for ever when none comes; nothing is lost if this is dropped before it is done.
+    pub async fn next(&self) -> Update {
+        loop {
+            if let Some(update) = self.try_next() {
+                return update;
+            }
+            self.0.came.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Update {
+    /// About how much memory it takes, in bytes.
+    fn weight(&self) -> usize {
+        let held = match self {
+            Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
+            Self::Chunk { content, attachments } => {
+                content.len() + attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+            }
+            Self::Log { logger, data, .. } => logger.as_ref().map_or(0, String::len) + data.len(),
+        };
+        size_of::<Self>() + held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rule: what waits for a reader is bounded in bytes as well as in number, and goes when the reader is given up.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::RawJson;
+
+    fn chunk(bytes: usize) -> Update {
+        Update::Chunk {
+            content: RawJson::parse(&format!("\"{}\"", "x".repeat(bytes - 2))).unwrap(),
+            attachments: vec![],
+        }
+    }
+
+    #[track_caller]
+    fn check(most: usize, max_bytes: usize, pushed: &[usize], taken: usize) {
+        let backlog = Backlog::new(most, max_bytes);
+        let took = pushed.iter().take_while(|bytes| backlog.push(chunk(**bytes)).is_ok()).count();
+        assert_eq!(took, taken, "{pushed:?}");
+    }
+
+    #[test]
+    fn so_much_waits_and_no_more() {
+        check(3, 1 << 20, &[10, 10, 10, 10], 3);
+        check(100, 10_000, &[4_000, 4_000, 4_000], 2);
+        check(100, 10_000, &[50_000, 10], 1);
+        check(100, 10_000, &[10, 50_000], 1);
+        check(100, 1_000, &[2; 100], 1_000 / (size_of::<Update>() + 2));
+    }
+
+    #[test]
+    fn what_is_taken_makes_room() {
+        let backlog = Backlog::new(2, 10_000);
+        for _ in 0..10 {
+            assert_eq!((backlog.push(chunk(50_000)), backlog.push(chunk(2))), (Ok(()), Err(Overrun)));
+            assert_eq!(backlog.next().now_or_never(), Some(chunk(50_000)));
+        }
+        assert_eq!(backlog.next().now_or_never(), None);
+    }
+
+    #[test]
+    fn who_is_given_up_gets_nothing_any_more() {
+        let backlog = Backlog::new(10, 10_000);
+        backlog.push(chunk(10)).unwrap();
+        backlog.give_up();
+        assert_eq!((backlog.try_next(), backlog.push(chunk(10))), (None, Err(Overrun)));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_is_woken() {
+        let backlog = Backlog::new(10, 10_000);
+        let reader = tokio::spawn({
+            let backlog = backlog.clone();
+            async move { (backlog.next().await, backlog.next().await) }
+        });
+        tokio::task::yield_now().await;
+        backlog.push(chunk(3)).unwrap();
+        backlog.push(chunk(4)).unwrap();
+        assert_eq!(reader.await.unwrap(), (chunk(3), chunk(4)));
+    }
+}

@@ -1,0 +1,72 @@
+//! What has come of large bodies is bounded for all requests together, whichever route they are for.
+
+use reqwest::Method;
+use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
+use serde_json::json;
+
+use crate::SWITCHBOARD;
+
+/// Room for three bodies that have come as far as [`begin`] goes.
+const ROOM: &str = "[limits]\npending_bytes = 1_000_000";
+/// Blanks before what a body says.
+const BLANKS: usize = 300_000;
+const BODY: &str = r#"{"args":{"x":1}}"#;
+
+/// Sends a call whose body lacks its end.
+async fn begin(gateway: &Gateway) -> RawHttp {
+    let mut raw = RawHttp::connect(gateway).await;
+    let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
+    let (address, token, length) = (gateway.address(), token.trim(), BLANKS + BODY.len());
+    raw.write(&format!(
+        "POST /v1/tools/a.b/call HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{}",
+        " ".repeat(BLANKS)
+    ))
+    .await;
+    raw
+}
+
+#[tokio::test]
+async fn who_finds_no_room_for_a_large_body_is_sent_away_alone() {
+    let gateway = Setup::new().config(ROOM).spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let answers = tokio::spawn(async move {
+        loop {
+            let request = node.request().await;
+            node.answer(&request.id, json!("answered")).await;
+        }
+    });
+    let mut begun = Vec::new();
+    for _ in 0..3 {
+        begun.push(begin(&gateway).await);
+    }
+    let mut refused = 0;
+    for path in
+        ["/v1/tools/a.b/call", "/v1/tools/invoke", "/mcp", "/v1/chat/completions", "/api/gateway", "/v1/eligibility"]
+    {
+        // The others are on their way, and may not all have come yet. And who is still sending may miss the answer.
+        let reply = eventually("no room", || async {
+            let body = format!("{}{BODY}", " ".repeat(BLANKS));
+            let reply = gateway.operator().request(Method::POST, path).body(body).send().await.ok();
+            reply.filter(|reply| reply.status() == 503)
+        })
+        .await;
+        refused += 1;
+        assert_eq!(reply.headers()["retry-after"], "1", "{path}");
+        let told = soon(reply.text()).await.unwrap();
+        assert!(told.contains("no room"), "{path}: {told}");
+        let small = gateway.operator().call("a.b", json!({})).await;
+        assert_eq!(small.result(), "answered", "what is small needs no room");
+    }
+    assert!(gateway.refused("http", "no_room").await >= refused);
+    // Whoever was first has room for the rest, and leaves it to others.
+    for mut raw in begun {
+        raw.write(BODY).await;
+        let answer = raw.read_to_end().await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("answered"), "{answer}");
+    }
+    let large = gateway.operator().call("a.b", json!("x".repeat(900_000))).await;
+    assert_eq!(large.result(), "answered");
+    answers.abort();
+    gateway.stop().await;
+}

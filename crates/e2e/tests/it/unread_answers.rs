@@ -1,0 +1,94 @@
+//! Answers that nobody reads are bounded for all connections together, and for how long they are kept.
+
+use reqwest::Method;
+use sa_testkit::{Gateway, Hello, Setup, eventually, soon};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::SWITCHBOARD;
+
+/// More than a connection holds whose reader takes nothing, so that most of it waits in the gateway.
+const LARGE: usize = 12_000_000;
+
+/// A node whose every result is large.
+async fn large_results(gateway: &Gateway) -> JoinHandle<()> {
+    let mut node = Hello::new("n").capability("a").connect(gateway).await;
+    tokio::spawn(async move {
+        let large = json!("x".repeat(LARGE));
+        loop {
+            let request = node.request().await;
+            node.answer(&request.id, large.clone()).await;
+        }
+    })
+}
+
+/// A call whose answer has begun to come, and of which nothing is read.
+async fn unread(gateway: &Gateway) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut stream = soon(socket.connect(gateway.address().parse().unwrap())).await.unwrap();
+    let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
+    let request = format!(
+        "POST /v1/tools/a.b/call HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-length: 2\r\n\r\n{{}}",
+        gateway.address(),
+        token.trim()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    soon(stream.peek(&mut [0])).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn who_finds_no_room_for_a_large_answer_is_told_so() {
+    let gateway = Setup::new().config("[limits]\npending_bytes = 20_000_000").spawn(SWITCHBOARD).await;
+    let answers = large_results(&gateway).await;
+    let mut first = unread(&gateway).await;
+    let operator = gateway.operator();
+    let refused = operator.call("a.b", json!({})).await;
+    refused.assert_problem(503, "overloaded");
+    assert_eq!((&refused.body["retryable"], &refused.headers["retry-after"]), (&json!(false), &"1".parse().unwrap()));
+    // It was made, and is recorded.
+    let id = refused.body["call_id"].as_str().unwrap();
+    assert_eq!(refused.headers["x-call-id"], id);
+    assert_eq!(operator.get(&format!("/v1/calls/{id}")).await.body["ok"], true);
+    // Nor has a stream room for such a result: it ends, and not as one that is complete.
+    let mut events = operator.request(Method::POST, "/v1/tools/a.b/call").json(&json!({}));
+    events = events.header("accept", "text/event-stream");
+    assert!(soon(soon(events.send()).await.unwrap().bytes()).await.is_err());
+    assert_eq!(gateway.refused("http", "no_room").await, 2);
+
+    // The first one has lost nothing, and leaves its room to others once it has been read.
+    let mut answer = Vec::new();
+    soon(first.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() > LARGE, "{} bytes", answer.len());
+    let later = operator.call("a.b", json!({})).await;
+    assert_eq!(later.result().as_str().map(str::len), Some(LARGE));
+    answers.abort();
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn who_takes_nothing_for_too_long_is_hung_up_on_and_who_waits_is_not() {
+    let config = "[nodes]\nping_interval_ms = 300\ndead_after_ms = 2_000\n[limits]\npending_bytes = 20_000_000";
+    let gateway = Setup::new().config(config).spawn(SWITCHBOARD).await;
+    let answers = large_results(&gateway).await;
+    let operator = gateway.operator();
+    // A stream on which nothing is said for as long.
+    let mut feed = operator.events("/v1/events?watch=true").await;
+    let mut deaf = unread(&gateway).await;
+    while feed.next().await.unwrap().0 != "call_ended" {}
+    eventually("it counted", || async { (gateway.refused("http", "reads_nothing").await == 1).then_some(()) }).await;
+    let mut answer = Vec::new();
+    let _ = soon(deaf.read_to_end(&mut answer)).await;
+    assert!(answer.len() < LARGE, "{} bytes", answer.len());
+    // What it did not take has gone, and left its room to others.
+    let reply = operator.call("a.b", json!({})).await;
+    assert_eq!(reply.result().as_str().map(str::len), Some(LARGE));
+    assert_eq!(feed.next().await.unwrap().0, "call_started");
+    assert_eq!(gateway.refused("http", "reads_nothing").await, 1);
+    answers.abort();
+    gateway.stop().await;
+}
