@@ -296,7 +296,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_web_socket_has_its_own_watch() {
         let (mut here, there) = switched(50).await;
-        let writing = here.write_all(&[1; 3 * AT_ONCE]);
+        let said = vec![1; 3 * AT_ONCE];
+        let writing = here.write_all(&said);
         assert!(tokio::time::timeout(10 * PATIENCE, writing).await.is_err());
         assert!(!refused(&here));
         drop(there);

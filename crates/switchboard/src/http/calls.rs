@@ -1,5 +1,7 @@
 //! Calls that run and calls that ran.
 
+use std::num::NonZeroUsize;
+
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -73,12 +75,9 @@ pub(crate) struct CallList {
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<u64>,
     /// How many more calls run that began before those on the page; absent where all of them are on it.
-    #[serde(skip_serializing_if = "is_none")]
-    more_running: usize,
-}
-
-fn is_none(count: &usize) -> bool {
-    *count == 0
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<usize>)]
+    more_running: Option<NonZeroUsize>,
 }
 
 /// What is looked at in a stored call to tell whether it belongs on the page.
@@ -142,7 +141,7 @@ pub(crate) async fn list(
         Some("ended") => (false, true),
         Some(other) => return Err(Problem::bad_request(format!("state is \"running\" or \"ended\", not \"{other}\""))),
     };
-    let (mut calls, mut more_running) = (Vec::new(), 0);
+    let (mut calls, mut more_running) = (Vec::new(), None);
     if ended && query.cursor.is_none() {
         // Who has had an answer a moment ago finds its call: it runs no longer, and may still be on its way to the history.
         app.journal.settled(CALLS).await;
@@ -158,7 +157,7 @@ pub(crate) async fn list(
         // There may be very many at once. What the older ones were given is told by asking for each.
         let payload = |at: usize| if at < WITH_ARGS { payload } else { 0 };
         calls.extend(wanted.by_ref().take(limit).enumerate().map(|(at, call)| running_json(&call, payload(at))));
-        more_running = wanted.count();
+        more_running = NonZeroUsize::new(wanted.count());
     }
     let mut next_cursor = None;
     if ended {
