@@ -150,7 +150,9 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         .or_else(|| by_provider(index, name, view));
     let found = found.map(|found| found.map_err(|unresolved| with_rival(index, unresolved, view)));
     found.unwrap_or_else(|| {
-        let hostless = !name.contains('.') && !name.contains("__") && !index.has_host();
+        // The tools of a machine have names such as Bash and WebFetch, and hardly any others do.
+        let of_host = name.starts_with(|first: char| first.is_ascii_uppercase());
+        let hostless = of_host && !name.contains('.') && !name.contains("__") && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
     })
 }

@@ -159,7 +159,11 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         } else {
             text.clone()
         };
-        return RawJson::parse(&text).map_err(|error| Failure::usage(format!("--args-json is not JSON: {error}")));
+        return RawJson::parse(&text).map_err(|error| {
+            Failure::usage(format!("--args-json is not JSON: {error}")).hint(
+                r#"keys are texts, too: --args-json '{"key":"value"}'; or give each argument by itself: key=value"#,
+            )
+        });
     }
     let mut object = Map::new();
     let mut guessed = BTreeMap::new();

@@ -152,9 +152,10 @@ pub(super) fn is_loopback(url: &url::Url) -> bool {
 }
 
 fn read_token(file: &Path) -> Result<String, Failure> {
-    bounded::text(file, bounded::TOKEN)
-        .map(|text| text.trim().to_owned())
-        .map_err(|error| Failure::usage(format!("cannot read the token in {}: {error}", file.display())))
+    bounded::text(file, bounded::TOKEN).map(|text| text.trim().to_owned()).map_err(|error| {
+        Failure::usage(format!("cannot read the token in {}: {error}", file.display()))
+            .hint("name a file that holds one token; switchboard token create NAME makes one")
+    })
 }
 
 /// Where an address of this machine is listened on.

@@ -208,11 +208,9 @@ pub(super) fn operator_only(identity: &Identity) -> Result<(), Problem> {
     if identity.principal.role == Role::Operator {
         return Ok(());
     }
-    Err(Problem::new(
-        403,
-        "not_allowed",
-        format!("this is for operators; the token's role is {}", identity.principal.role),
-    ))
+    let detail = format!("this is for operators; the token's role is {}", identity.principal.role);
+    Err(Problem::new(403, "not_allowed", detail)
+        .hint("use an operator's token; commands take one by --token-file or SWITCHBOARD_TOKEN"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

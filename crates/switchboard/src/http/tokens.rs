@@ -194,6 +194,9 @@ fn namesakes(app: &App, made: &TokenRecord) -> Option<String> {
     }
 }
 
+/// More ids than these help nobody to choose.
+const CANDIDATES: usize = 5;
+
 fn is_valid(token: &TokenRecord) -> bool {
     token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > clock::now_ms())
 }
@@ -222,11 +225,17 @@ pub(crate) async fn revoke(
         if why == NotRevoked::LastOperator {
             return Problem::new(409, "conflict", LAST_OPERATOR).hint(EVEN_SO);
         }
-        let named = app.tokens.list().iter().filter(|token| token.revoked_ms.is_none() && token.name == id).count();
+        let named = app.tokens.list().into_iter().filter(|token| token.revoked_ms.is_none() && token.name == id);
+        let ids: Vec<String> = named.map(|token| token.id).collect();
         let name = crate::redact::printable(&id);
-        let problem = match named {
-            0 => Problem::new(404, "not_found", format!("there is no valid token \"{name}\"")),
-            named => Problem::new(409, "conflict", format!("{named} valid tokens are called \"{name}\"")),
+        let problem = match &ids[..] {
+            [] => Problem::new(404, "not_found", format!("there is no valid token \"{name}\"")),
+            ids => {
+                let some = ids[..ids.len().min(CANDIDATES)].join(", ");
+                let more = if ids.len() > CANDIDATES { " and more" } else { "" };
+                let detail = format!("{} valid tokens are called \"{name}\": {some}{more}", ids.len());
+                Problem::new(409, "conflict", detail)
+            }
         };
         problem.hint("use the id, which the list of tokens shows (switchboard token list)")
     })?;
