@@ -67,7 +67,8 @@ impl NodeClient {
         }
     }
 
-    /// As [`run`](Self::run), over another network than TCP. For the simulation of gateways and nodes; not for use.
+    /// As [`run`](Self::run), over another network than TCP. For the simulation of gateways and nodes, and for the gateway's
+    /// own demo node; not for use.
     #[doc(hidden)]
     pub fn run_over(
         &self,

@@ -1,7 +1,7 @@
 //! What a node needs of the world around it to connect: a way to the gateway, and chance.
 //!
-//! Everybody has [`Tcp`]. Another one takes its place in the simulation, where the network and chance come from a seed; that
-//! is what the trait is hidden for, and not a part of what this crate promises.
+//! Everybody has [`Tcp`]. Another one takes its place in the simulation, where the network and chance come from a seed, and for
+//! the demo node within a gateway's own process; that is what the trait is hidden for, and not a part of what this crate promises.
 
 use std::fmt::Debug;
 use std::io;
