@@ -56,6 +56,15 @@ impl Entered {
     }
 }
 
+impl Entered {
+    /// Gives back what is beyond so much. What is kept is never up for others meanwhile.
+    pub fn shrink(&mut self, to: usize) {
+        let less = self.1.saturating_sub(to);
+        self.0.count.fetch_sub(less, Ordering::AcqRel);
+        self.1 -= less;
+    }
+}
+
 impl Drop for Entered {
     fn drop(&mut self) {
         self.0.count.fetch_sub(self.1, Ordering::AcqRel);
@@ -79,11 +88,15 @@ impl Growing {
     pub fn keep(&mut self, bytes: usize) -> bool {
         // By the step, so that hardly anybody has to ask.
         let wanted = bytes / aside::LARGE * aside::LARGE;
-        if self.held.as_ref().is_some_and(|held| wanted < held.amount()) {
-            self.held = None;
-        }
         match &mut self.held {
-            _ if wanted == 0 => true,
+            held if wanted == 0 => {
+                *held = None;
+                true
+            }
+            Some(held) if wanted <= held.amount() => {
+                held.shrink(wanted);
+                true
+            }
             Some(held) => held.grow(wanted - held.amount()),
             none => {
                 *none = self.room.enter(wanted);
@@ -135,5 +148,24 @@ impl Slots {
     /// The provider is gone: whoever waits for a place need not.
     pub fn close(&self) {
         self.places.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_needs_less_keeps_what_is_left_and_gives_back_the_rest() {
+        let room = Arc::new(Ceiling::new(4 * aside::LARGE));
+        let mut growing = Growing::new(Arc::clone(&room));
+        assert!(growing.keep(aside::LARGE - 1) && room.count() == 0, "what is small takes none");
+        assert!(growing.keep(3 * aside::LARGE));
+        let other = room.enter(aside::LARGE);
+        assert!(growing.keep(2 * aside::LARGE) && room.count() == 3 * aside::LARGE);
+        assert!(!growing.keep(4 * aside::LARGE));
+        drop(other);
+        assert!(growing.keep(4 * aside::LARGE) && growing.keep(0));
+        assert_eq!(room.count(), 0);
     }
 }

@@ -39,10 +39,10 @@ impl Output {
     pub fn weight(&self) -> usize {
         let blocks = self.blocks.iter().map(|block| match block {
             Block::Text(text) => text.len(),
-            Block::Image { data, .. } => data.len(),
+            Block::Image { data, mime_type } => data.len() + mime_type.len(),
             Block::Other(json) => json.len(),
         });
-        let attachments = self.attachments.iter().map(|attachment| attachment.data.len());
+        let attachments = self.attachments.iter().map(Attachment::weight);
         let native = self.native.as_ref().map_or(0, RawJson::len);
         self.content.len() + native + blocks.sum::<usize>() + attachments.sum::<usize>()
     }
@@ -122,6 +122,13 @@ pub struct Attachment {
     pub mime_type: String,
     pub name: Option<String>,
     pub data: Bytes,
+}
+
+impl Attachment {
+    /// How many bytes it takes, with what is said of it.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.mime_type.len() + self.name.as_ref().map_or(0, String::len) + self.data.len()
+    }
 }
 
 impl fmt::Debug for Attachment {

@@ -28,14 +28,21 @@ use crate::idempotency::Ledger;
 use crate::limits::{Ceiling, Entered};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
+use crate::principal::Principal;
 use crate::provider::ProviderId;
 use crate::tool::Tool;
 
+/// So much of what all calls have together is kept beside it, for principals that have little of it.
+const RESERVE: usize = 4;
+
+/// A principal has little that has no more than this part of all calls.
+const LITTLE: usize = 16;
+
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
-    /// Calls of all principals together.
+    /// Calls of all principals together. A quarter as many more are for those that have few of them.
     pub max_running: usize,
-    /// Arguments of all calls that run or wait, in bytes.
+    /// Arguments of all calls that run or wait, in bytes; and a quarter as many more.
     pub max_bytes: usize,
     /// The time limit of a tool that has none of its own.
     pub default_timeout: Duration,
@@ -67,8 +74,9 @@ pub struct Router {
     ledger: Option<Arc<dyn Ledger>>,
     policy: RwLock<Arc<Policy>>,
     options: RouterOptions,
-    calls: Arc<Ceiling>,
-    bytes: Arc<Ceiling>,
+    room: Room,
+    /// For principals that have little, so that nobody who calls a lot keeps everybody else from calling at all.
+    reserve: Room,
     live: Mutex<ByCallId<LiveCall>>,
     keyed: keyed::InFlight,
     draining: AtomicBool,
@@ -88,8 +96,8 @@ impl Router {
             journal,
             ledger,
             policy: RwLock::new(Arc::new(policy)),
-            calls: Arc::new(Ceiling::new(options.max_running)),
-            bytes: Arc::new(Ceiling::new(options.max_bytes)),
+            room: Room::new(options.max_running, options.max_bytes),
+            reserve: Room::new(options.max_running / RESERVE, options.max_bytes / RESERVE),
             options,
             live: Mutex::default(),
             keyed: keyed::InFlight::default(),
@@ -125,10 +133,18 @@ impl Router {
     }
 
     fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
-        let place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
         let bytes = call.request.args.len();
-        let room = enter(&self.bytes, bytes, "bytes of arguments in memory", "limits.pending_bytes")?;
-        Ok(Share { place, room })
+        self.room.enter(bytes).or_else(|full| {
+            let has_little = bytes < aside::LARGE && self.has_little(&call.request.view.principal);
+            if has_little { self.reserve.enter(bytes).map_err(|_| full) } else { Err(full) }
+        })
+    }
+
+    /// Counted where it is asked for, which is when the gateway is full: keeping count would cost every call.
+    fn has_little(&self, principal: &Principal) -> bool {
+        let little = self.options.max_running / LITTLE;
+        self.live(|live| live.values().filter(|call| call.principal.id == principal.id).take(little + 1).count())
+            <= little
     }
 
     /// The same for a call that has its share already.
@@ -374,7 +390,26 @@ impl std::fmt::Debug for Router {
     }
 }
 
-/// A call's part of what the gateway has for all calls together, given back on drop.
+/// What the gateway has for many calls together.
+struct Room {
+    calls: Arc<Ceiling>,
+    /// For their arguments.
+    bytes: Arc<Ceiling>,
+}
+
+impl Room {
+    fn new(calls: usize, bytes: usize) -> Self {
+        Self { calls: Arc::new(Ceiling::new(calls)), bytes: Arc::new(Ceiling::new(bytes)) }
+    }
+
+    fn enter(&self, bytes: usize) -> Result<Share, CallError> {
+        let place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
+        let room = enter(&self.bytes, bytes, "bytes of arguments in memory", "limits.pending_bytes")?;
+        Ok(Share { place, room })
+    }
+}
+
+/// A call's part of that, given back on drop.
 struct Share {
     place: Entered,
     /// For its arguments.

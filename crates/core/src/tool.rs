@@ -61,9 +61,11 @@ impl Tool {
         [plain, longer].into_iter().chain(self.short.as_deref().map(str::to_owned)).collect()
     }
 
-    /// Which tool it is, whatever it goes by. The suffix of an exposed name is made from it.
+    /// Which tool it is, whatever it goes by: no other one has the same. The suffix of an exposed name is made from it.
     pub(crate) fn address(&self, provider: &ProviderId) -> String {
-        format!("{}/{}/{}", provider.kind, provider.id, self.name)
+        // Where a slash is part of an id, it must not look like the one behind it.
+        let id = provider.id.replace('%', "%25").replace('/', "%2F");
+        format!("{}/{id}/{}", provider.kind, self.name)
     }
 
     /// A tool below a provider's open prefix, of which only the name is known. It would be exposed as a described one is: a
@@ -140,5 +142,18 @@ impl ToolPage {
             self.next = self.tools.last().map(|view| view.name.to_string());
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tools_have_one_address() {
+        let address = |id: &str, name: &str| Tool::named(name).address(&ProviderId::new("node", id));
+        assert_eq!(address("mac-01", "notes.search"), "node/mac-01/notes.search");
+        let all = [("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("a%b", "c")].map(|(id, name)| address(id, name));
+        assert!((1..all.len()).all(|n| !all[..n].contains(&all[n])), "{all:?}");
     }
 }

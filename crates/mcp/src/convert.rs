@@ -4,7 +4,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Icon, JsonObject, MetaObject, ResultType, Tool};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorData, Icon, JsonObject, MetaObject, ResourceContents, ResultType, Tool,
+};
 use sa_core::directory::ToolView;
 use sa_core::outcome::{Attachment, Block, Outcome};
 use sa_core::{CallError, Output, RawJson};
@@ -194,7 +197,7 @@ fn success(output: &Output) -> CallToolResult {
         result.structured_content = structured;
         result
     });
-    result.content.extend(output.attachments.iter().filter_map(attachment));
+    result.content.extend(output.attachments.iter().zip(1..).map(attachment));
     result
 }
 
@@ -234,16 +237,32 @@ fn block(block: &Block) -> ContentBlock {
     }
 }
 
-/// An image or a sound that came along as bytes is one that the model can look at or hear. Others have no place in MCP.
-fn attachment(attachment: &Attachment) -> Option<ContentBlock> {
+/// An image or a sound that came along as bytes is one that the model can look at or hear; any other file is a resource
+/// inside of the result, as text if it is some.
+fn attachment((attachment, number): (&Attachment, usize)) -> ContentBlock {
     use base64::Engine as _;
-    let data = || base64::prelude::BASE64_STANDARD.encode(&attachment.data);
-    let kind = attachment.mime_type.split_once('/').map(|(kind, _)| kind);
-    match kind {
-        Some("image") => Some(ContentBlock::image(data(), attachment.mime_type.clone())),
-        Some("audio") => Some(ContentBlock::audio(data(), attachment.mime_type.clone())),
-        _ => None,
+    let Attachment { mime_type, name, data } = attachment;
+    let encoded = || base64::prelude::BASE64_STANDARD.encode(data);
+    match mime_type.split_once('/') {
+        Some(("image", _)) => return ContentBlock::image(encoded(), mime_type.clone()),
+        Some(("audio", _)) => return ContentBlock::audio(encoded(), mime_type.clone()),
+        _ => {}
     }
+    // A resource has an address, though there is nothing to be fetched by it. Two files may have one name.
+    let name = name.as_deref().unwrap_or("attachment");
+    let uri = format!("attachment:///{number}/{}", utf8_percent_encode(name, NON_ALPHANUMERIC));
+    let contents = match std::str::from_utf8(data) {
+        Ok(text) if is_text(mime_type) => ResourceContents::text(text, uri),
+        _ => ResourceContents::blob(encoded(), uri),
+    };
+    ContentBlock::resource(contents.with_mime_type(mime_type.clone()))
+}
+
+/// Whether a file of this type is for reading.
+fn is_text(mime_type: &str) -> bool {
+    let kind = mime_type.split(';').next().unwrap_or_default().trim();
+    kind.starts_with("text/")
+        || ["json", "xml", "yaml", "toml", "javascript"].iter().any(|format| kind.ends_with(format))
 }
 
 /// A text result as text, any other as JSON.
@@ -323,13 +342,36 @@ mod tests {
     }
 
     #[test]
-    fn images_and_sounds_that_came_along_are_blocks() {
-        let attach = |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
-        let attachments = vec![attach("image/png"), attach("audio/wav"), attach("application/zip")];
+    fn every_file_that_came_along_is_a_block() {
+        let attach = |mime: &str, name: Option<&str>, data: &[u8]| Attachment {
+            mime_type: mime.into(),
+            name: name.map(Into::into),
+            data: data.to_vec().into(),
+        };
+        let attachments = vec![
+            attach("image/png", None, &[0]),
+            attach("audio/wav", None, &[0]),
+            attach("application/zip", Some("a b/ü.zip"), &[0]),
+            attach("text/csv; charset=utf-8", None, b"a,b"),
+            attach("application/ld+json", Some("x"), b"{}"),
+            attach("text/plain", None, &[0xff]),
+        ];
         let output = Output { attachments, ..Output::json(RawJson::parse("{\"a\":1}").unwrap()) };
         let content = serde_json::to_value(result(&Ok(output)).content).unwrap();
-        assert_eq!(content.as_array().unwrap().len(), 3);
-        assert_eq!(content[1]["data"], "AA==");
+        let expected = json!([
+            { "type": "text", "text": "{\"a\":1}" },
+            { "type": "image", "data": "AA==", "mimeType": "image/png" },
+            { "type": "audio", "data": "AA==", "mimeType": "audio/wav" },
+            { "type": "resource", "resource":
+                { "uri": "attachment:///3/a%20b%2F%C3%BC%2Ezip", "mimeType": "application/zip", "blob": "AA==" } },
+            { "type": "resource", "resource":
+                { "uri": "attachment:///4/attachment", "mimeType": "text/csv; charset=utf-8", "text": "a,b" } },
+            { "type": "resource", "resource":
+                { "uri": "attachment:///5/x", "mimeType": "application/ld+json", "text": "{}" } },
+            { "type": "resource", "resource":
+                { "uri": "attachment:///6/attachment", "mimeType": "text/plain", "blob": "/w==" } },
+        ]);
+        assert_eq!(content, expected);
     }
 
     #[test]

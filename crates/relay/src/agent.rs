@@ -150,8 +150,7 @@ pub(crate) async fn deliver(sessions: &Arc<Sessions>, session: &Arc<Session>, te
     if session.ended.is_cancelled() {
         return Err(CallError::new(CallErrorKind::Conflict, "the session has ended"));
     }
-    let own_dir = session.socket.with_extension("work");
-    let child = start(sessions, session, command, &own_dir).map_err(|error| {
+    let child = start(sessions, session, command).map_err(|error| {
         let what = command.command.first().map_or("nothing", String::as_str);
         CallError::new(CallErrorKind::Failed, format!("the agent \"{name}\" cannot be started ({what}): {error}"))
             .hint("see sessions.agents in the gateway's configuration")
@@ -171,8 +170,11 @@ pub(crate) async fn deliver(sessions: &Arc<Sessions>, session: &Arc<Session>, te
     let tasks = sessions.tasks.clone();
     tasks.spawn(async move {
         attend(&sessions, &session, child, queue).await;
-        let _ = tokio::fs::remove_dir_all(own_dir).await;
+        // Whichever comes last, the agent's end or the session's, takes the directory away.
         drop(working);
+        if session.ended.is_cancelled() {
+            session.clear_away().await;
+        }
     });
     Ok(())
 }
@@ -186,11 +188,11 @@ fn control(text: &str) -> String {
     format!("{}\n", json!(text))
 }
 
-fn start(sessions: &Sessions, session: &Session, command: &AgentCommand, own_dir: &Path) -> std::io::Result<Child> {
+fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std::io::Result<Child> {
     let mut dir = PathBuf::from(&command.dir);
     if command.dir.is_empty() {
-        std::fs::create_dir_all(own_dir)?;
-        own_dir.clone_into(&mut dir);
+        dir = session.own_dir();
+        std::fs::create_dir_all(&dir)?;
     }
     let options = &sessions.options;
     let mut keeper = Command::new(&options.program);

@@ -22,6 +22,9 @@ use crate::link::{CallerLink, Requests};
 use crate::presence::Presence;
 use crate::record::{Owner, SessionView};
 
+/// What the directories end in that agents work in.
+pub(crate) const WORK: &str = "work";
+
 /// Open, until it is ended.
 pub struct Session {
     pub(crate) id: Arc<str>,
@@ -221,6 +224,16 @@ impl Session {
         self.ended.cancel();
         let _ = std::fs::remove_file(&self.socket);
         true
+    }
+
+    /// Where its agents work who have no other place. It is there for as long as the session is, whichever agent comes next.
+    pub(crate) fn own_dir(&self) -> PathBuf {
+        self.socket.with_extension(WORK)
+    }
+
+    /// Removes what its agents have left.
+    pub(crate) async fn clear_away(&self) {
+        let _ = tokio::fs::remove_dir_all(self.own_dir()).await;
     }
 
     /// Whether an agent is here.

@@ -289,6 +289,9 @@ impl Sessions {
         if !session.end(reason) {
             return;
         }
+        if !session.is_running() {
+            session.clear_away().await;
+        }
         info!(session = &*session.id, reason, "session ended");
         self.audit("session.ended", &session.owner, &session.id, reason);
         // Written before it leaves the table, so that it is to be seen in one or the other.

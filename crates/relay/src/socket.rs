@@ -1,5 +1,6 @@
 //! Each session's own Unix socket: where it is, and who is let in.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use tokio::net::UnixListener;
 use tracing::warn;
 
 use crate::connection;
-use crate::session::Session;
+use crate::session::{Session, WORK};
 use crate::sessions::Sessions;
 
 /// Agents that may be connected to one session at once.
@@ -36,8 +37,12 @@ pub fn socket_dir(data_dir: &Path) -> io::Result<PathBuf> {
     }
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))?;
     for entry in std::fs::read_dir(&dir)?.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "sock") {
-            std::fs::remove_file(entry.path())?;
+        let path = entry.path();
+        match path.extension().and_then(OsStr::to_str) {
+            Some("sock") => std::fs::remove_file(path)?,
+            // An agent may have left what cannot be removed, which is in nobody's way.
+            Some(WORK) => drop(std::fs::remove_dir_all(path)),
+            _ => {}
         }
     }
     Ok(dir)

@@ -62,6 +62,11 @@ impl SocketLimits {
 }
 
 impl Upgrade {
+    /// Whether a request asks for a WebSocket, in whatever way.
+    pub fn is_asked_for(headers: &HeaderMap) -> bool {
+        lists(headers, header::UPGRADE, "websocket")
+    }
+
     /// Agrees, and hands on the socket once the answer has been written. In a box, so that it is no part of any future.
     pub fn serve<F>(
         self,

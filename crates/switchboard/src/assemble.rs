@@ -18,7 +18,7 @@ use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
-use sa_socket::{Liveness, SocketLimits};
+use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
 use sa_vault::{Vault, bounded};
@@ -59,14 +59,12 @@ pub struct Gateway {
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
     pub mcp: Mcp,
-    /// Where what has come of large messages has room.
-    pub room: Arc<Ceiling>,
-    /// The same of large answers that their clients still have to read.
-    pub(crate) answers_room: Arc<Ceiling>,
+    pub rooms: Rooms,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
     pub hurry: CancellationToken,
+    ledger: Arc<StoreLedger>,
     housekeeping: CancellationToken,
 }
 
@@ -156,7 +154,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
-    let [room, answers_room] = [(); 2].map(|()| Arc::new(Ceiling::new(config.settings.limits.pending_bytes)));
+    let rooms = Rooms::new(config.settings.limits.pending_bytes);
     let gateway = Gateway {
         config,
         store,
@@ -174,26 +172,40 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
         mcp,
-        room,
-        answers_room,
+        rooms,
         closing,
         hurry: CancellationToken::new(),
+        ledger,
         housekeeping,
     };
     let gateway = Arc::new(gateway);
-    tokio::spawn(keep_house(Arc::clone(&gateway), ledger));
+    tokio::spawn(keep_house(Arc::clone(&gateway)));
     let (router, payload_bytes) = (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
     let notes = Arc::new(gateway.store.clone());
     tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
     Ok(gateway)
 }
 
-impl Gateway {
-    /// What a connection may cost whose messages have at most so many bytes, and are cut if they have more, or not.
-    pub(crate) fn socket_limits(&self, max_message_bytes: usize, cuts: bool) -> SocketLimits {
-        SocketLimits { max_message_bytes, cuts, room: Some(Arc::clone(&self.room)) }
-    }
+/// Where large messages have room while they are under way: each kind apart, so that what fills one of these rooms turns
+/// nobody of another kind away.
+#[derive(Debug)]
+pub struct Rooms {
+    /// For what has come of bodies, and of messages of agents and participants.
+    pub from_callers: Arc<Ceiling>,
+    /// For what has come of nodes' messages: no caller can have a node turned away.
+    pub from_nodes: Arc<Ceiling>,
+    /// For answers that their clients still have to read.
+    pub answers: Arc<Ceiling>,
+}
 
+impl Rooms {
+    fn new(bytes: usize) -> Self {
+        let [from_callers, from_nodes, answers] = [(); 3].map(|()| Arc::new(Ceiling::new(bytes)));
+        Self { from_callers, from_nodes, answers }
+    }
+}
+
+impl Gateway {
     /// What a request sees: the channels that its token is for, and a session of theirs if they name one.
     pub(crate) fn view(&self, identity: &Identity, session: Option<&str>) -> View {
         self.in_session(identity.view(), session)
@@ -223,6 +235,8 @@ impl Gateway {
         self.journal.tell_refusals();
         self.closing.cancel();
         self.upstreams.finish_renewals().await;
+        // There may be room by now for what a full disk kept waiting.
+        self.ledger.catch_up().await;
         self.housekeeping.cancel();
     }
 }
@@ -362,7 +376,7 @@ fn kept_since(now_ms: i64, days: u64) -> i64 {
     now_ms.saturating_sub_unsigned(days.saturating_mul(86_400_000))
 }
 
-async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
+async fn keep_house(gateway: Arc<Gateway>) {
     let keep = &gateway.config.settings.journal;
     let stop = gateway.housekeeping.clone();
     for round in 0_u64.. {
@@ -391,10 +405,10 @@ async fn keep_house(gateway: Arc<Gateway>, ledger: Arc<StoreLedger>) {
                 warn!(stream, %error, "cannot delete old records");
             }
         }
-        ledger.catch_up().await;
+        gateway.ledger.catch_up().await;
         // Keys are kept for a day: there is no hurry to go through all of them.
         if round.is_multiple_of(60)
-            && let Err(error) = ledger.sweep().await
+            && let Err(error) = gateway.ledger.sweep().await
         {
             warn!(%error, "cannot delete old idempotency keys");
         }

@@ -1,17 +1,19 @@
 //! Idempotency keys, on disk: what was run under each, and how it ended.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod kept;
+mod unkept;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
-use sa_core::outcome::{Attachment, Output, weight};
+use sa_core::outcome::weight;
 use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
-use sa_core::{CallError, CallErrorKind, CallId, Outcome, RawJson, aside, clock};
+use sa_core::{CallError, CallErrorKind, CallId, Outcome, aside, clock};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+
+use self::kept::Kept;
+use self::unkept::{End, Unkept};
 
 /// Who claimed a key, when, and whether the call has ended: small, because all of it is gone through to forget old keys.
 const CLAIMS: &str = "idempotency";
@@ -21,40 +23,11 @@ const OUTCOMES: &str = "idempotency_outcomes";
 /// How long a key is remembered.
 const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
 
-/// How much of outcomes that cannot be written is kept in memory.
-const MAX_UNKEPT: usize = 32 << 20;
-
 pub struct StoreLedger {
     records: Arc<dyn Records>,
-    unkept: Mutex<Unkept>,
-}
-
-/// How calls ended for which there was no room on disk. Their claims are there, and say that they never ended.
-#[derive(Default)]
-struct Unkept {
-    ends: HashMap<String, End>,
-    bytes: usize,
-}
-
-#[derive(Clone)]
-struct End {
-    id: CallId,
-    /// A digest of the arguments.
-    args: String,
-    /// Absent where it reached nobody, which leaves its key free.
-    outcome: Option<Outcome>,
-    /// What the tool itself leads to the claim by.
-    address: Option<String>,
-}
-
-impl End {
-    fn of(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> Self {
-        Self { id, args: digest(call), outcome, address: address(call) }
-    }
-
-    fn weight(&self) -> usize {
-        size_of::<Self>() + self.outcome.as_ref().map_or(0, weight)
-    }
+    unkept: Unkept,
+    /// Whoever writes what was unkept: one at a time, or a late one would undo what came after it.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -74,30 +47,14 @@ struct Entry {
     outcome: Option<Kept>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kept {
-    Ok { content: Box<RawValue>, attachments: Vec<KeptAttachment> },
-    Err { kind: String, message: String, hint: Option<String>, retryable: bool },
-}
-
-#[derive(Serialize, Deserialize)]
-struct KeptAttachment {
-    mime_type: String,
-    name: Option<String>,
-    /// Base64.
-    data: String,
-}
-
 impl StoreLedger {
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records, unkept: Mutex::default() }
+        Self { records, unkept: Unkept::default(), turn: tokio::sync::Mutex::default() }
     }
 
     /// Writes what there was no room for, as far as there is some now.
     pub async fn catch_up(&self) {
-        let places: Vec<String> = self.unkept().ends.keys().cloned().collect();
-        for place in places {
+        for place in self.unkept.places() {
             if self.keep_after_all(&place).await.is_err() {
                 return;
             }
@@ -106,11 +63,14 @@ impl StoreLedger {
 
     /// Whether there was something to write.
     async fn keep_after_all(&self, place: &str) -> Result<bool, StoreError> {
-        let end = self.unkept().ends.get(place).cloned();
-        let Some(end) = end else { return Ok(false) };
+        if self.unkept.get(place).is_none() {
+            return Ok(false);
+        }
+        let _turn = self.turn.lock().await;
+        // Somebody may have written it meanwhile, which is as good.
+        let Some(end) = self.unkept.get(place) else { return Ok(true) };
         self.keep(place, &end).await?;
-        let mut unkept = self.unkept();
-        unkept.bytes -= unkept.ends.remove(place).map_or(0, |end| end.weight());
+        self.unkept.forget(place);
         Ok(true)
     }
 
@@ -134,13 +94,8 @@ impl StoreLedger {
     async fn settle_or_remember(&self, place: String, end: End) -> Result<(), CallError> {
         let Err(error) = self.keep(&place, &end).await else { return Ok(()) };
         let (id, reached) = (end.id, end.outcome.is_some());
-        let mut unkept = self.unkept();
-        let room = unkept.bytes + end.weight() <= MAX_UNKEPT;
-        if room {
-            unkept.bytes += end.weight();
-            unkept.ends.insert(place, end);
-        }
-        drop(unkept);
+        // What the store does not take now and will not take later is not worth its place.
+        let room = error.kind != StoreErrorKind::Invalid && self.unkept.remember(place, end);
         let effect = if reached { "may have had an effect" } else { "reached nobody" };
         let message =
             format!("the call {id} has ended and {effect}, and the record of that cannot be written: {error}");
@@ -150,10 +105,6 @@ impl StoreLedger {
             (false, false) => "mend the store, then use a new key",
         };
         Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
-    }
-
-    fn unkept(&self) -> MutexGuard<'_, Unkept> {
-        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets keys whose time is over.
@@ -208,6 +159,10 @@ impl StoreLedger {
         // or leads nowhere.
         let lead = Entry { of: Some(own.clone()), ..Entry::new(call, id) };
         let (claimed, led) = tokio::join!(claim, self.write(&address, &lead, Expect::Anything));
+        if claimed.is_ok() && led.is_err() {
+            // Nobody is called: the key is as free as it was. If that cannot be written either, it will be.
+            let _ = self.settle_or_remember(own, end(call, id, None)).await;
+        }
         claimed.and(led)
     }
 
@@ -242,8 +197,10 @@ impl Entry {
 impl Ledger for StoreLedger {
     fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
+            // Whoever asks about a call whose end waits to be written is the one who waits for it. Whatever the key was used for
+            // before is over with that: no end that is written later is about a call before this one.
+            self.keep_after_all(&place(call)).await.map_err(|error| unavailable(&error))?;
             let mut claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
-            // Whoever asks about a call whose end waits to be written is the one who waits for it.
             if let Some(place) = &claimed
                 && self.keep_after_all(place).await.map_err(|error| unavailable(&error))?
             {
@@ -266,63 +223,16 @@ impl Ledger for StoreLedger {
         id: CallId,
         outcome: &'a Outcome,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(self.settle_or_remember(place(call), End::of(call, id, Some(outcome.clone()))))
+        Box::pin(self.settle_or_remember(place(call), end(call, id, Some(outcome.clone()))))
     }
 
     fn release<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(self.settle_or_remember(place(call), End::of(call, id, None)))
+        Box::pin(self.settle_or_remember(place(call), end(call, id, None)))
     }
 }
 
-impl Kept {
-    fn of(outcome: &Outcome) -> Self {
-        match outcome {
-            Ok(output) => Self::Ok {
-                content: RawValue::from_string(output.content.as_str().into())
-                    .unwrap_or_else(|_| RawValue::NULL.to_owned()),
-                attachments: output.attachments.iter().map(KeptAttachment::of).collect(),
-            },
-            Err(error) => Self::Err {
-                kind: error.kind.as_str().into(),
-                message: error.message.clone(),
-                hint: error.hint.as_deref().map(Into::into),
-                retryable: error.retryable,
-            },
-        }
-    }
-
-    fn restore(self) -> Outcome {
-        match self {
-            Self::Ok { content, attachments } => {
-                let attachments = attachments.into_iter().filter_map(KeptAttachment::restore);
-                let content = RawJson::part(&content).map_err(|error| {
-                    let why = format!("the result of this call was kept, and cannot be read: {error}");
-                    CallError::new(CallErrorKind::Failed, why)
-                })?;
-                Ok(Output::from_provider(content, attachments.collect()))
-            }
-            Self::Err { kind, message, hint, retryable } => {
-                let kind = CallErrorKind::parse(&kind).unwrap_or(CallErrorKind::Failed);
-                let error = CallError::new(kind, message).retryable(retryable);
-                Err(match hint {
-                    Some(hint) => error.hint(hint),
-                    None => error,
-                })
-            }
-        }
-    }
-}
-
-impl KeptAttachment {
-    fn of(attachment: &Attachment) -> Self {
-        let Attachment { mime_type, name, data } = attachment;
-        Self { mime_type: mime_type.clone(), name: name.clone(), data: BASE64_STANDARD.encode(data) }
-    }
-
-    fn restore(self) -> Option<Attachment> {
-        let data = BASE64_STANDARD.decode(self.data).ok()?.into();
-        Some(Attachment { mime_type: self.mime_type, name: self.name, data })
-    }
+fn end(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> End {
+    End { id, args: digest(call), outcome, address: address(call) }
 }
 
 /// Where a key is claimed: under the name that its tool was called by.
@@ -361,6 +271,8 @@ impl std::fmt::Debug for StoreLedger {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+
+    use sa_core::{Output, RawJson};
 
     use super::*;
     use crate::memory::MemoryRecords;
@@ -437,7 +349,7 @@ mod tests {
         assert!(matches!(ledger.claim(&other, CallId::new()).await.unwrap(), Claim::Different { .. }));
         let Claim::Ended { outcome, id: first } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
         assert_eq!((outcome.unwrap().content.as_str(), first), ("5", id));
-        assert_eq!(ledger.unkept().bytes, 0);
+        assert_eq!(ledger.unkept.bytes(), 0);
     }
 
     #[tokio::test]
@@ -445,7 +357,7 @@ mod tests {
         let records = Arc::new(MemoryRecords::default());
         let ledger = StoreLedger::new(Arc::clone(&records) as _);
         records.full.store(true, Ordering::Relaxed);
-        let half = RawJson::parse(&format!("\"{}\"", "x".repeat(MAX_UNKEPT / 2 - 1_000))).unwrap();
+        let half = RawJson::parse(&format!("\"{}\"", "x".repeat(unkept::MAX / 2 - 1_000))).unwrap();
         let outcome = Ok(Output::json(half));
         let mut kept = Vec::new();
         for key in ["a", "b", "c"] {
@@ -454,7 +366,49 @@ mod tests {
         assert_eq!(kept, [true, true, false]);
         records.full.store(false, Ordering::Relaxed);
         ledger.catch_up().await;
-        assert_eq!((records.len(), ledger.unkept().bytes), (4, 0), "two claims and their outcomes");
+        assert_eq!((records.len(), ledger.unkept.bytes()), (4, 0), "two claims and their outcomes");
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_released_late_is_released_once() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (keyed("k"), CallId::new());
+        assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+        records.fail_at(address(&call), StoreErrorKind::Io);
+        let error = ledger.release(&call, CallId::new()).await.unwrap_err();
+        assert!(error.retryable, "{error}");
+        records.fail_at(None, StoreErrorKind::Io);
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap();
+        ledger.catch_up().await;
+        let claim = ledger.claim(&call, CallId::new()).await.unwrap();
+        assert!(matches!(claim, Claim::Ended { id: first, .. } if first == id), "it would run twice: {claim:?}");
+    }
+
+    #[tokio::test]
+    async fn a_key_that_could_not_be_claimed_whole_is_free() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let call = keyed("k");
+        records.fail_at(address(&call), StoreErrorKind::Full);
+        ledger.claim(&call, CallId::new()).await.unwrap_err();
+        records.fail_at(None, StoreErrorKind::Full);
+        assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+    }
+
+    #[tokio::test]
+    async fn what_can_never_be_written_is_not_remembered() {
+        let records = Arc::new(MemoryRecords::default());
+        let ledger = StoreLedger::new(Arc::clone(&records) as _);
+        let (call, id) = (keyed("k"), CallId::new());
+        assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+        records.fail_at(Some(place(&call)), StoreErrorKind::Invalid);
+        let error = ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap_err();
+        assert!(!error.retryable && ledger.unkept.places().is_empty(), "{error}");
+        assert!(
+            matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+        );
     }
 
     #[tokio::test]

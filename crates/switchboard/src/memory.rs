@@ -11,11 +11,24 @@ use sa_core::store::{Expect, Record, Records, StoreError, StoreErrorKind, StoreF
 pub(crate) struct MemoryRecords {
     documents: Mutex<BTreeMap<(String, String), Bytes>>,
     pub(crate) full: AtomicBool,
+    /// What cannot be written under one key, and why.
+    failing: Mutex<Option<(String, StoreErrorKind)>>,
     /// Bytes of all that was ever listed.
     pub(crate) listed: AtomicUsize,
 }
 
 impl MemoryRecords {
+    /// Lets nothing be written or deleted under this key any more, or any other one again.
+    pub(crate) fn fail_at(&self, key: Option<String>, kind: StoreErrorKind) {
+        *self.failing.lock().unwrap() = key.map(|key| (key, kind));
+    }
+
+    fn failure(&self, key: &str) -> Option<StoreError> {
+        let failing = self.failing.lock().unwrap();
+        let (_, kind) = failing.as_ref().filter(|(failing, _)| failing == key)?;
+        Some(StoreError { kind: *kind, message: "it cannot be written".into() })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.documents.lock().unwrap().len()
     }
@@ -43,6 +56,9 @@ impl Records for MemoryRecords {
         if self.full.load(Ordering::Relaxed) {
             return refuse(StoreErrorKind::Full);
         }
+        if let Some(error) = self.failure(key) {
+            return Box::pin(async { Err(error) });
+        }
         let mut documents = self.documents.lock().unwrap();
         let place = (bucket.to_owned(), key.to_owned());
         if expect == Expect::Absent && documents.contains_key(&place) {
@@ -53,6 +69,9 @@ impl Records for MemoryRecords {
     }
 
     fn delete(&self, bucket: &str, key: &str) -> StoreFuture<'_, bool> {
+        if let Some(error) = self.failure(key) {
+            return Box::pin(async { Err(error) });
+        }
         let gone = self.documents.lock().unwrap().remove(&(bucket.into(), key.into())).is_some();
         Box::pin(async move { Ok(gone) })
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ const AT_ONCE: usize = 16 * 1024;
 /// How often it is looked whether a peer is still there that nothing is read from.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How the answer begins after which a connection is a WebSocket.
+/// How the answer begins after which a connection is a WebSocket. The gateway has to mean it: any other answer may have these
+/// words in it, for whoever asked for them.
 const SWITCHED: &[u8] = b"HTTP/1.1 101";
 
 /// A socket with its place. A WebSocket outlives the HTTP connection that it was; the place is given back with the socket
@@ -48,7 +50,9 @@ pub(crate) struct Placed<S: AsyncWrite + Peer + Unpin> {
     look: Option<Pin<Box<Sleep>>>,
     /// There while the peer takes nothing: fires when that has gone on for too long.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Whether it has become a WebSocket.
+    /// Whether it is to become a WebSocket with the answer that is written next.
+    agreed: Arc<AtomicBool>,
+    /// Whether it has become one.
     switched: bool,
     /// What was read from the socket and not asked for yet.
     ahead: Vec<u8>,
@@ -107,6 +111,7 @@ impl Place {
             listens: false,
             look: None,
             stalled: None,
+            agreed: Arc::default(),
             switched: false,
             ahead: Vec::new(),
             handed_on: 0,
@@ -151,6 +156,11 @@ impl<S: AsyncRead + AsyncWrite + Peer + Unpin> AsyncRead for Placed<S> {
 }
 
 impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
+    /// Set by whoever agrees that it becomes a WebSocket, before the answer that says so.
+    pub(crate) fn agreed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.agreed)
+    }
+
     /// Looks for the end of a peer that nobody listens to, from time to time.
     fn look_for_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.listens {
@@ -198,7 +208,7 @@ impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if !this.switched {
-            this.switched = bytes.starts_with(SWITCHED);
+            this.switched = bytes.starts_with(SWITCHED) && this.agreed.load(Ordering::Relaxed);
             if this.switched {
                 // From now on somebody listens all the time.
                 this.look = None;
@@ -303,9 +313,19 @@ mod tests {
         drop(there);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_only_sounds_like_one_makes_no_web_socket() {
+        let (mut here, mut there) = placed(50).await;
+        here.write_all(SWITCHED).await.unwrap();
+        there.read_exact(&mut [0; SWITCHED.len()]).await.unwrap();
+        let error = here.write_all(&[1; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
     /// One that has become a WebSocket.
     async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
         let (mut here, mut there) = placed(room).await;
+        here.agreed().store(true, Ordering::Relaxed);
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
         let mut heard = [0; 36];
         let answering = async {

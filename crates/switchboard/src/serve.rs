@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::TryFutureExt as _;
+use hyper::StatusCode;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_vault::bounded;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
@@ -21,7 +23,7 @@ use crate::at_once::AtOnce;
 use crate::config::TlsFiles;
 use crate::http;
 use crate::metrics::Metrics;
-use crate::place::Place;
+use crate::place::{Peer, Place, Placed};
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
@@ -167,7 +169,7 @@ async fn handshake(
 }
 
 async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Placed<impl AsyncRead + AsyncWrite + Peer + Unpin + Send + 'static>,
     ends: Ends,
     app: http::FrontDoor,
     metrics: &Metrics,
@@ -176,9 +178,15 @@ async fn connection(
     // Whether there has been a request: a client that keeps its connection for later is not a slow one.
     let used = Arc::new(AtomicBool::new(false));
     let uses = Arc::clone(&used);
+    let agreed = stream.agreed();
     let service = hyper::service::service_fn(move |request| {
         uses.store(true, Ordering::Relaxed);
-        app.clone().answer(ends, request)
+        let agreed = Arc::clone(&agreed);
+        app.clone().answer(ends, request).inspect_ok(move |response| {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                agreed.store(true, Ordering::Relaxed);
+            }
+        })
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

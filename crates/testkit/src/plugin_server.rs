@@ -62,7 +62,15 @@ pub struct PluginServer {
 
 impl PluginServer {
     pub async fn start(answer: impl Fn(&PluginRequest) -> PluginAnswer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", answer).await
+    }
+
+    /// The same at an address that somebody else had.
+    pub async fn start_at(
+        address: &str,
+        answer: impl Fn(&PluginRequest) -> PluginAnswer + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Asked::default();
         let state: (Answering, Asked) = (Arc::new(answer), Arc::clone(&asked));

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::{Overrun, Update};
+use crate::outcome::Attachment;
 
 /// Updates that wait for one reader, bounded in number and in bytes. Cheap to clone; one of the clones is read.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ impl Update {
         let held = match self {
             Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
             Self::Chunk { content, attachments } => {
-                content.len() + attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+                content.len() + attachments.iter().map(Attachment::weight).sum::<usize>()
             }
             Self::Log { logger, data, .. } => logger.as_ref().map_or(0, String::len) + data.len(),
         };
@@ -122,6 +123,28 @@ mod tests {
         check(100, 10_000, &[50_000, 10], 1);
         check(100, 10_000, &[10, 50_000], 1);
         check(100, 1_000, &[2; 100], 1_000 / (size_of::<Update>() + 2));
+    }
+
+    #[test]
+    fn all_that_an_attachment_has_counts() {
+        let attachment = |mime_type: &str, name: Option<&str>, data: &'static [u8]| Attachment {
+            mime_type: mime_type.into(),
+            name: name.map(Into::into),
+            data: data.into(),
+        };
+        let long = "x".repeat(6_000);
+        let large: &'static [u8] = &[0; 6_000];
+        let empty = || std::iter::repeat_with(|| attachment("", None, &[])).take(100).collect::<Vec<_>>();
+        for attachments in [
+            vec![attachment(&long, None, &[])],
+            vec![attachment("a/b", Some(&long), &[])],
+            vec![attachment("a/b", None, large)],
+            empty(),
+        ] {
+            let backlog = Backlog::new(100, 10_000);
+            let chunk = Update::Chunk { content: RawJson::empty_object(), attachments };
+            assert_eq!((backlog.push(chunk.clone()), backlog.push(chunk)), (Ok(()), Err(Overrun)));
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `switchboard mcp` is the gateway's MCP surface on stdin and stdout, in both eras.
 
 use std::process::Stdio;
+use std::sync::Arc;
 
 use rmcp::model::ProtocolVersion;
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _};
-use sa_testkit::{Gateway, Hello, Setup, soon};
+use sa_testkit::{Gateway, Hello, PluginAnswer, PluginServer, Setup, soon};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
@@ -20,7 +21,11 @@ fn program(gateway: &Gateway, args: &[&str]) -> Command {
 }
 
 async fn start(gateway: &Gateway, args: &[&str], era: Era) -> (Child, Client<()>) {
-    let mut child = program(gateway, args).spawn().unwrap();
+    connect(program(gateway, args), era).await
+}
+
+async fn connect(mut program: Command, era: Era) -> (Child, Client<()>) {
+    let mut child = program.spawn().unwrap();
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
     let lifecycle = match era {
         Era::Sessions => ClientLifecycleMode::Initialize,
@@ -69,6 +74,26 @@ async fn it_says_that_no_gateway_runs_and_writes_nothing_to_stdout() {
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot reach the gateway"));
+}
+
+#[tokio::test]
+async fn whoever_listens_once_its_gateway_is_gone_gets_no_token() {
+    for era in ERAS {
+        let gateway = Setup::new().spawn(SWITCHBOARD).await;
+        let (dir, address) = (Arc::clone(&gateway.dir), gateway.address().to_string());
+        let mut program = Command::new(SWITCHBOARD);
+        program.arg("mcp").arg("--data-dir").arg(gateway.data_dir());
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let (mut child, client) = connect(program, era).await;
+        names(&client).await;
+        gateway.stop().await;
+        let stranger = PluginServer::start_at(&address, |_| PluginAnswer::text(200, "text/html", "hello")).await;
+        soon(client.call_tool(request("session_list", json!({})))).await.unwrap_err();
+        drop(client);
+        soon(child.wait()).await.unwrap();
+        assert!(stranger.asked().is_empty(), "{era:?}: {:?}", stranger.asked());
+        drop(dir);
+    }
 }
 
 fn initialize() -> Value {

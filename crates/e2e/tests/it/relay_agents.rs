@@ -28,6 +28,9 @@ command = ["{AGENT}"]
 [sessions.agents.oneshot]
 command = ["sh", "-c", "read word; echo got $word; echo $SA_SECRET; exit 3"]
 input = "text"
+[sessions.agents.diary]
+command = ["sh", "-c", "cat >> diary; echo wrote $(cat diary) in $PWD"]
+input = "text"
 [sessions.agents.broken]
 command = ["/nonexistent/program"]
 [sessions.agents.seeker]
@@ -314,6 +317,23 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
     assert!(texts(&broken)[0].starts_with("cannot start /nonexistent/program"), "{broken}");
     let nobody = json!({ "message": "x", "agent": "nobody" });
     caller.post("/v1/sessions", &nobody).await.assert_problem(422, "invalid_args");
+}
+
+#[tokio::test]
+async fn what_an_agent_leaves_in_its_directory_is_there_for_the_next_and_goes_with_the_session() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let (mut session, mut dir) = (Value::Null, String::new());
+    for (message, written) in [("one ", "wrote one in "), ("two ", "wrote one two in ")] {
+        let body = json!({ "message": message, "agent": "diary", "session_id": session, "wait_ms": 20_000 });
+        let answer = caller.post("/v1/sessions", &body).await.body;
+        let said = texts(&answer);
+        dir = said[0].strip_prefix(written).unwrap_or_else(|| panic!("{answer}")).to_owned();
+        assert!(Path::new(&dir).join("diary").exists(), "{dir}");
+        session = answer["session_id"].clone();
+    }
+    assert_eq!(caller.delete(&format!("/v1/sessions/{}", session.as_str().unwrap())).await.status, 200);
+    assert!(!Path::new(&dir).exists(), "{dir}");
 }
 
 #[tokio::test]

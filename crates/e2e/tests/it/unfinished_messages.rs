@@ -1,4 +1,4 @@
-//! What has come of messages that have not ended is bounded for all connections together, and is a sign of life.
+//! What has come of messages that have not ended is bounded, for all callers together and for all nodes, and is a sign of life.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_testkit::{Hello, Message, Participant, Setup, soon};
@@ -47,11 +47,20 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
     const CALL: &str = r#"{"type":"call","id":"1""#;
     const CHANNEL: &str = r#"{"action":"publish","type":"a","ref":7"#;
     let scene = Scene::start(ROOM).await;
-    let (mut node, mut socket) = (scene.node().await, scene.gateway.operator().socket().await);
+    let (mut socket, mut other) = (scene.gateway.operator().socket().await, scene.gateway.operator().socket().await);
     let mut participant = scene.participant().await;
-    for (socket, start) in [(&mut node.socket, NODE), (&mut socket.socket, CALL), (&mut participant.socket, CHANNEL)] {
+    for (socket, start) in [(&mut socket.socket, CALL), (&mut other.socket, CALL), (&mut participant.socket, CHANNEL)] {
         begin(socket, start).await;
         has_come(socket).await;
+    }
+    // Callers take no room of the nodes'.
+    let mut node = scene.node().await;
+    let others =
+        [Hello::new("first").connect(&scene.gateway).await, Hello::new("second").connect(&scene.gateway).await];
+    let [mut first, mut second] = others;
+    for node in [&mut node, &mut first, &mut second] {
+        begin(&mut node.socket, NODE).await;
+        has_come(&mut node.socket).await;
     }
     for number in 0..3 {
         let name = format!("late-{number}");

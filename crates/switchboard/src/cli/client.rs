@@ -9,6 +9,7 @@ use sa_sse::{Broken, Events};
 use sa_vault::bounded;
 use serde::Deserialize;
 use serde_json::Value;
+use tower::filter::FilterLayer;
 
 use super::Global;
 use super::flags::OfGateway;
@@ -61,6 +62,9 @@ impl Client {
                     .hint("--ca and SWITCHBOARD_CA name a PEM file, with a line BEGIN CERTIFICATE"));
             }
             http = certificates.into_iter().fold(http, reqwest::ClientBuilder::add_root_certificate);
+        }
+        if let Some(own) = &found.own {
+            http = http.connector_layer(FilterLayer::new(own.clone()));
         }
         let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
         Ok(Self { http, found })

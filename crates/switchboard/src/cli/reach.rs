@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use sa_core::mask::address;
 use sa_vault::bounded;
+use tower::BoxError;
+use tower::filter::Predicate;
 
 use super::output::Failure;
 use super::port;
@@ -34,6 +36,44 @@ pub(super) struct Found {
     pub(super) origin: String,
     /// What to do when the token is not taken, where somebody has chosen it.
     pub(super) token_from: Option<String>,
+    /// Where the token is the operator's: the gateway that it is for.
+    pub(super) own: Option<Own>,
+}
+
+/// The gateway on a data directory, at the address that it has there.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    base: String,
+    endpoint: PathBuf,
+    store: PathBuf,
+}
+
+impl Own {
+    fn new(config: &Config, base: String) -> Self {
+        Self { base, endpoint: config.endpoint_file(), store: config.store_file() }
+    }
+
+    /// Whether it runs, and is still there. One that was killed has left its address, and holds its store no longer.
+    fn is_there(&self) -> bool {
+        endpoint(&self.endpoint).is_some_and(|left| left == self.base) && sa_store::is_held(&self.store)
+    }
+}
+
+/// Asked before each connection: a command may outlive its gateway, and somebody else may listen in its place by then.
+impl<R> Predicate<R> for Own {
+    type Request = R;
+
+    fn check(&mut self, connection: R) -> Result<R, BoxError> {
+        if self.is_there() {
+            Ok(connection)
+        } else {
+            Err("the gateway of the data directory does not run there any more".into())
+        }
+    }
+}
+
+fn endpoint(file: &Path) -> Option<String> {
+    bounded::text_of_file(file, bounded::TOKEN).ok().map(|url| url.trim().to_owned())
 }
 
 impl Reach {
@@ -63,11 +103,14 @@ impl Reach {
             return Err(Failure::usage("the token holds a line break or another character that no token has")
                 .hint("see SWITCHBOARD_TOKEN, or the file of --token-file: one token, and nothing else"));
         }
+        let shows_operators = chosen.is_none() && !token.is_empty();
         let (base, origin) = match &self.url {
             Some(url) => (url.trim_end_matches('/').to_owned(), "from --url or SWITCHBOARD_URL".to_owned()),
-            None => on_data_of(config, chosen.is_none() && !token.is_empty())?,
+            None => on_data_of(config, shows_operators)?,
         };
-        Ok(Found { base, token, origin, token_from })
+        // Who names an address vouches for it.
+        let own = (shows_operators && self.url.is_none()).then(|| Own::new(config, base.clone()));
+        Ok(Found { base, token, origin, token_from, own })
     }
 }
 
@@ -76,12 +119,11 @@ impl Reach {
 /// anybody's.
 fn on_data_of(config: &Config, shows_operators: bool) -> Result<(String, String), Failure> {
     let file = config.endpoint_file();
-    let left = bounded::text_of_file(&file, bounded::TOKEN).ok().map(|url| url.trim().to_owned());
+    let left = endpoint(&file);
     // Somebody who names a data directory means the gateway on it, not whatever runs at the usual address.
     let named = !config.settings.data.dir.is_empty() && config.settings.server.listen == Server::default().listen;
     match left {
-        // One that was killed has left its address, and holds its store no longer.
-        Some(url) if !shows_operators || sa_store::is_held(&config.store_file()) => {
+        Some(url) if !shows_operators || Own::new(config, url.clone()).is_there() => {
             Ok((url, format!("from {}", file.display())))
         }
         None if !shows_operators && !named => {
@@ -119,9 +161,9 @@ fn chosen_token(reach: &Reach, set: bool, operators: &Path) -> Option<String> {
 fn operator_token(config: &Config, url: Option<&str>) -> Result<String, Failure> {
     let file = config.operator_token_file();
     let Ok(token) = read_token(&file) else { return Ok(String::new()) };
-    let own = bounded::text_of_file(&config.endpoint_file(), bounded::TOKEN).ok();
+    let own = endpoint(&config.endpoint_file());
     match url {
-        Some(url) if !is_own(url, own.as_deref().map(str::trim)) => Err(Failure::new(
+        Some(url) if !is_own(url, own.as_deref()) => Err(Failure::new(
             4,
             format!(
                 "no token was given for {}: the one in {} is for the gateway on this machine alone",

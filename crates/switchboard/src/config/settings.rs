@@ -316,10 +316,13 @@ pub const KEYS: &[(&str, &str)] = &[
     ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
     ("data.dir", "Where everything is kept; by default $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
-    ("limits.pending_total", "Calls that may run at once in all."),
+    (
+        "limits.pending_total",
+        "Calls that may run at once in all. A quarter as many more are for tokens that have few of them running.",
+    ),
     (
         "limits.pending_bytes",
-        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies that are still coming in, and for large answers that their clients still have to read.",
+        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies of callers that are still coming in, for those of nodes, and for large answers that their clients still have to read.",
     ),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),

@@ -34,7 +34,7 @@ pub(super) async fn whole<B>(app: &App, body: B, max: usize) -> Result<Bytes, Pr
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    whole_in(&app.room, body, max).await.inspect_err(|problem| {
+    whole_in(&app.rooms.from_callers, body, max).await.inspect_err(|problem| {
         if problem.is_overload() {
             app.metrics.refused("http", "no_room");
         }

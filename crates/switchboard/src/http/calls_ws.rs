@@ -13,7 +13,7 @@ use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
 use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
-use sa_socket::{Close, Next, NoUpgrade, Outbox, Upgrade, WebSocket};
+use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,8 @@ pub(crate) async fn upgrade(
     _request: Request,
 ) -> Result<Response, Problem> {
     let upgrade = upgrade?;
-    let limits = app.socket_limits(app.config.settings.limits.max_frame_bytes, false);
+    let max_message_bytes = app.config.settings.limits.max_frame_bytes;
+    let limits = SocketLimits { max_message_bytes, cuts: false, room: Some(Arc::clone(&app.rooms.from_callers)) };
     Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
 }
 

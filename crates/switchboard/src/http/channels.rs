@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
 use sa_core::{AuditEvent, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
-use sa_socket::{Close, NoUpgrade, Upgrade};
+use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -53,7 +53,8 @@ pub(crate) async fn upgrade(
         Some(_) => error.into(),
         None => unauthorized(Refused::Missing),
     })?;
-    let limits = app.socket_limits(app.channels.max_frame_bytes(), false);
+    let room = Some(Arc::clone(&app.rooms.from_callers));
+    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, room };
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);

@@ -18,6 +18,8 @@ use super::tools::JSON;
 use super::{App, Problem, Segment};
 use crate::tokens::Identity;
 
+pub(super) const PATH: &str = "/v1/chat/completions";
+
 /// Says which of the gateway's tools the model is offered: `none`, or names with commas between them.
 const TOOLS: HeaderName = HeaderName::from_static("x-switchboard-tools");
 /// How many tools the model was not offered, because its server takes no more.
@@ -119,9 +121,14 @@ pub(super) fn caller(
 pub(super) fn of_problem(problem: Problem) -> ChatError {
     if problem.is_overload() {
         let error = ChatError::new(problem.status(), "server_error", "overloaded", problem.detail());
-        return ChatError { retry_after: Some("1".to_owned()), ..error };
+        let again = problem.passes_soon();
+        return ChatError { retry_after: again.then(|| "1".to_owned()), retry: Some(again), ..error };
     }
     ChatError::new(problem.status(), "invalid_request_error", "invalid_request", problem.detail())
+}
+
+pub(super) fn refusal(problem: Problem) -> Response {
+    failed(&of_problem(problem))
 }
 
 pub(super) fn json(text: String) -> Response {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::body::whole;
 use super::front::{bearer, operator_only, unauthorized};
+use super::paced::Embedded;
 use super::tools::parse;
 use super::{App, Problem, Segment, tokens};
 use crate::serve::Ends;
@@ -123,7 +124,8 @@ fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
         Cow::Borrowed(bytes) => Body::from(bytes),
         Cow::Owned(bytes) => Body::from(bytes),
     };
-    let mut response = ([(header::CONTENT_TYPE, kind), (header::VARY, "accept-encoding")], body).into_response();
+    let headers = [(header::CONTENT_TYPE, kind), (header::VARY, "accept-encoding")];
+    let mut response = (headers, Extension(Embedded), body).into_response();
     if let Some(coding) = coding {
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
     }

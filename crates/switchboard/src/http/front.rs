@@ -12,10 +12,11 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
+use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
+use super::{App, Problem, chat, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::config::values::split_port;
 use crate::journal::MAX_SUBJECT;
@@ -87,7 +88,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         app.metrics.refused("http", "token");
         return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
     }
-    if !SOCKETS.contains(&path) && asks_for_socket(request.headers()) {
+    if !SOCKETS.contains(&path) && Upgrade::is_asked_for(request.headers()) {
         // Before the token: whoever has the wrong path would be sent to look for what is wrong with that.
         app.metrics.refused("http", "route");
         let there_is_none = format!("there is no WebSocket at {}", crate::redact::printable(path));
@@ -136,7 +137,9 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             request_refused(app, &principal, &method, uri.path());
         }
     }
-    with_cors(paced(app, &method, response), cors)
+    // So do the clients of models, and these repeat by themselves what is not said to them in it.
+    let told = |problem| if uri.path() == chat::PATH { chat::refusal(problem) } else { told(problem) };
+    with_cors(paced(app, &method, response, told), cors)
 }
 
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
@@ -183,10 +186,6 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
         StatusCode::UPGRADE_REQUIRED => Some("no_upgrade"),
         _ => None,
     }
-}
-
-fn asks_for_socket(headers: &HeaderMap) -> bool {
-    headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// The one token in the `Authorization` header.

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use sa_core::directory::{MemberView, Renamed};
 use sa_core::{GrantId, Role};
 use sa_nodes::{Admission, BadFrames, KIND};
-use sa_socket::{NoUpgrade, Upgrade};
+use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -183,7 +183,8 @@ pub(crate) async fn upgrade(
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
     })?;
     let upgrade = upgrade?;
-    let limits = app.socket_limits(app.config.settings.limits.max_frame_bytes, true);
+    let max_message_bytes = app.config.settings.limits.max_frame_bytes;
+    let limits = SocketLimits { max_message_bytes, cuts: true, room: Some(Arc::clone(&app.rooms.from_nodes)) };
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));

@@ -81,7 +81,7 @@ pub(super) fn refusal(problem: &Problem) -> Response {
         body["hint"] = advice.into();
     }
     let mut response = reply(Reply::error(PluginErrorType::Status(problem.status()), &body));
-    if problem.is_overload() {
+    if problem.passes_soon() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response

@@ -67,6 +67,11 @@ impl Problem {
         self.kind == CallErrorKind::Overloaded.as_str()
     }
 
+    /// Whether the same request may be sent again in a moment: there was no room for it, and nothing was done.
+    pub(crate) fn passes_soon(&self) -> bool {
+        self.is_overload() && self.retryable
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -135,7 +140,7 @@ impl IntoResponse for Problem {
         if self.status == 426 {
             headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
-        if self.is_overload() {
+        if self.passes_soon() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
