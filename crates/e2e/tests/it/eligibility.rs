@@ -187,7 +187,7 @@ async fn the_command_line_asks_as_well() {
     let answer = gateway.cli(&["eligibility", "--env", "HOME", "--json"]).run().await.json();
     assert_eq!(answer["eligible"], json!([{ "node": "server", "primary": false }]));
     gateway.cli(&["eligibility", "--env", "HOME"]).run().await.assert_code(0);
-    gateway.cli(&["eligibility", "--bin", "a/b"]).run().await.assert_code(6);
+    gateway.cli(&["eligibility", "--bin", "a/b"]).run().await.assert_code(2);
     drop(server);
     let away = sa_testkit::eventually("the host gone", || async {
         let away = gateway.cli(&["eligibility", "--bin", "git", "--env", "NOPE"]).run().await;

@@ -206,7 +206,9 @@ impl Failure {
         let code = match kind {
             "unauthorized" | "not_allowed" => 4,
             "not_found" => 5,
-            "invalid_args" | "bad_request" => 6,
+            // What was typed is no request, whatever tool it is for.
+            "bad_request" => 2,
+            "invalid_args" => 6,
             "timeout" => 7,
             "offline" | "overloaded" | "store" => 8,
             "conflict" => 9,
