@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::lines::Lines;
 use crate::config::settings::{Log, LogFormat, Telemetry};
-use crate::redact::{printable, steers};
+use crate::redact::{json_escape, printable, steers};
 use crate::terminal::takes_colour;
 
 /// All that goes to stderr while the logs do. There is one stderr, and one log of a process.
@@ -168,7 +168,7 @@ fn for_people(c: char) -> Option<String> {
 
 /// JSON has an escape for each of them.
 fn for_programs(c: char) -> Option<String> {
-    steers(c).then(|| format!("\\u{:04x}", u32::from(c)))
+    steers(c).then(|| json_escape(c))
 }
 
 /// Whether this says what is to be logged.
@@ -303,6 +303,7 @@ mod tests {
         check_line(for_people, "a\nINFO forged\r\u{202e}b\n", "a\\u{a}INFO forged\\u{d}\\u{202e}b\n");
         check_line(for_programs, "{\"a\":\"ü\"}\n", "{\"a\":\"ü\"}\n");
         check_line(for_programs, "{\"a\":\"\u{9b}\u{202e}\"}\n", "{\"a\":\"\\u009b\\u202e\"}\n");
+        check_line(for_programs, "{\"a\":\"\u{e0067}\"}\n", "{\"a\":\"\\udb40\\udc67\"}\n");
     }
 
     #[test]
