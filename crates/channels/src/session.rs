@@ -100,7 +100,7 @@ async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entranc
     }
     hub.channel(&entrance.channel).await.map_err(|failure| match failure {
         OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, failure.to_string()),
-        OpenError::TooMany(_) => Close::new(1013, failure.to_string()),
+        OpenError::TooMany(_) => Close::new(close::TRY_AGAIN_LATER, failure.to_string()),
         OpenError::Store(failure) => {
             error!(error = %failure, "a channel cannot be opened");
             Close::new(1011, "the channel cannot be opened; see the gateway's log")

@@ -12,8 +12,11 @@ use tokio::sync::mpsc;
 use crate::formats::{Answer, Wanted};
 use crate::result::Shown;
 
-/// How much of a result is told along with the news that it is there.
+/// How many characters of a result are told along with the news that it is there, and of what a tool says meanwhile.
 const MAX_TOLD: usize = 2_000;
+
+/// News of running calls that may wait for a reader.
+pub(crate) const NEWS: usize = 64;
 
 /// Who asks, and what they see.
 #[derive(Debug, Clone)]
@@ -55,7 +58,7 @@ impl Carried {
         let mut news = json!({
             "event": "tool_result", "id": wanted.id, "name": wanted.name, "ok": !shown.is_error,
             "duration_ms": self.duration.as_millis() as u64,
-            "result": shown.text.chars().take(MAX_TOLD).collect::<String>(),
+            "result": beginning(&shown.text),
         });
         if let Some(call) = self.call {
             news["call_id"] = json!(call.to_string());
@@ -122,6 +125,10 @@ impl Runner<'_> {
     }
 }
 
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(MAX_TOLD).map_or(text, |(end, _)| &text[..end])
+}
+
 struct Progress {
     id: Value,
     name: String,
@@ -132,10 +139,41 @@ impl UpdateSink for Progress {
     fn send(&self, update: Update) -> Result<(), Overrun> {
         // Reports that find no room are left out: only the latest matters. A result's chunks come whole at the end.
         if let Update::Progress { progress, total, message } = update {
+            let message = message.as_deref().map(beginning);
             let report = json!({ "event": "tool_progress", "id": self.id, "name": self.name,
                 "progress": progress, "total": total, "message": message });
             let _ = self.news.try_send(report);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rule: what waits for a reader of events is bounded in bytes, however much a tool says of how far it is.
+
+    use super::*;
+
+    /// What waits after a tool has said this many times, with messages of this many characters.
+    fn waiting(times: usize, chars: usize) -> Vec<Value> {
+        let (news, mut waiting) = mpsc::channel(NEWS);
+        let sink = Progress { id: json!("1"), name: "slow".into(), news };
+        for _ in 0..times {
+            let message = Some("é".repeat(chars));
+            sink.send(Update::Progress { progress: 1.0, total: None, message }).unwrap();
+        }
+        std::iter::from_fn(|| waiting.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn much_is_cut() {
+        let waiting = waiting(2 * NEWS, 1 << 16);
+        let bytes: usize = waiting.iter().map(|news| news.to_string().len()).sum();
+        assert!(waiting.len() == NEWS && bytes < NEWS * 3 * MAX_TOLD, "{} with {bytes} bytes", waiting.len());
+    }
+
+    #[test]
+    fn little_is_told_as_it_was_said() {
+        assert_eq!(waiting(1, 5)[0]["message"], "ééééé");
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::stop::Stop;
-use crate::calls::{Caller, Carried, Order, Runner};
+use crate::calls::{Caller, Carried, NEWS, Order, Runner};
 use crate::chat::{Chat, Event};
 use crate::error::ChatError;
 use crate::formats::{Answer, Wanted, openai_messages, openai_tool};
@@ -35,8 +35,6 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// How long a reader may take for the end of an answer.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-/// News of running calls that may wait for a reader.
-const NEWS: usize = 64;
 
 /// One answer in the making.
 pub(crate) struct Run<'a> {

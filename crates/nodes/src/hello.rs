@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{PROTOCOL_VERSION, close, is_invisible, validate_tool_name};
+use sa_protocol::{PROTOCOL_VERSION, close, is_unseen, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -161,7 +161,7 @@ fn told(ignored: Vec<String>, flaws: Vec<String>) -> Vec<String> {
 
 /// Whether a node can have this id.
 pub fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(misleads)
+    !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(is_unseen)
 }
 
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
@@ -190,11 +190,6 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
 fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
     let json = RawJson::part(raw)?;
     json.to_value().map(|_| json)
-}
-
-/// Characters that nobody sees, and that make an id in a list or a log look like another one.
-fn misleads(c: char) -> bool {
-    c.is_control() || is_invisible(c)
 }
 
 fn shortened(text: &str) -> String {
@@ -245,7 +240,7 @@ mod tests {
             let Ok(Incoming::Hello(hello)) = Incoming::decode(&text) else { return Ok(()) };
             match read(&hello, &options(), "here") {
                 Ok(node) => {
-                    prop_assert!((1..=MAX_ID).contains(&node.id.len()) && !node.id.chars().any(misleads));
+                    prop_assert!((1..=MAX_ID).contains(&node.id.len()) && !node.id.chars().any(is_unseen));
                     prop_assert!(node.weight() <= MAX_KEPT);
                     prop_assert!(node.catalog.tools.len() + node.catalog.prefixes.len() <= 4);
                     for tool in &node.catalog.tools {

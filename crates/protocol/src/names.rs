@@ -73,6 +73,11 @@ pub const fn is_invisible(c: char) -> bool {
     )
 }
 
+/// Whether a character makes a name look like another one, in a list or a log: nobody sees it, or it steers whatever shows it.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control() || is_invisible(c)
+}
+
 /// What is wrong with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -120,6 +125,14 @@ mod tests {
     fn check(name: &str, capability: Result<(), CapabilityError>, tool: Result<(), CapabilityError>) {
         assert_eq!(validate_capability(name), capability, "capability {name:?}");
         assert_eq!(validate_tool_name(name), tool, "tool {name:?}");
+    }
+
+    #[test]
+    fn what_nobody_sees_has_no_place_in_a_name() {
+        for c in ['\0', '\n', '\u{9b}', '\u{200d}', '\u{202e}', '\u{e0041}'] {
+            assert!(is_unseen(c), "{c:?}");
+        }
+        assert!(!" aé.🔧".contains(is_unseen));
     }
 
     #[test]

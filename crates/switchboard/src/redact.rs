@@ -98,7 +98,8 @@ const fn beginning(first: u8, second: u8) -> usize {
 
 /// Whether a terminal obeys a character instead of showing it, or shows nothing: control characters, those that turn text
 /// around, and those that nobody sees. What joins and varies the characters beside it belongs to texts, as in emoji and
-/// Persian, though not to names.
+/// Persian, though not to names. Tags are none of these, for all that three flags are made of them: whole sentences can be
+/// written in them, for a model to read and for nobody to see.
 pub fn steers(c: char) -> bool {
     let joins = matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
     c.is_control() || (sa_protocol::is_invisible(c) && !joins)
@@ -113,6 +114,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() })
         .collect::<String>()
         .into()
+}
+
+/// A character as an escape of JSON, which has four digits: one beyond them is two escapes, of the halves that UTF-16 has for it.
+pub(crate) fn json_escape(c: char) -> String {
+    let mut halves = [0; 2];
+    let escapes: Vec<String> = c.encode_utf16(&mut halves).iter().map(|half| format!("\\u{half:04x}")).collect();
+    escapes.concat()
 }
 
 #[cfg(test)]
@@ -150,6 +158,12 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn an_escape_stands_for_its_character(c: char) {
+            let read: String = serde_json::from_str(&format!("\"{}\"", json_escape(c))).unwrap();
+            proptest::prop_assert_eq!(read, c.to_string());
+        }
+
         #[test]
         fn a_quick_look_misses_nothing(text in "[a-zA-Z\"_. é]{0,6}(pass|to|T|api|cookie|)[_\"-]?(word|ken|Key|oken|s|)[ -~]{0,4}") {
             let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();

@@ -14,12 +14,12 @@ use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
 use sa_core::{CallRecord, nearest};
-use tracing::{error, warn};
+use tracing::{Level, enabled, error, warn};
 use tracing_subscriber::EnvFilter;
 
 use self::lines::Lines;
 use crate::config::settings::{Log, LogFormat, Telemetry};
-use crate::redact::{printable, steers};
+use crate::redact::{json_escape, printable, steers};
 use crate::terminal::takes_colour;
 
 /// All that goes to stderr while the logs do. There is one stderr, and one log of a process.
@@ -98,7 +98,15 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let (words, at) = (words.unwrap_or("it does not say why"), panic.location().map(ToString::to_string));
     let trace = Backtrace::capture();
     let trace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
-    error!(at, thread = std::thread::current().name(), backtrace = trace, "panicked: {words}");
+    if enabled!(Level::ERROR) {
+        return error!(at, thread = std::thread::current().name(), backtrace = trace, "panicked: {words}");
+    }
+    // Whatever was not to be logged, nobody meant this.
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    say(&format!("panicked{at}: {}", printable(words)));
+    if let Some(trace) = trace {
+        say(&trace);
+    }
 }
 
 /// A line of the log at a time.
@@ -168,7 +176,7 @@ fn for_people(c: char) -> Option<String> {
 
 /// JSON has an escape for each of them.
 fn for_programs(c: char) -> Option<String> {
-    steers(c).then(|| format!("\\u{:04x}", u32::from(c)))
+    steers(c).then(|| json_escape(c))
 }
 
 /// Whether this says what is to be logged.
@@ -303,6 +311,31 @@ mod tests {
         check_line(for_people, "a\nINFO forged\r\u{202e}b\n", "a\\u{a}INFO forged\\u{d}\\u{202e}b\n");
         check_line(for_programs, "{\"a\":\"ü\"}\n", "{\"a\":\"ü\"}\n");
         check_line(for_programs, "{\"a\":\"\u{9b}\u{202e}\"}\n", "{\"a\":\"\\u009b\\u202e\"}\n");
+        check_line(for_programs, "{\"a\":\"\u{e0067}\"}\n", "{\"a\":\"\\udb40\\udc67\"}\n");
+    }
+
+    #[track_caller]
+    fn check_panic(filter: &str, begins: &str) {
+        let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).json().flatten_event(true);
+        let subscriber = subscriber.with_writer(|| OneLine(Stderr, for_programs)).finish();
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(log_panic));
+        tracing::subscriber::with_default(subscriber, || {
+            std::panic::catch_unwind(|| panic!("over the \u{1b}[1mmoon")).unwrap_err();
+        });
+        std::panic::set_hook(usual);
+        let told = STDERR.taken();
+        let once = told.matches("over the \\u").count() == 1 && !told.contains('\u{1b}');
+        assert!(told.starts_with(begins) && once && told.contains("telemetry.rs"), "{filter}: {told}");
+    }
+
+    #[test]
+    fn a_panic_is_told_whatever_is_logged() {
+        check_panic("info", "{");
+        check_panic("error", "{");
+        for filter in ["off", "sa_nodes=debug", "switchboard=off"] {
+            check_panic(filter, "panicked");
+        }
     }
 
     #[test]

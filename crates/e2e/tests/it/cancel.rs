@@ -1,6 +1,7 @@
 //! A cancel, a caller who leaves, and the deadline each reach the node at once, and the caller gets one outcome.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Setup, eventually};
+use futures_util::SinkExt as _;
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
 
 async fn start() -> (Gateway, FakeNode) {
@@ -109,6 +110,26 @@ async fn a_call_with_a_key_goes_on_without_its_caller_and_ends_when_it_is_told_t
     node.answer(&request.id, json!("kept")).await;
     let body = json!({ "args": {}, "idempotency_key": "left" });
     assert_eq!(gateway.operator().call_with("a.b", body).await.result(), "kept");
+}
+
+/// A socket may be over before a call that came on it has had its first turn.
+#[tokio::test]
+async fn a_call_with_a_key_goes_on_though_its_caller_closes_in_the_same_breath() {
+    let (gateway, mut node) = start().await;
+    let mut socket = gateway.operator().socket().await;
+    let call = json!({ "type": "call", "id": "1", "tool": "a.b", "args": {}, "idempotency_key": "k" });
+    // The frames are written once the last of them is there.
+    socket.socket.feed(Message::text(call.to_string())).await.unwrap();
+    socket.socket.feed(Message::Close(None)).await.unwrap();
+    socket.socket.flush().await.unwrap();
+    let request = node.request().await;
+    drop(socket);
+    // More than a reader who has left would be kept waiting for.
+    node.chunk(&request.id, json!("a piece")).await;
+    node.answer(&request.id, json!("kept")).await;
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    assert_eq!(gateway.operator().call_with("a.b", body).await.result(), "kept");
+    assert_eq!(record(&gateway).await["error"], Value::Null);
 }
 
 #[tokio::test]

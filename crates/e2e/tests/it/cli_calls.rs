@@ -25,6 +25,20 @@ async fn only_the_result_is_on_stdout() {
     gateway.stop().await;
 }
 
+/// A program gets it as it was written, and a terminal shows an escape, which means the same.
+#[tokio::test]
+async fn a_character_that_nobody_sees_is_what_it_was() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let england = "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}";
+    let call = || gateway.cli(&["call", "demo_echo", &format!("text={england}")]);
+    let piped = call().run().await;
+    assert_eq!(piped.assert_code(0).stdout, format!("{{\n  \"text\": \"{england}\"\n}}\n"));
+    let shown = call().run_on_terminal(80).await;
+    assert!(!shown.stdout.contains('\u{e0067}'), "{}", shown.stdout);
+    assert_eq!(shown.assert_code(0).json(), json!({ "text": england }));
+    gateway.stop().await;
+}
+
 /// Numbers that no machine holds, and keys that appear twice, are between the tool and whoever reads its result.
 #[tokio::test]
 async fn a_result_says_what_the_tool_wrote() {

@@ -105,10 +105,10 @@ async fn a_reader_that_leaves_is_no_failure() {
 
 #[tokio::test]
 async fn shells_get_their_completions() {
-    for (shell, word) in [("bash", "complete "), ("zsh", "#compdef switchboard"), ("fish", "complete -c switchboard")] {
+    for (shell, word) in [("bash", "complete "), ("zsh", "#compdef switchboard"), ("fish", "--command switchboard")] {
         let ended = Cli::new(SWITCHBOARD).args(&["completions", shell]).run().await;
         ended.assert_code(0);
-        assert!(ended.stdout.contains(word) && ended.stdout.contains("doctor"), "{shell}");
+        assert!(ended.stdout.contains(word) && ended.stdout.contains(SWITCHBOARD), "{shell}: {}", ended.stdout);
     }
     let script = Cli::new(SWITCHBOARD).args(&["completions", "bash"]).run().await.stdout;
     let dir = tempfile::tempdir().unwrap();

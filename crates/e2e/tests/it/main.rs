@@ -29,6 +29,7 @@ mod chat_faults;
 mod chat_hostile;
 mod chat_limits;
 mod cli_calls;
+mod cli_completion;
 mod cli_config;
 mod cli_doctor;
 mod cli_hints;

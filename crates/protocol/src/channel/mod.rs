@@ -158,7 +158,7 @@ pub fn is_channel_name(name: &str) -> bool {
 
 /// Whether a name is what it looks like: no spaces at its ends, and nothing in it that cannot be seen or turns the rest around.
 pub fn is_visible(name: &str) -> bool {
-    name.trim() == name && !name.contains(|c: char| c.is_control() || crate::is_invisible(c))
+    name.trim() == name && !name.contains(crate::is_unseen)
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@ use sa_core::{RawJson, Schema};
 use sa_vault::bounded;
 use serde_json::{Map, Value};
 
-use super::Global;
 use super::client::{Client, problem, segment};
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::result::check_writable;
 use super::shown::Shown;
 use super::time::milliseconds;
+use super::{Global, completion, sessions};
 use crate::json::Object;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// The tool's name.
+    #[arg(add = completion::tools())]
     pub(super) tool: String,
     /// Its arguments. Each is taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
     #[arg(value_name = "KEY=VALUE")]
@@ -35,7 +36,7 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
     /// The session that the call belongs to.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
     /// Run it once, however often this command is repeated with the same key.
     #[arg(long, value_name = "KEY")]

@@ -5,28 +5,29 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Global;
 use super::client::{Client, segment};
 use super::lists::{page, text};
 use super::output::{Failure, clock, duration, json, line, pretty, when};
 use super::table::{begun, cut, facts, name, shortened, table, whole};
+use super::{Global, completion};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallsArgs {
     /// Show this call with its arguments and result. The beginning of an id will do, where no other call's is the same.
+    #[arg(add = completion::calls(""))]
     id: Option<String>,
     /// How many ended calls, the one that ended last before the others.
     #[arg(long, default_value_t = 20, value_parser = page)]
     limit: usize,
     /// Only calls of this tool.
-    #[arg(long)]
+    #[arg(long, add = completion::tools())]
     tool: Option<String>,
     /// Only calls with this outcome: ok, or a kind of error such as timeout.
     #[arg(long)]
     outcome: Option<String>,
     /// Cancel the call with this id, or with the one that begins so.
-    #[arg(long, conflicts_with = "id", value_name = "ID")]
+    #[arg(long, conflicts_with = "id", value_name = "ID", add = completion::calls("&state=running"))]
     cancel: Option<String>,
 }
 

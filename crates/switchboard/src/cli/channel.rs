@@ -3,13 +3,15 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure, line, span, when};
 use super::table::{prose, table, whole, wrapped};
+use super::{Global, completion};
 use crate::redact::printable;
+
+pub(super) const NAMES: Names = Names { path: "/v1/channels", list: "channels", key: "name" };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ChannelCommand {
@@ -17,9 +19,13 @@ pub(crate) enum ChannelCommand {
     #[command(visible_alias = "ls")]
     List,
     /// Who is in a channel, and which methods they have.
-    Roster { channel: String },
+    Roster {
+        #[arg(add = completion::names(&NAMES))]
+        channel: String,
+    },
     /// What was said in a channel, and what is being said.
     Tail {
+        #[arg(add = completion::names(&NAMES))]
         channel: String,
         /// How many of the latest messages to begin with.
         #[arg(long, short = 'n', default_value_t = 10)]
@@ -30,6 +36,7 @@ pub(crate) enum ChannelCommand {
     },
     /// Say something in a channel.
     Send {
+        #[arg(add = completion::names(&NAMES))]
         channel: String,
         /// The text; with --type, the payload as JSON.
         text: String,
@@ -42,9 +49,13 @@ pub(crate) enum ChannelCommand {
     },
     /// Delete a channel that nobody is in, with everything that was said there.
     #[command(visible_alias = "rm")]
-    Remove { channel: String },
+    Remove {
+        #[arg(add = completion::names(&NAMES))]
+        channel: String,
+    },
     /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it.
     Call {
+        #[arg(add = completion::names(&NAMES))]
         channel: String,
         #[command(flatten)]
         call: Box<CallArgs>,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use crate::config::flags::{FLAGS, Flag};
 
@@ -27,7 +27,14 @@ impl<const EVERYWHERE: bool> clap::Args for Typed<EVERYWHERE> {
             let arg = Arg::new(flag.long).long(flag.long).help(flag.meaning().trim_end_matches('.'));
             let arg = match flag.value {
                 // Whatever it is: what is wrong with a value is told in the same words wherever it came from.
-                Some(name) => arg.value_name(name).value_parser(clap::value_parser!(OsString)),
+                Some(name) => {
+                    let hint = match name {
+                        "DIR" => ValueHint::DirPath,
+                        "FILE" => ValueHint::FilePath,
+                        _ => ValueHint::Unknown,
+                    };
+                    arg.value_name(name).value_hint(hint).value_parser(clap::value_parser!(OsString))
+                }
                 None => arg.action(ArgAction::SetTrue),
             };
             command.arg(if EVERYWHERE { arg.global(true).help_heading("Global options") } else { arg })

@@ -8,19 +8,20 @@ use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
 use super::table::{Column, cut, filled, name, spared, table, whole, wrapped};
-use super::tool;
+use super::{channel, completion, sessions, tool};
 use crate::http::MAX_PAGE;
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {
     /// Show one tool with its whole description and schema.
+    #[arg(add = completion::tools())]
     name: Option<String>,
     /// Those that a session's caller lends, too.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
     /// The methods of a channel's participants, too.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::names(&channel::NAMES))]
     channel: Option<String>,
 }
 
@@ -115,17 +116,24 @@ pub(super) struct Names {
     pub(super) key: &'static str,
 }
 
+impl Names {
+    /// All that is in the list, but for what is gone already.
+    pub(super) async fn known(&self, client: &Client) -> Result<Vec<Value>, Failure> {
+        let (mut answer, _): (Value, _) = client.get(self.path).await?;
+        let Value::Array(mut known) = answer[self.list].take() else { return Ok(Vec::new()) };
+        known.retain(|entry| entry["revoked_ms"].is_null());
+        Ok(known)
+    }
+}
+
 impl Failure {
     /// Where a name was not found, asks for those that there are, and says which was probably meant.
     pub(super) async fn or_meant_in(self, name: &str, client: &Client, names: &Names) -> Self {
         if self.code != Self::of_kind("not_found", "").code {
             return self;
         }
-        let Ok((answer, _)) = client.get::<Value>(names.path).await else { return self };
-        let known = answer[names.list].as_array().map(Vec::as_slice).unwrap_or_default();
-        // Nobody means what is gone already.
-        let known = known.iter().filter(|entry| entry["revoked_ms"].is_null());
-        self.or_meant(name, known.map(|entry| text(&entry[names.key])))
+        let Ok(known) = names.known(client).await else { return self };
+        self.or_meant(name, known.iter().map(|entry| text(&entry[names.key])))
     }
 
     fn or_meant<'a>(self, name: &str, known: impl Iterator<Item = &'a str>) -> Self {

@@ -5,6 +5,7 @@ mod calls;
 mod channel;
 mod chat;
 mod client;
+mod completion;
 mod config;
 mod console;
 mod doctor;
@@ -59,6 +60,11 @@ const EXIT_CODES: &str = "Exit codes:
     9 in conflict with what is there
    10 the connection was lost in the middle, and it may have had an effect
   130 cancelled";
+
+const COMPLETIONS: &str = "What to write where, to have it in every shell:
+    bash  ~/.bashrc                   source <(switchboard completions bash)
+    zsh   ~/.zshrc                    source <(switchboard completions zsh)
+    fish  ~/.config/fish/config.fish  switchboard completions fish | source";
 
 /// How wide help may be, on a terminal that has more room: longer lines are harder to read.
 const WIDEST: usize = 80;
@@ -140,7 +146,8 @@ enum Command {
     /// The configuration: what counts, and where each value came from.
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Print a completion script for your shell.
+    /// Print a script that makes your shell complete commands, and the names of what the gateway has.
+    #[command(after_help = COMPLETIONS)]
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
@@ -166,6 +173,9 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == sa_upstream::reaper::WORD) {
         sa_upstream::reaper::run();
         return ExitCode::SUCCESS;
+    }
+    if let Some(code) = completion::run_if_asked() {
+        return code;
     }
     let words = typed(std::env::args_os());
     let cli = match Cli::try_parse_from(&words) {
@@ -265,11 +275,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Channel(command) => block_on(channel::run(global, command)),
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "switchboard", &mut script);
-            output::print(&String::from_utf8_lossy(&script))
-        }
+        Command::Completions { shell } => output::print(&completion::script(shell)),
         Command::Openapi => output::print(&format!("{}\n", crate::http::openapi_document())),
     }
 }

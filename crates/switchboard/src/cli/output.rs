@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::table::{paragraph, width_of};
 use crate::config::Mistake;
 use crate::config::environment::variable_name;
-use crate::redact::steers;
+use crate::redact::{json_escape, steers};
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -34,6 +34,15 @@ pub(crate) fn json(text: &str) -> Result<(), Failure> {
 /// Indented JSON. It says what it said: a number that no machine holds and a key that appears twice stay as they were written.
 /// Only texts are written anew, so that people can read them, and with an escape for all that a terminal would obey.
 pub(crate) fn pretty(json: &str) -> String {
+    indented(json, readable)
+}
+
+/// Indented JSON for a program, or for somebody who reads it through one: every text is as it was written.
+pub(crate) fn laid_out(json: &str) -> String {
+    indented(json, str::to_owned)
+}
+
+fn indented(json: &str, text: fn(&str) -> String) -> String {
     let mut shown = String::with_capacity(json.len() * 2);
     let (mut rest, mut depth, mut last) = (json, 0_usize, ' ');
     while let Some(c) = rest.chars().next() {
@@ -49,7 +58,7 @@ pub(crate) fn pretty(json: &str) -> String {
             shown.extend(std::iter::repeat_n("  ", depth));
         }
         match c {
-            '"' => shown.push_str(&readable(token)),
+            '"' => shown.push_str(&text(token)),
             ':' => shown.push_str(": "),
             _ => shown.push_str(token),
         }
@@ -77,7 +86,7 @@ fn text_len(json: &str) -> usize {
 fn readable(text: &str) -> String {
     let plain = serde_json::from_str::<String>(text)
         .map_or_else(|_| text.to_owned(), |text| serde_json::Value::from(text).to_string());
-    plain.chars().map(|c| if steers(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect()
+    plain.chars().map(|c| if steers(c) { json_escape(c) } else { c.to_string() }).collect()
 }
 
 /// A text of many lines, as it is, or made safe where it goes to a terminal. It ends with a line break in any case.
@@ -381,7 +390,23 @@ mod tests {
         check_pretty(r#"{"a":1,"a":2}"#, "{\n  \"a\": 1,\n  \"a\": 2\n}");
         check_pretty(r#""caf\u00e9 \u001b[2J \u009b \n""#, r#""café \u001b[2J \u009b \n""#);
         check_pretty(r#""\ud800""#, r#""\ud800""#);
+        check_pretty("\"\u{e0067}\u{1d173}\"", r#""\udb40\udc67\ud834\udd73""#);
         check_pretty("7", "7");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn laid_out_json_is_the_same_json(text: String, hidden in sa_hostile::text(&["\u{e0067}", "\u{1bca0}", "\u{200b}", "\"", "\\", "\n"])) {
+            let value = serde_json::json!({ hidden: [text] });
+            for shown in [pretty(&value.to_string()), laid_out(&value.to_string())] {
+                proptest::prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_to_a_program_has_its_texts_as_they_were_written() {
+        assert_eq!(laid_out("[\"caf\\u00e9 \u{202e}\"]"), "[\n  \"caf\\u00e9 \u{202e}\"\n]");
     }
 
     #[track_caller]

@@ -2,22 +2,26 @@
 
 use std::path::Path;
 
+use clap::ValueHint;
 use reqwest::Method;
 use sa_vault::bounded;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, segment};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
 use super::table::{cut, facts, filled, name, spared, table, whole, wrapped};
 use super::tool;
+use super::{Global, completion};
+
+const NAMES: Names = Names { path: "/v1/plugins", list: "plugins", key: "identifier" };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PluginCommand {
     /// Add a plugin, or every plugin of an index.
     Add {
         /// The URL or the file of a manifest or an index.
+        #[arg(value_hint = ValueHint::FilePath)]
         source: String,
         /// Accept it in place of the plugin that has its identifier already.
         #[arg(long)]
@@ -30,38 +34,61 @@ pub(crate) enum PluginCommand {
     #[command(visible_alias = "ls")]
     List,
     /// One plugin: its functions, its servers, and what has changed at its source.
-    Show { id: String },
+    Show {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Remove a plugin with everything that was set for it, or, by its URL, an index.
     #[command(visible_alias = "rm")]
-    Remove { id: String },
+    Remove {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Offer a plugin's functions again.
-    Enable { id: String },
+    Enable {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Keep a plugin, and offer nothing of it.
-    Disable { id: String },
+    Disable {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// What is wrong with a manifest, line by line. What an error names would be left out, and the exit code is 6.
     Check {
         /// The URL or the file of a manifest.
+        #[arg(value_hint = ValueHint::FilePath)]
         source: String,
         /// As with add.
         #[arg(long, value_name = "HOST:PORT")]
         allow_private: Vec<String>,
     },
     /// Look at a plugin's source now. A change there is held back.
-    Refresh { id: String },
+    Refresh {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Accept the change that is held back.
-    Accept { id: String },
+    Accept {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Refuse the change that is held back.
-    Refuse { id: String },
+    Refuse {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
     /// Show, store or delete settings. Secrets are never shown.
     Settings(SettingsArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SettingsArgs {
+    #[arg(add = completion::names(&NAMES))]
     id: String,
     /// Store the JSON object in this file in place of all that is stored; - is stdin. A secret that is left out, or "***",
     /// stays as it is. (Not on the command line, which others on the machine can read.)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     from: Option<String>,
     /// Delete them.
     #[arg(long, conflicts_with = "from")]
@@ -91,9 +118,8 @@ impl PluginCommand {
 pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let id = command.id().map(str::to_owned);
-    let names = Names { path: "/v1/plugins", list: "plugins", key: "identifier" };
     match (perform(global, &client, command).await, id) {
-        (Err(failure), Some(id)) => Err(failure.or_meant_in(&id, &client, &names).await),
+        (Err(failure), Some(id)) => Err(failure.or_meant_in(&id, &client, &NAMES).await),
         (done, _) => done,
     }
 }

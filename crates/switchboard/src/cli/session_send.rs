@@ -3,11 +3,11 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, as_typed, segment};
 use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
+use super::{Global, completion, sessions};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub(crate) struct SendArgs {
     /// What the agent is to do.
     message: String,
     /// The session to go on with. Without it, a new one is started.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
     /// The configured agent that is to work; unless told, sessions.default_agent or the only one.
     #[arg(long, value_name = "NAME")]

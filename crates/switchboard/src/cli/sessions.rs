@@ -3,13 +3,15 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, as_typed, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, span, when};
 use super::session_send::{self, SendArgs};
 use super::table::{cut, facts, spared, table, told, whole};
+use super::{Global, completion};
 use crate::redact::printable;
+
+pub(super) const NAMES: Names = Names { path: "/v1/sessions", list: "sessions", key: "session_id" };
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -17,6 +19,7 @@ pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(super) command: Option<SessionsCommand>,
     /// Show this session.
+    #[arg(add = completion::names(&NAMES))]
     id: Option<String>,
 }
 
@@ -27,6 +30,7 @@ pub(crate) enum SessionsCommand {
     Send(SendArgs),
     /// What happened in a session, oldest first.
     Events {
+        #[arg(add = completion::names(&NAMES))]
         id: String,
         /// Only events after the one with this id.
         #[arg(long, value_name = "ID", default_value_t = 0)]
@@ -36,7 +40,10 @@ pub(crate) enum SessionsCommand {
         follow: bool,
     },
     /// End a session: its agent stops.
-    End { id: String },
+    End {
+        #[arg(add = completion::names(&NAMES))]
+        id: String,
+    },
 }
 
 pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failure> {

@@ -196,7 +196,7 @@ impl Shown {
             Value::String(text) if self.has_shown(&text) => {}
             Value::String(text) => output::lines(&text)?,
             _ if saved && done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
-            _ if !std::io::stdout().is_terminal() => line(&output::pretty(done.result.get()))?,
+            _ if !std::io::stdout().is_terminal() => line(&output::laid_out(done.result.get()))?,
             session if is_session(&session) => sessions::show(&session)?,
             _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
             Value::Object(mut members) => {

@@ -3,11 +3,11 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, segment};
-use super::lists::text;
+use super::lists::{Names, text};
 use super::output::{self, Failure};
 use super::table::{cut, prose, table, whole, wrapped};
+use super::{Global, completion};
 use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
@@ -130,6 +130,8 @@ fn unmet(skill: &Value) -> String {
     }
 }
 
+const NODES: Names = Names { path: "/v1/nodes", list: "nodes", key: "id" };
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodesArgs {
     #[command(subcommand)]
@@ -141,6 +143,7 @@ pub(crate) enum NodesCommand {
     /// Ask a node which programs its machine has.
     Probe {
         /// The node's id.
+        #[arg(add = completion::names(&NODES))]
         id: String,
         /// Names of programs, without directories.
         #[arg(required = true, value_name = "BIN")]

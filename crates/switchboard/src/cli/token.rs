@@ -5,12 +5,12 @@ use std::io::IsTerminal as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, segment};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
 use super::table::{facts, name, shortened, spared, table, terminal_width, whole};
 use super::time::seconds;
+use super::{Global, completion};
 use crate::redact::printable;
 use crate::tokens::MAX_LIFE_S;
 
@@ -51,11 +51,13 @@ pub(crate) enum TokenCommand {
     /// Show what a token is for, whole, without the token itself.
     Show {
         /// The token's id, or its name.
+        #[arg(add = completion::names(&NAMES))]
         id: String,
     },
     /// Revoke a token: its sockets close and its calls fail at once.
     Revoke {
         /// The token's id, or its name.
+        #[arg(add = completion::names(&NAMES))]
         id: String,
         /// Even if it is the last one for operators.
         #[arg(long)]

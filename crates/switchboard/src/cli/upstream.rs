@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, ValueHint};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Global;
 use super::client::{Client, segment};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::{milliseconds, typed};
+use super::{Global, completion};
 use crate::redact::printable;
 
 /// A server is somewhere, or is a program here; clap would show both as needed.
@@ -23,6 +23,8 @@ const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL
 const WATCHED: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+const NAMES: Names = Names { path: "/v1/upstream", list: "upstream", key: "name" };
+
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
     /// Add a server. Its tools appear as NAME__TOOL.
@@ -32,16 +34,31 @@ pub(crate) enum UpstreamCommand {
     #[command(visible_alias = "ls")]
     List,
     /// One server, with the whole of its last error.
-    Show { name: String },
+    Show {
+        #[arg(add = completion::names(&NAMES))]
+        name: String,
+    },
     /// Remove a server that was added.
     #[command(visible_alias = "rm")]
-    Remove { name: String },
+    Remove {
+        #[arg(add = completion::names(&NAMES))]
+        name: String,
+    },
     /// Start a server anew, and forget how often it failed.
-    Restart { name: String },
+    Restart {
+        #[arg(add = completion::names(&NAMES))]
+        name: String,
+    },
     /// Log in to a server that wants it: prints the address to open, and waits until you have logged in there.
-    Login { name: String },
+    Login {
+        #[arg(add = completion::names(&NAMES))]
+        name: String,
+    },
     /// Forget the login at a server.
-    Logout { name: String },
+    Logout {
+        #[arg(add = completion::names(&NAMES))]
+        name: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +97,7 @@ pub(crate) struct AddArgs {
     #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "server")]
     env: Vec<String>,
     /// Where the program runs.
-    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "server")]
     cwd: Option<String>,
     /// How long its tools may take where the caller sets no time: milliseconds, or a number with ms, s, m, h or d.
     #[arg(long, alias = "timeout-ms", value_name = "TIME", value_parser = milliseconds)]
@@ -116,9 +133,8 @@ impl UpstreamCommand {
 pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let name = command.name().map(str::to_owned);
-    let names = Names { path: "/v1/upstream", list: "upstream", key: "name" };
     match (perform(global, &client, command).await, name) {
-        (Err(failure), Some(name)) => Err(failure.or_meant_in(&name, &client, &names).await),
+        (Err(failure), Some(name)) => Err(failure.or_meant_in(&name, &client, &NAMES).await),
         (done, _) => done,
     }
 }

@@ -15,7 +15,6 @@ use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::tools::{MAX_KEY, check_words};
@@ -44,17 +43,11 @@ struct Session {
     identity: Identity,
     outbox: Outbox,
     /// The calls that run, by the agent's ids.
-    running: Mutex<HashMap<Box<str>, Running>>,
+    running: Mutex<HashMap<Box<str>, CallId>>,
     /// Set once the agent listens to notices.
     listening: OnceLock<()>,
     /// Fires when the socket has ended.
     over: CancellationToken,
-}
-
-struct Running {
-    id: CallId,
-    /// Whoever waits for the outcome, to write it into the socket.
-    waiting: AbortHandle,
 }
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
@@ -89,10 +82,6 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
         }
         () = watch => {}
     }
-    // Nobody reads the answers any more. What that means for a call is for the router to say.
-    for Running { waiting, .. } in session.running().values() {
-        waiting.abort();
-    }
 }
 
 impl Session {
@@ -104,7 +93,7 @@ impl Session {
         match AgentFrame::decode(text) {
             Ok(AgentFrame::Call(call)) => self.start(call),
             Ok(AgentFrame::Cancel(id)) => {
-                let running = self.running().get(&*id).map(|call| call.id);
+                let running = self.running().get(&*id).copied();
                 if let Some(id) = running {
                     self.app.router.cancel(id, CancelReason::Requested, |_| true);
                 }
@@ -162,6 +151,7 @@ impl Session {
             idempotency_key: call.idempotency_key.map(|key| key.as_ref().into()),
             trace: TraceContext::continue_from(call.traceparent.as_deref()),
         };
+        let keyed = request.idempotency_key.is_some();
         let mut calls = self.running();
         if calls.contains_key(&*id) {
             let error =
@@ -172,14 +162,24 @@ impl Session {
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
-        let (session, key, call_id) = (Arc::clone(self), Box::from(&*id), running.id());
-        let task = tokio::spawn(async move {
-            let finished = running.outcome().await;
+        // Under the lock until the task is there: one that ends at once is taken off the table after this.
+        calls.insert(Box::from(&*id), running.id());
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            // A call that nobody is there for any more, before it has begun, need not begin. One with a key has to: from its
+            // first turn on it needs nobody.
+            if session.over.is_cancelled() && !keyed {
+                return;
+            }
+            let finished = tokio::select! {
+                biased;
+                finished = running.outcome() => finished,
+                // Nobody reads the answer any more. What that means for the call is for the router to say.
+                () = session.over.cancelled() => return,
+            };
             session.running().remove(&*id);
             finished.told(|finished| session.finish(&id, finished)).await;
         });
-        // Under the lock since before the task was there: one that ends at once is taken off the table after this.
-        calls.insert(key, Running { id: call_id, waiting: task.abort_handle() });
     }
 
     /// Tells the agent what happens outside of its calls, what waits for it first. Asking again changes nothing.
@@ -268,7 +268,7 @@ impl Session {
         let _ = self.outbox.send(frame);
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Running>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, CallId>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

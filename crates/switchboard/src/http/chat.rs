@@ -1,11 +1,9 @@
 //! The OpenAI-compatible routes: answers of models that use the gateway's tools.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +12,7 @@ use sa_core::TraceContext;
 use tokio::sync::mpsc;
 
 use super::body::Payload;
+use super::sse::{response_of, unnamed};
 use super::tools::JSON;
 use super::{App, Problem, Segment};
 use crate::tokens::Identity;
@@ -156,25 +155,14 @@ fn counted(mut response: Response, left_out: usize) -> Response {
 }
 
 fn sse(events: mpsc::Receiver<Event>) -> Response {
-    let stream = futures_util::stream::unfold(events, |mut events| async move {
+    response_of(futures_util::stream::unfold(events, |mut events| async move {
         let text = match tokio::time::timeout(KEEP_ALIVE, events.recv()).await {
             Err(_) => ": working\n\n".to_owned(),
             Ok(None | Some(Event::Started { .. })) => return None,
-            Ok(Some(Event::Data(data))) => event(&data),
-            Ok(Some(Event::Failed(error))) => event(&error.body()),
-            Ok(Some(Event::Done)) => event("[DONE]"),
+            Ok(Some(Event::Data(data))) => unnamed(&data),
+            Ok(Some(Event::Failed(error))) => unnamed(&error.body()),
+            Ok(Some(Event::Done)) => unnamed("[DONE]"),
         };
-        Some((Ok::<_, Infallible>(Bytes::from(text)), events))
-    });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::from_stream(stream)).into_response()
-}
-
-/// One event without a name, as OpenAI's streams have them.
-fn event(data: &str) -> String {
-    let lines: Vec<String> = data.split(['\n', '\r']).map(|line| format!("data: {line}\n")).collect();
-    lines.concat() + "\n"
+        Some((text, events))
+    }))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt as _, stream};
 use sa_core::call::CallRequest;
 use sa_core::{Backlog, Finished, Overrun, Update, UpdateSink};
 use serde_json::json;
@@ -18,7 +19,7 @@ use super::{App, Problem, wire_attachments};
 /// a reason.
 const QUEUE: usize = 1_024;
 
-pub(super) fn stream(app: &App, request: CallRequest) -> Response {
+pub(super) fn streamed(app: &App, request: CallRequest) -> Response {
     let news = Backlog::new(QUEUE, app.config.settings.limits.max_outbox_bytes);
     let running = app.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
     let header = call_id_header(running.id());
@@ -77,12 +78,14 @@ impl UpdateSink for Sink {
     }
 }
 
-/// A response made of events.
+/// A response made of events, as they come.
 pub(super) fn sse_response(events: mpsc::Receiver<String>) -> Response {
-    let stream = futures_util::stream::unfold(events, |mut events| async move {
-        let event = events.recv().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(event)), events))
-    });
+    response_of(stream::unfold(events, |mut events| async move { Some((events.recv().await?, events)) }))
+}
+
+/// A response made of events.
+pub(super) fn response_of(events: impl Stream<Item = String> + Send + 'static) -> Response {
+    let stream = events.map(|event| Ok::<_, Infallible>(Bytes::from(event)));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -90,9 +93,18 @@ pub(super) fn sse_response(events: mpsc::Receiver<String>) -> Response {
     (headers, Body::from_stream(stream)).into_response()
 }
 
-/// One event. JSON of ours has no line breaks, and what a provider wrote may: each line of it is a `data` line.
+/// One event.
 pub(super) fn event(name: &str, json: &str) -> String {
-    let mut text = format!("event: {name}\n");
+    with_data(format!("event: {name}\n"), json)
+}
+
+/// One event without a name, as OpenAI's streams have them.
+pub(super) fn unnamed(json: &str) -> String {
+    with_data(String::new(), json)
+}
+
+/// JSON of ours has no line breaks, and what others wrote may: each line of it is a `data` line.
+fn with_data(mut text: String, json: &str) -> String {
     for line in json.split(['\n', '\r']) {
         text.push_str("data: ");
         text.push_str(line);

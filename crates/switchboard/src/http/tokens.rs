@@ -139,8 +139,7 @@ pub(crate) async fn create(
         Problem::bad_request(format!("there is no role \"{}\"", crate::redact::printable(&new.role)))
             .hint(format!("one of {}", roles.join(", ")))
     })?;
-    let unseen = |c: char| c.is_control() || sa_protocol::is_invisible(c);
-    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.contains(unseen) {
+    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.contains(sa_protocol::is_unseen) {
         let detail =
             format!("name must have 1 to {MAX_NAME} bytes, and no control characters or others that cannot be seen");
         return Err(Problem::bad_request(detail));

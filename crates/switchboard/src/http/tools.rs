@@ -229,7 +229,7 @@ where
     let mut request = call_request(app, "rest", identity, name, body, &headers)?;
     request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
     if accepts_events(&headers) {
-        return Ok(sse::stream(app, request));
+        return Ok(sse::streamed(app, request));
     }
     let running = app.router.start(request, None);
     let finished = running.outcome().await;

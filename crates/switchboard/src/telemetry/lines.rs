@@ -138,6 +138,13 @@ impl Lines {
         self.changed.notify_all();
     }
 
+    /// All that waits, for tests of what others leave here.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> String {
+        let lines = std::mem::take(&mut self.lock().waiting);
+        lines.iter().map(|line| String::from_utf8_lossy(line)).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

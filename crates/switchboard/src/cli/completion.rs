@@ -1,0 +1,205 @@
+//! What a shell offers when somebody presses Tab: the words of the command line, and the names of what the gateway has now.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
+use serde_json::Value;
+
+use super::calls::listed_name;
+use super::client::Client;
+use super::lists::{Names, Place, all_tools, text};
+use super::output::Failure;
+use super::table::shortened;
+use super::{Cli, Global};
+use crate::redact::printable;
+use crate::wording::quoted;
+
+/// Set by the scripts, when a line is to be completed and not to be carried out.
+const VARIABLE: &str = "SWITCHBOARD_COMPLETE";
+
+/// Somebody waits for it with a finger on the key.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// What is said about a name beside it, where a shell shows that.
+const ABOUT: usize = 60;
+
+/// The script that makes a shell ask this program what to offer.
+pub(super) fn script(shell: Shell) -> String {
+    let (shells, mut script) = (Shells::builtins(), Vec::new());
+    if let Some(shell) = shells.completer(&shell.to_string()) {
+        // Writing to memory cannot fail.
+        let _ = shell.write_registration(VARIABLE, "switchboard", "switchboard", &program(), &mut script);
+    }
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// What the script starts: the program that was typed, wherever the shell is then. What a script would have to quote is left
+/// to be found in PATH.
+fn program() -> String {
+    let typed = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let there = if typed.components().count() > 1 { std::path::absolute(typed).ok() } else { None };
+    let there = there.and_then(|path| path.into_os_string().into_string().ok());
+    there.filter(|path| *path == quoted(path)).unwrap_or_else(|| "switchboard".to_owned())
+}
+
+/// Completes a line, if that is what this program was started for. Nothing is said about what goes wrong: it would stand in the
+/// middle of what somebody types.
+pub(super) fn run_if_asked() -> Option<ExitCode> {
+    let folder = std::env::current_dir().ok();
+    match CompleteEnv::with_factory(command).var(VARIABLE).try_complete(std::env::args_os(), folder.as_deref()) {
+        Ok(false) => None,
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Err(_) => Some(ExitCode::FAILURE),
+    }
+}
+
+/// Every command with what it takes. Options are offered to those who have typed a dash, and where there is nothing else:
+/// among them all, nobody would find the names.
+fn command() -> Command {
+    fn without_options(command: Command) -> Command {
+        let command = command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) });
+        command.mut_subcommands(without_options)
+    }
+    let mut command = Cli::command();
+    command.build();
+    let words = words();
+    let at = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|at| at.parse().ok());
+    let current = words.get(at.unwrap_or(words.len().saturating_sub(1)));
+    let dash = current.is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    if dash { command } else { without_options(command) }
+}
+
+/// The line, as far as it is typed.
+fn words() -> Vec<OsString> {
+    std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The tools that can be called where the line says.
+pub(super) fn tools() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        ask(async |client, line| {
+            let typed = |name: &str| line.try_get_one::<String>(name).ok().flatten().map(String::as_str);
+            let place = Place { session: typed("session"), channel: typed("channel") };
+            let tools = all_tools(client, place).await?;
+            Ok(tools.iter().filter_map(|tool| candidate(text(&tool["name"]), text(&tool["description"]))).collect())
+        })
+    })
+}
+
+/// What is in a list of the gateway's.
+pub(super) fn names(names: &'static Names) -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        ask(async |client, _| {
+            let known = names.known(client).await?;
+            Ok(known.iter().filter_map(|entry| candidate(text(&entry[names.key]), "")).collect())
+        })
+    })
+}
+
+/// The latest calls. `among` is what narrows them, as a part of the query.
+pub(super) fn calls(among: &'static str) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || {
+        ask(async |client, _| {
+            let (list, _): (Value, _) = client.get(&format!("/v1/calls?limit=50{among}")).await?;
+            let calls = list["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+            Ok(calls.iter().filter_map(|call| candidate(text(&call["id"]), listed_name(call))).collect())
+        })
+    })
+}
+
+/// A name that a shell takes as it is. Somebody who offers tools may call one `x;reboot`, and what was completed is soon
+/// carried out.
+fn candidate(name: &str, about: &str) -> Option<CompletionCandidate> {
+    let about = about.lines().next().filter(|about| !about.is_empty());
+    let about = about.map(|about| shortened(&printable(about), ABOUT).into());
+    (name == quoted(name) && !name.starts_with('-')).then(|| CompletionCandidate::new(name).help(about))
+}
+
+/// What the gateway answers that the line is about, if there is one, and soon enough.
+fn ask<F>(question: F) -> Vec<CompletionCandidate>
+where
+    F: AsyncFnOnce(&Client, &ArgMatches) -> Result<Vec<CompletionCandidate>, Failure>,
+{
+    let answer = || {
+        let (global, line) = typed(joined(words()))?;
+        let client = Client::new(&global).ok()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let answer =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, question(&client, &line)).await.ok()?.ok() });
+        // A look-up of the gateway's address cannot be broken off, and is not waited for.
+        runtime.shutdown_background();
+        answer
+    };
+    answer().unwrap_or_default()
+}
+
+/// Which gateway the line is about, and what its last command was given. It need not be whole, or right.
+fn typed(words: Vec<OsString>) -> Option<(Global, ArgMatches)> {
+    let mut matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok()?;
+    let global = Global::from_arg_matches(&matches).ok()?;
+    while let Some((_, below)) = matches.remove_subcommand() {
+        matches = below;
+    }
+    Some((global, matches))
+}
+
+/// Bash takes the colons of an address, and what stands between an option and its value, for words of their own.
+fn joined(words: Vec<OsString>) -> Vec<OsString> {
+    let mut whole: Vec<OsString> = Vec::with_capacity(words.len());
+    let mut open = false;
+    for word in words {
+        let parts = !word.is_empty() && word.as_encoded_bytes().iter().all(|byte| b":=".contains(byte));
+        match whole.last_mut().filter(|_| parts || open) {
+            Some(last) => last.push(word),
+            None => whole.push(word),
+        }
+        open = parts;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_joined(words: &[&str], expected: &[&str]) {
+        assert_eq!(joined(words.iter().map(OsString::from).collect()), expected);
+    }
+
+    #[test]
+    fn what_bash_takes_apart_is_put_together() {
+        check_joined(&["sb", "call", ""], &["sb", "call", ""]);
+        let apart = ["sb", "--url", "=", "http", ":", "//127.0.0.1", ":", "3210", "call", ""];
+        check_joined(&apart, &["sb", "--url=http://127.0.0.1:3210", "call", ""]);
+        check_joined(&[":", "x"], &[":x"]);
+    }
+
+    #[test]
+    fn a_line_says_which_gateway_it_is_about_before_it_is_whole() {
+        for line in [
+            "sb --url http://a call",
+            "sb call --url http://a",
+            "sb call x --url http://a --nonsense",
+            "sb --url=http://a nonsense",
+        ] {
+            let (global, _) = typed(line.split(' ').map(OsString::from).collect()).unwrap();
+            assert_eq!(global.reach.url.as_deref(), Some("http://a"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_obey_is_not_offered() {
+        for name in ["x;reboot", "$(reboot)", "a b", "`x`", "-rf", "*", "~", ""] {
+            assert!(candidate(name, "").is_none(), "{name}");
+        }
+        let offered = candidate("a.b_c-1", "What it does\u{1b}[2J\nand more").unwrap();
+        assert_eq!(offered.get_help().unwrap().to_string(), "What it does\\u{1b}[2J");
+    }
+}
