@@ -1,6 +1,7 @@
 //! Opens the file: the checks, the migration, and the connections.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use sa_core::store::StoreError;
 use crate::heads::Heads;
 use crate::schema::{self, Layout, Step};
 use crate::witness::{self, Seen, Witness};
+use crate::wal::{self, Scan};
 use crate::{OpenOptions, error, files, verify};
 
 /// Everything the writer starts with.
@@ -27,6 +29,9 @@ pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, Stor
         && let Some(what) = objection_to_files(seen, path)?
     {
         accept_or_refuse(options, &what)?;
+    }
+    if let Some(what) = objection_to_length(path)? {
+        return Err(error::damaged(path, what));
     }
     let created = !path.exists();
     files::open_private(path, true)?;
@@ -138,6 +143,33 @@ fn objection_to_files(seen: &Seen, path: &Path) -> Result<Option<String>, StoreE
         return Ok(Some("the file is missing or empty".to_owned()));
     }
     witness::objection_to_wal(seen, path)
+}
+
+/// Why the database file cannot be whole, judged by its length. SQLite takes what is left of a last page for a page, and finds
+/// out when somebody reads it. Once nothing is in the log, the file has every page that its header counts.
+fn objection_to_length(path: &Path) -> Result<Option<String>, StoreError> {
+    let wal = files::beside(path, "-wal");
+    let logged = wal::scan(&wal, 1).map_err(|e| error::io(&wal, "read", &e))?;
+    if matches!(logged, Scan::Frames { intact: 1.., .. }) || files::beside(path, "-journal").exists() {
+        return Ok(None);
+    }
+    let mut header = [0; 100];
+    let length = File::open(path).and_then(|file| {
+        file.read_exact_at(&mut header, 0)?;
+        Ok(file.metadata()?.len())
+    });
+    // What is no database, or has no header, or an older one that counts nothing, is for SQLite to judge.
+    let Ok(length) = length else { return Ok(None) };
+    if !header.starts_with(b"SQLite format 3\0") || header[24..28] != header[92..96] {
+        return Ok(None);
+    }
+    let page = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65_536,
+        size => u64::from(size),
+    };
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    let whole = u64::from(pages) * page;
+    Ok((length < whole).then(|| format!("its file has been cut: it has {length} bytes, and had {whole}")))
 }
 
 fn accept_or_refuse(options: &OpenOptions, what: &str) -> Result<(), StoreError> {

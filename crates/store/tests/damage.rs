@@ -211,6 +211,26 @@ async fn an_older_copy_under_the_witness_is_refused() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_cut_anywhere_is_refused_before_anything_is_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    for n in 0..200 {
+        store.append(entry("calls", None, format!("{n}{}", "x".repeat(1_000)))).await.expect("kept");
+    }
+    store.shutdown().await.expect("a clean end");
+    let whole = std::fs::read(db(dir.path())).expect("read");
+    for cut in [1, 4_096, 8_192, 16_384, 100_000, whole.len() - 100] {
+        std::fs::write(db(dir.path()), &whole[..whole.len() - cut]).expect("written");
+        let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("refused");
+        assert_eq!(error.kind, StoreErrorKind::Damaged, "{cut}: {error}");
+        let lengths = [whole.len() - cut, whole.len()].map(|length| error.message.contains(&length.to_string()));
+        assert_eq!(lengths, [true; 2], "{cut}: {error}");
+    }
+    std::fs::write(db(dir.path()), &whole).expect("written");
+    assert_eq!(all(&open(dir.path()), "calls").await.len(), 200);
+}
+
+#[tokio::test]
 async fn what_is_damaged_is_remembered_for_whoever_asks_how_the_store_is() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
