@@ -96,10 +96,16 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     let ended = {
         // Pinned where they are made: moved into the `select!`, each would have its room twice.
         let watch = std::pin::pin!(async {
-            tokio::select! {
+            let why = tokio::select! {
                 biased;
-                () = nodes.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-                () = admission.revoked.cancelled() => outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more")),
+                () = nodes.shutdown.cancelled() => {
+                    outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
+                    "the gateway is shutting down"
+                }
+                () = admission.revoked.cancelled() => {
+                    outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more"));
+                    "its token is not valid any more"
+                }
                 () = registration.replaced().cancelled_owned() => {
                     nodes.router.journal().count("node", "replaced");
                     let why = format!(
@@ -107,10 +113,11 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                         shown(&id)
                     );
                     outbox.close(Close::new(close::REPLACED, why));
+                    "a newer connection took its place"
                 }
-            }
+            };
             // Calls end now, not when the node has read that it was dismissed.
-            provider.close(&format!("the node \"{id}\" was disconnected"));
+            provider.close(&format!("the node \"{id}\" was disconnected in the middle of the call: {why}"));
             std::future::pending::<()>().await;
         });
         let on_message = |message: Received| {

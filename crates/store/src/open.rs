@@ -10,8 +10,8 @@ use sa_core::store::StoreError;
 
 use crate::heads::Heads;
 use crate::schema::{self, Layout, Step};
-use crate::witness::{self, Seen, Witness};
 use crate::wal::{self, Scan};
+use crate::witness::{self, Seen, Witness};
 use crate::{OpenOptions, error, files, verify};
 
 /// Everything the writer starts with.

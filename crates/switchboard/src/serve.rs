@@ -10,7 +10,7 @@ use futures_util::TryFutureExt as _;
 use hyper::StatusCode;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_vault::bounded;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -151,10 +151,19 @@ async fn accept(
 
 async fn handshake(
     acceptor: TlsAcceptor,
-    stream: TcpStream,
+    mut stream: TcpStream,
     metrics: &Metrics,
 ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
-    match tokio::time::timeout(HEAD_PATIENCE, acceptor.accept(stream)).await {
+    let accepted = async {
+        let mut first = [0];
+        // Every request begins with such a letter, and no handshake does.
+        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
+            let _ = stream.write_all(not_encrypted().as_bytes()).await;
+            return Err(std::io::Error::other("the client does not encrypt"));
+        }
+        acceptor.accept(stream).await
+    };
+    match tokio::time::timeout(HEAD_PATIENCE, accepted).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             metrics.refused("tls", "handshake");
@@ -166,6 +175,17 @@ async fn handshake(
             None
         }
     }
+}
+
+/// What is said to a client that speaks HTTP where HTTPS is spoken.
+fn not_encrypted() -> String {
+    let problem = http::Problem::bad_request("this port speaks HTTPS, and the request came as plain HTTP")
+        .hint("write https:// in place of http://");
+    let body = crate::json::to_json(&problem);
+    format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 async fn connection(

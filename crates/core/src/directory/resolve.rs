@@ -39,6 +39,8 @@ pub enum Unresolved {
         similar: Vec<String>,
         /// Whether it is a bare name, and there is no host on which such names run.
         hostless: bool,
+        /// Who takes calls that the name may have been made from, without saying which: the provider, and its open prefix.
+        open: Option<(ProviderId, String)>,
     },
     Offline {
         absence: Absence,
@@ -75,10 +77,15 @@ pub struct Rival {
 impl Unresolved {
     pub fn into_error(self, name: &str) -> CallError {
         match self {
-            Self::Unknown { similar, hostless } => {
+            Self::Unknown { similar, hostless, open } => {
                 let error = CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{}\"", excerpt(name)));
                 if !similar.is_empty() {
                     error.hint(format!("did you mean {}?", similar.join(", ")))
+                } else if let Some((provider, prefix)) = open {
+                    error.hint(format!(
+                        "the {provider} does not say which tools it has; it takes {prefix} and what is below it, by dotted \
+                         names: call {prefix} or {prefix}.NAME"
+                    ))
                 } else if hostless {
                     error.hint(
                         "list the tools with: switchboard tools   (a bare name such as Bash runs on the primary \
@@ -153,7 +160,7 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
         // The tools of a machine have names such as Bash and WebFetch, and hardly any others do.
         let of_host = name.starts_with(|first: char| first.is_ascii_uppercase());
         let hostless = of_host && !name.contains('.') && !name.contains("__") && !index.has_host();
-        Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
+        Err(Unresolved::Unknown { similar: similar(index, name, view), hostless, open: open(index, name, view) })
     })
 }
 
@@ -321,6 +328,28 @@ pub(super) fn foremost<'a>(
 /// `a.b.c`, `a.b`, `a`.
 fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| name.rfind('.').map(|dot| &name[..dot]))
+}
+
+/// The longest open prefix that this would be an exposed name at or below, of somebody who is here. Which tool is meant cannot be
+/// known: a `_` may have been a dot or not.
+fn open(index: &Index, name: &str, view: &View) -> Option<(ProviderId, String)> {
+    if view.principal.is_limited() || name.contains('.') {
+        return None;
+    }
+    let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
+    let known = scopes.flat_map(|scope| scope.claims.iter().map(move |(prefix, claims)| (prefix, scope, claims)));
+    // As many as are looked at for similar names.
+    let covering = known.take(2_000).filter(|(prefix, ..)| {
+        let rest = name.strip_prefix(&*prefix.replace('.', "_"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    });
+    let held = covering.filter_map(|(prefix, scope, claims)| {
+        let here = claims.iter().filter(|claim| claim.tool.is_none()).filter_map(|claim| index.member(&claim.member));
+        let mut here = here.filter(|member| member.is_online());
+        let taken = here.find(|member| blocker(index, scope, prefix, &member.id).is_none())?;
+        Some((taken.id.clone(), prefix.clone()))
+    });
+    held.max_by(|(_, one), (_, other)| one.len().cmp(&other.len()).then_with(|| other.cmp(one)))
 }
 
 /// A few exposed names that somebody who typed this may have meant.

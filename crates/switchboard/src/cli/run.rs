@@ -148,10 +148,17 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
         warn!(file = %endpoint.display(), %error, "cannot leave the gateway's address for other commands");
     }
     let open = config.node_tokens.is_empty() && !gateway.tokens.any_for_nodes();
-    if open {
-        warn!(
+    // Who is let in without a token comes from a loopback address, and so to one, or to all that there are.
+    let local = address.ip().is_loopback() || address.ip().is_unspecified();
+    match (open, local) {
+        (true, true) => warn!(
             "no node token is set: any process on this machine can connect as a node; set SA_NODE_TOKEN to change that"
-        );
+        ),
+        (true, false) => warn!(
+            "no node token is set: no node can connect to {address}; set SA_NODE_TOKEN, or make one with: switchboard \
+             token create NAME --role node"
+        ),
+        (false, _) => {}
     }
     let serving = tokio::spawn(serve::serve(Arc::clone(&gateway), listener, stop.gently.clone()));
     tokio::spawn(stop::tell(Arc::clone(&gateway), stop.clone()));

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Index, Leaving, Member, Presence};
+use super::{Claims, Index, Leaving, Member, Presence};
 use crate::directory::{MemberView, Renamed, ToolPage, ToolView, resolve};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
@@ -72,7 +72,9 @@ impl Index {
 
     /// Whether there is anybody on whom a bare name could run. Asked for wrong names, of which there may be many.
     pub(in crate::directory) fn has_host(&self) -> bool {
-        self.scopes.get(&Scope::Everyone).is_some_and(|index| !index.bare.is_empty())
+        let hosts = self.scopes.get(&Scope::Everyone).into_iter().flat_map(|index| index.bare.values());
+        let mut hosts = hosts.flat_map(Claims::iter).filter_map(|claim| self.member(&claim.member));
+        hosts.any(Member::is_online)
     }
 
     pub(in crate::directory) fn online(&self, kind: &str) -> usize {
