@@ -14,9 +14,9 @@ pub struct KeyedCall {
     pub principal: Arc<str>,
     /// The name that the tool was called by.
     pub tool: Arc<str>,
-    /// Which tool that name leads to, whatever else it goes by; absent where it leads nowhere. A key is used up under both: the
-    /// same tool by another name is no other call, and nor is the same name when it leads to a stand-in meanwhile.
-    pub address: Option<Arc<str>>,
+    /// What else leads to the same call: which tool it is, whatever it goes by, and its own name, which may lead to a stand-in
+    /// meanwhile. A key is used up under all of them: the same tool by another name is no other call.
+    pub leads: Vec<Arc<str>>,
     pub key: Arc<str>,
     /// The same key with other arguments is a mistake, not a retry.
     pub args: RawJson,

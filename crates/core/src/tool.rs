@@ -53,12 +53,19 @@ impl Tool {
     }
 
     /// Names that it may have besides those that it has: the exposed ones that it would have if nobody else had them, or if
-    /// somebody did, and the short one.
+    /// somebody did, and the short one; and those of a dotted name in lowercase, which nodes take for the same.
     pub fn aliases(&self, provider: &ProviderId) -> Vec<String> {
         let address = self.address(provider);
         let plain = naming::expose(&self.wish, &address);
         let longer = naming::with_hash(&plain, &address);
-        [plain, longer].into_iter().chain(self.short.as_deref().map(str::to_owned)).collect()
+        let mut aliases = vec![plain, longer];
+        aliases.extend(self.short.as_deref().map(str::to_owned));
+        if self.name.contains('.') && self.name.contains(char::is_uppercase) {
+            let lower = Self::undescribed(&self.name.to_lowercase(), provider);
+            aliases.extend(lower.aliases(provider));
+            aliases.push(lower.name.to_string());
+        }
+        aliases
     }
 
     /// Which tool it is, whatever it goes by: no other one has the same. The suffix of an exposed name is made from it.

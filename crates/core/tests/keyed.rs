@@ -170,7 +170,7 @@ async fn what_a_gateway_left_unfinished_is_not_run_again() {
     let call = KeyedCall {
         principal: "p1".into(),
         tool: "t.x".into(),
-        address: None,
+        leads: Vec::new(),
         key: "k".into(),
         args: RawJson::empty_object(),
     };
@@ -179,6 +179,17 @@ async fn what_a_gateway_left_unfinished_is_not_run_again() {
     let error = assert_error(&task.await.unwrap(), CallErrorKind::Conflict, &before.to_string());
     assert!(error.message.contains("may have had an effect") && error.hint.is_some());
     assert!(requests(&connection).is_empty());
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_comes_while_its_key_is_looked_up_is_not_called() {
+    let (gateway, book) = keeping();
+    let (_, task) = gateway.start(keyed("k"));
+    settle().await;
+    let (connection, _registration) = gateway.connect();
+    assert_error(&task.await.unwrap(), CallErrorKind::NotFound, "no tool");
+    assert!(!book.holds("k") && requests(&connection).is_empty());
     gateway.assert_clean();
 }
 

@@ -5,7 +5,7 @@ mod unkept;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join_all};
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::outcome::weight;
 use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
@@ -78,8 +78,10 @@ impl StoreLedger {
         let Some(outcome) = &end.outcome else {
             // What leads to a claim that is gone leads nowhere, so that it may stay for a moment.
             self.records.delete(CLAIMS, place).await?;
-            let Some(address) = &end.address else { return Ok(()) };
-            return self.records.delete(CLAIMS, address).await.map(drop);
+            for lead in &end.leads {
+                self.records.delete(CLAIMS, lead).await?;
+            }
+            return Ok(());
         };
         // The outcome before the claim that says it is there: a crash in between leaves an open claim.
         let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
@@ -141,12 +143,17 @@ impl StoreLedger {
         if self.records.get(CLAIMS, &own).await?.is_some() {
             return Ok(Some(own));
         }
-        let Some(address) = address(call) else { return Ok(None) };
-        let Some(record) = self.records.get(CLAIMS, &address).await? else { return Ok(None) };
-        let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
-        let Some(claim) = entry.and_then(|entry| entry.of) else { return Ok(None) };
-        // It may lead to what is forgotten, or was never written.
-        Ok(self.records.get(CLAIMS, &claim).await?.map(|_| claim))
+        for lead in leads(call) {
+            let Some(record) = self.records.get(CLAIMS, &lead).await? else { continue };
+            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+            // It may lead to what is forgotten, or was never written.
+            if let Some(claim) = entry.and_then(|entry| entry.of)
+                && self.records.get(CLAIMS, &claim).await?.is_some()
+            {
+                return Ok(Some(claim));
+            }
+        }
+        Ok(None)
     }
 
     /// Claims what nobody has claimed.
@@ -154,11 +161,13 @@ impl StoreLedger {
         let own = place(call);
         let entry = Entry::new(call, id);
         let claim = self.write(&own, &entry, Expect::Absent);
-        let Some(address) = address(call) else { return claim.await };
-        // Both at once, because each waits for the disk. One without the other claims a key for a call that was never made,
+        // All at once, because each waits for the disk. One without the others claims a key for a call that was never made,
         // or leads nowhere.
         let lead = Entry { of: Some(own.clone()), ..Entry::new(call, id) };
-        let (claimed, led) = tokio::join!(claim, self.write(&address, &lead, Expect::Anything));
+        let leads = leads(call);
+        let led = try_join_all(leads.iter().map(|place| self.write(place, &lead, Expect::Anything)));
+        let (claimed, led) = tokio::join!(claim, led);
+        let led = led.map(drop);
         if claimed.is_ok() && led.is_err() {
             // Nobody is called: the key is as free as it was. If that cannot be written either, it will be.
             let _ = self.settle_or_remember(own, end(call, id, None)).await;
@@ -232,7 +241,7 @@ impl Ledger for StoreLedger {
 }
 
 fn end(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> End {
-    End { id, args: digest(call), outcome, address: address(call) }
+    End { id, args: digest(call), outcome, leads: leads(call) }
 }
 
 /// Where a key is claimed: under the name that its tool was called by.
@@ -240,9 +249,9 @@ fn place(call: &KeyedCall) -> String {
     hash(&[&call.principal, &call.tool, &call.key])
 }
 
-/// Where the tool itself leads to the claim. It has a part more than a place, and so is none.
-fn address(call: &KeyedCall) -> Option<String> {
-    call.address.as_ref().map(|address| hash(&[&call.principal, address, &call.key, "address"]))
+/// Where the tool itself leads to the claim, by whatever it is known. These have a part more than a place, and so are none.
+fn leads(call: &KeyedCall) -> Vec<String> {
+    call.leads.iter().map(|lead| hash(&[&call.principal, lead, &call.key, "address"])).collect()
 }
 
 fn hash(parts: &[&str]) -> String {
@@ -283,7 +292,7 @@ mod tests {
 
     fn at(tool: &str, address: &str, key: &str) -> KeyedCall {
         let (principal, args) = ("p".into(), RawJson::empty_object());
-        KeyedCall { principal, tool: tool.into(), address: Some(address.into()), key: key.into(), args }
+        KeyedCall { principal, tool: tool.into(), leads: vec![address.into()], key: key.into(), args }
     }
 
     #[tokio::test]
@@ -375,7 +384,7 @@ mod tests {
         let ledger = StoreLedger::new(Arc::clone(&records) as _);
         let (call, id) = (keyed("k"), CallId::new());
         assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
-        records.fail_at(address(&call), StoreErrorKind::Io);
+        records.fail_at(leads(&call).pop(), StoreErrorKind::Io);
         let error = ledger.release(&call, CallId::new()).await.unwrap_err();
         assert!(error.retryable, "{error}");
         records.fail_at(None, StoreErrorKind::Io);
@@ -391,7 +400,7 @@ mod tests {
         let records = Arc::new(MemoryRecords::default());
         let ledger = StoreLedger::new(Arc::clone(&records) as _);
         let call = keyed("k");
-        records.fail_at(address(&call), StoreErrorKind::Full);
+        records.fail_at(leads(&call).pop(), StoreErrorKind::Full);
         ledger.claim(&call, CallId::new()).await.unwrap_err();
         records.fail_at(None, StoreErrorKind::Full);
         assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));

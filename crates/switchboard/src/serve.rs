@@ -179,8 +179,9 @@ async fn handshake(
 
 /// What is said to a client that speaks HTTP where HTTPS is spoken.
 fn not_encrypted() -> String {
-    let problem = http::Problem::bad_request("this port speaks HTTPS, and the request came as plain HTTP")
-        .hint("write https:// in place of http://");
+    let problem =
+        http::Problem::new(400, "https_required", "this port speaks HTTPS, and the request came as plain HTTP")
+            .hint("write https:// in place of http://");
     let body = crate::json::to_json(&problem);
     format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claims, Index, Leaving, Listed, Member, Presence, ScopeIndex};
+use super::index::{Claim, Claims, Index, Leaving, Listed, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
@@ -52,6 +52,8 @@ pub enum Unresolved {
         aliases: Vec<String>,
         /// Which tool it is, whatever it goes by.
         address: String,
+        /// Its own name.
+        own: Arc<str>,
     },
 }
 
@@ -191,7 +193,7 @@ fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route>
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { absence, scope, names, aliases, address } if !view.principal.is_limited() => {
+        Unresolved::Offline { absence, scope, names, aliases, address, own } if !view.principal.is_limited() => {
             let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
             let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
@@ -199,7 +201,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
                 Some(Rival { provider: here.id.clone(), name })
             });
-            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address }
+            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address, own }
         }
         other => other,
     }
@@ -252,6 +254,7 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
         };
         let found = candidates().find(|(member, _)| member.is_online()).or_else(|| candidates().next());
         if let Some((member, claim)) = found {
+            let claim = described_in_lowercase(scope, name, claim).unwrap_or(claim);
             let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
             let undescribed = || Arc::new(Tool::undescribed(name, &member.id));
             let tool = || claim.tool.as_ref().map_or_else(undescribed, |(_, tool)| Arc::clone(tool));
@@ -259,6 +262,16 @@ fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<R
         }
     }
     None
+}
+
+/// What the same provider describes under this name, written in lowercase. Nodes take capitals for the same name, and what is
+/// known of the tool must count for whoever writes it with them.
+fn described_in_lowercase<'i>(scope: &'i ScopeIndex, name: &str, found: &Claim) -> Option<&'i Claim> {
+    if found.tool.is_some() || !name.contains(char::is_uppercase) {
+        return None;
+    }
+    let mut claims = scope.claims.get(&name.to_lowercase())?.iter();
+    claims.find(|claim| claim.member == found.member && claim.tool.is_some())
 }
 
 fn route(
@@ -287,7 +300,8 @@ fn route(
             let scope = member.scope.clone();
             let (provider, gone_for) = (member.id.clone(), at.elapsed());
             let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            Err(Unresolved::Offline { absence, scope, names, aliases, address })
+            let own = Arc::clone(&tool.name);
+            Err(Unresolved::Offline { absence, scope, names, aliases, address, own })
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::json::RawJson;
 use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
+use crate::principal::Scope;
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
 #[derive(Default)]
@@ -53,10 +54,16 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Ok(share) => share,
         Err(error) => return call.finish(Err(error)),
     };
+    let (leads, unknown) = match leads(&router.directory, &call.request) {
+        Ok(leads) => (leads, None),
+        // It may have been called when there was such a tool. If not, it is not called now either: one that comes in this
+        // moment would get a call that nothing but its name leads to.
+        Err(unknown) => (Vec::new(), Some(unknown)),
+    };
     let keyed = KeyedCall {
         principal: Arc::clone(&call.request.view.principal.id),
         tool: Arc::clone(&call.tool),
-        address: address(&router.directory, &call.request),
+        leads,
         key: call.request.idempotency_key.clone().unwrap_or_default(),
         args: call.request.args.clone(),
     };
@@ -81,7 +88,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     let task = tokio::spawn(async move {
         let _share = share;
         let _vacate = Vacate { router: Arc::clone(&router), places };
-        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
+        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed, unknown)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
     });
@@ -104,17 +111,29 @@ impl InFlight {
 /// Where a call is found again: by what its caller said first, then by which tool that is.
 fn places(call: &KeyedCall) -> Vec<Place> {
     let named = Some(Which::Named(Arc::clone(&call.tool)));
-    let at = call.address.clone().map(Which::At);
+    let at = call.leads.iter().cloned().map(Which::At);
     let place = |which| (Arc::clone(&call.principal), which, Arc::clone(&call.key));
     named.into_iter().chain(at).map(place).collect()
 }
 
-fn address(directory: &Directory, request: &CallRequest) -> Option<Arc<str>> {
-    match directory.resolve(&request.tool, &request.view) {
-        Ok(route) => Some(route.tool.address(&route.id).into()),
-        Err(Unresolved::Offline { address, .. }) => Some(address.into()),
-        Err(Unresolved::Unknown { .. }) => None,
+/// What leads to a call beside the name that it was made by.
+fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
+    let find = |name: &str| match directory.resolve(name, &request.view) {
+        Ok(route) => Ok((route.tool.address(&route.id), route.id, route.scope, Arc::clone(&route.tool.name))),
+        Err(Unresolved::Offline { absence, scope, address, own, .. }) => Ok((address, absence.provider, scope, own)),
+        Err(unknown) => Err(unknown),
+    };
+    let (address, provider, scope, own) = find(&request.tool)?;
+    let mut leads = vec![address.into()];
+    // Several providers may have a name, of which one is called by it. One without dots goes to whichever host is there.
+    if own.contains('.') && find(&own).is_ok_and(|(_, found, ..)| found == provider) {
+        let place = match &scope {
+            Scope::Everyone => "",
+            Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
+        };
+        leads.push(format!("{place} {}", own.to_lowercase()).into());
     }
+    Ok(leads)
 }
 
 /// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
@@ -127,7 +146,12 @@ impl Drop for Caller {
     }
 }
 
-async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &KeyedCall) -> Finished {
+async fn claim_and_run(
+    call: &mut RunningCall,
+    ledger: &dyn Ledger,
+    keyed: &KeyedCall,
+    unknown_tool: Option<Unresolved>,
+) -> Finished {
     let id = call.id();
     match ledger.claim(keyed, id).await {
         Ok(Claim::Ours) => call.announce(),
@@ -140,9 +164,11 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
         Err(error) => return call.finish(Err(error)),
     }
     let router = Arc::clone(call.router());
-    let outcome = match router.still_open() {
-        Ok(()) => router.run_admitted(call).await,
-        Err(closed) => Err(closed),
+    let allowed = || router.policy().authorise_role(&call.request.view.principal);
+    let outcome = match (router.still_open(), unknown_tool) {
+        (Ok(()), None) => router.run_admitted(call).await,
+        (Ok(()), Some(unknown)) => allowed().and(Err(unknown.into_error(&call.request.tool))),
+        (Err(closed), _) => Err(closed),
     };
     // Only what certainly reached nobody may be tried again under the same key.
     let kept = if call.provider().is_some() {

@@ -130,6 +130,57 @@ async fn a_key_counts_for_a_tool_by_whichever_name() {
 }
 
 #[tokio::test]
+async fn a_key_counts_though_a_name_leads_to_a_stand_in_meanwhile() {
+    let gateway = Setup::new().start().await;
+    let mut first = Hello::new("first").tool("a.b").connect(&gateway).await;
+    let mut second = Hello::new("second").tool("a.b").connect(&gateway).await;
+    let body = json!({ "args": {}, "idempotency_key": "k" });
+    let call = gateway.operator().call_later("a_b", body.clone());
+    let request = first.request().await;
+    first.answer(&request.id, json!(1)).await;
+    assert_eq!(call.await.unwrap().result(), json!(1));
+    drop(first);
+    let other = gateway.operator().call_later("a.b", json!({ "args": {} }));
+    let request = second.request().await;
+    second.answer(&request.id, json!(2)).await;
+    assert_eq!(other.await.unwrap().result(), json!(2), "it stands in");
+    for name in ["a_b", "a.b"] {
+        assert_eq!(gateway.operator().call_with(name, body.clone()).await.result(), json!(1), "{name}");
+    }
+    second.settle().await;
+}
+
+#[tokio::test]
+async fn a_name_with_capitals_passes_nothing_by() {
+    let gateway = Setup::new().config("[policy]\ndeny = [\"mac.secret\", \"mac_hidden\"]").start().await;
+    let schema = json!({ "type": "object", "required": ["query"] });
+    let mut node = Hello::new("mac")
+        .capability("mac")
+        .tool("mac.hidden")
+        .describe(json!({ "name": "mac.search", "input_schema": schema }))
+        .connect(&gateway)
+        .await;
+    for name in ["mac.secret", "mac.SECRET", "mac.hidden", "mac.Hidden", "mac_hidden"] {
+        gateway.operator().call(name, json!({})).await.assert_problem(403, "not_allowed");
+    }
+    for name in ["mac.search", "mac.SEARCH"] {
+        gateway.operator().call(name, json!({})).await.assert_problem(422, "invalid_args");
+    }
+    node.settle().await;
+    let call = gateway.operator().call_later("mac.SEARCH", json!({ "args": { "query": 1 } }));
+    let request = node.request().await;
+    assert_eq!(request.tool, "mac.search");
+    node.answer(&request.id, json!(1)).await;
+    assert_eq!(call.await.unwrap().result(), json!(1));
+    // What a node does not describe is its own to know.
+    let call = gateway.operator().call_later("mac.getAll", json!({ "args": {} }));
+    let request = node.request().await;
+    assert_eq!(request.tool, "mac.getAll");
+    node.answer(&request.id, json!(2)).await;
+    assert_eq!(call.await.unwrap().result(), json!(2));
+}
+
+#[tokio::test]
 async fn what_is_denied_as_it_is_listed_is_denied_where_it_is_not() {
     let gateway = Setup::new().config("[policy]\ndeny = [\"mac_notes_*\"]").start().await;
     let mut node = Hello::new("mac").capability("mac.notes").tool("mac.notes.list").connect(&gateway).await;

@@ -45,7 +45,7 @@ async fn agents_and_commands_speak_https() {
     ended.assert_code(3);
     assert!(ended.stderr.contains("certificate is signed by nobody"), "{}", ended.stderr);
     assert!(ended.stderr.contains("--ca FILE"), "{}", ended.stderr);
-    // Plain text gets no answer worth the name.
+    // Who speaks plain text is told what is spoken here.
     let plain = gateway.url.replace("https", "http");
     let ended = gateway.cli(&["status", "--url", &plain]).run().await;
     assert!(ended.assert_code(3).stderr.contains("https:// in place of http://"), "{}", ended.stderr);
@@ -108,13 +108,15 @@ async fn handshakes_that_fail_or_never_end_are_counted_and_hold_nobody_up() {
     let connect = || tokio::net::TcpStream::connect(gateway.address());
     let (mut plain, mut silent) = (connect().await.unwrap(), connect().await.unwrap());
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    plain.shutdown().await.unwrap();
     let rest = async |stream: &mut tokio::net::TcpStream| {
         let mut answer = Vec::new();
         let read = tokio::time::timeout(3 * PATIENCE, stream.read_to_end(&mut answer)).await;
         let _ = read.expect("the connection to be closed");
         answer
     };
-    assert!(!rest(&mut plain).await.starts_with(b"HTTP"), "not in plain text");
+    let told = String::from_utf8(rest(&mut plain).await).unwrap();
+    assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("https_required"), "{told}");
     gateway.cli(&["status", "--ca", &cert]).run().await.assert_code(0);
     assert!(rest(&mut silent).await.is_empty());
     let authorization = format!("Authorization: Bearer {}", gateway.operator);

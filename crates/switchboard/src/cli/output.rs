@@ -213,6 +213,7 @@ impl Failure {
     /// The exit code for a kind of problem that the gateway reports.
     pub(crate) fn of_kind(kind: &str, message: impl Into<String>) -> Self {
         let code = match kind {
+            "https_required" => 3,
             "unauthorized" | "not_allowed" => 4,
             "not_found" => 5,
             // What was typed is no request, whatever tool it is for.

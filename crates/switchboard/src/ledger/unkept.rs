@@ -27,7 +27,7 @@ pub(super) struct End {
     /// Absent where it reached nobody, which leaves its key free.
     pub(super) outcome: Option<Outcome>,
     /// What the tool itself leads to the claim by.
-    pub(super) address: Option<String>,
+    pub(super) leads: Vec<String>,
 }
 
 impl Unkept {
