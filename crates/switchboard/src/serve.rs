@@ -10,7 +10,7 @@ use futures_util::TryFutureExt as _;
 use hyper::StatusCode;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_vault::bounded;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -33,6 +33,9 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The same where somebody is in a hurry.
 const HURRIED_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How much is read of a request that is not answered.
+const MAX_IGNORED: u64 = 64 * 1024;
 
 /// How much may be on its way on a connection from within.
 const WITHIN: usize = 64 * 1024;
@@ -151,14 +154,14 @@ async fn accept(
 
 async fn handshake(
     acceptor: TlsAcceptor,
-    mut stream: TcpStream,
+    stream: TcpStream,
     metrics: &Metrics,
 ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
     let accepted = async {
         let mut first = [0];
         // Every request begins with such a letter, and no handshake does.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
-            let _ = stream.write_all(not_encrypted().as_bytes()).await;
+            tell_to_encrypt(stream).await;
             return Err(std::io::Error::other("the client does not encrypt"));
         }
         acceptor.accept(stream).await
@@ -177,7 +180,17 @@ async fn handshake(
     }
 }
 
-/// What is said to a client that speaks HTTP where HTTPS is spoken.
+/// Says what is spoken here to a client that speaks plain HTTP, and reads what it sends meanwhile: a connection that is closed
+/// over unread bytes takes its last words along.
+async fn tell_to_encrypt(mut stream: TcpStream) {
+    let told = async {
+        stream.write_all(not_encrypted().as_bytes()).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(MAX_IGNORED), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(HURRIED_PATIENCE, told).await;
+}
+
 fn not_encrypted() -> String {
     let problem =
         http::Problem::new(400, "https_required", "this port speaks HTTPS, and the request came as plain HTTP")
