@@ -251,6 +251,11 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 text(&status["version"]),
                 client.place()
             )));
+            if status["shutting_down"] == true {
+                findings.push(Finding::note(
+                    "the gateway is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended",
+                ));
+            }
             if status["lost_records"] != 0 {
                 findings.push(Finding::bad(
                     format!("{} records could not be written", status["lost_records"]),
@@ -278,7 +283,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, others > 0, findings);
+                nodes_of(&nodes, others > 0, &status["tools"], findings);
             }
             renamed_of(&status["renamed"], findings);
         }
@@ -383,15 +388,16 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     plugins.len()
 }
 
-fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
+fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() && has_tools {
+    if nodes.is_empty() && has_others {
         findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
     } else if nodes.is_empty() {
-        findings.push(Finding::bad(
-            "no node is connected, so there are no tools",
-            "start one; switchboard up brings a demo node",
-        ));
+        // Nothing is wrong with a gateway that waits for its first node.
+        let own = if *tools == 0 { "there are no tools".to_owned() } else { format!("all {tools} tools are its own") };
+        findings.push(Finding::note(format!(
+            "no node is connected, and {own}; to offer this machine's shell and files: switchboard node"
+        )));
     }
     for node in nodes {
         let id = text(&node["id"]);
