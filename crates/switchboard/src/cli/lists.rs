@@ -160,8 +160,11 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         .iter()
         .map(|node| {
             let since = span(node["for_ms"].as_u64().unwrap_or(0));
-            let state =
-                if node["online"] == true { format!("online for {since}") } else { format!("gone for {since}") };
+            let state = match (&node["online"], &node["stopped"]) {
+                (Value::Bool(true), _) => format!("online for {since}"),
+                (_, Value::Bool(true)) => format!("stopped {since} ago"),
+                _ => format!("lost {since} ago"),
+            };
             let offers = node["tools"].as_array().map_or(0, Vec::len);
             let capabilities = [&node["capabilities"], &node["host_capabilities"]];
             let capabilities: Vec<_> =
