@@ -107,6 +107,18 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_commas_between_its_items() {
+        let check = |text: &str, expected: &[&str]| {
+            let read = parse_like(Some(&Value::Array(Vec::new())), text).unwrap();
+            assert_eq!(read, Value::from(expected.to_vec()), "{text:?}");
+        };
+        check("gw.example.com,gw:8443", &["gw.example.com", "gw:8443"]);
+        check(" a , b,", &["a", "b"]);
+        check("a", &["a"]);
+        check("", &[]);
+    }
+
+    #[test]
     fn what_is_ours_must_be_text_unless_it_is_the_name_of_a_file() {
         use std::os::unix::ffi::OsStringExt as _;
         let broken = || OsString::from_vec(b"canary\xff".to_vec());
