@@ -91,6 +91,18 @@ async fn nothing_from_outside_steers_the_terminal() {
 }
 
 #[tokio::test]
+async fn the_audit_trail_is_whole_on_a_usual_terminal() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (id, _) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    let shown = gateway.cli(&["audit"]).run_on_terminal(80).await.stdout;
+    assert!(shown.contains("token.created") && shown.contains(&id) && shown.contains("agent \"bot\""), "{shown}");
+    assert!(!shown.contains('…') && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let piped = gateway.cli(&["audit"]).run().await.stdout;
+    assert!(piped.starts_with("AT (UTC)"), "{piped}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_reader_that_leaves_is_no_failure() {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let data = gateway.data_dir();

@@ -1,5 +1,7 @@
 //! `config`: what counts, and why.
 
+use std::path::PathBuf;
+
 use sa_core::nearest;
 use serde_json::json;
 
@@ -40,10 +42,17 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
     let (layers, mistakes) = match command {
         // Whoever asks what a key means may be about to mend another one.
         ConfigCommand::Explain { flags, .. } => layers_despite_mistakes(global, flags),
-        ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => (layers(global, flags)?, Vec::new()),
+        ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => match layers(global, flags) {
+            Ok(layers) => (layers, Vec::new()),
+            Err(failure) => {
+                tell_own(global);
+                return Err(failure);
+            }
+        },
     };
     if !matches!(command, ConfigCommand::Explain { key: None, .. }) {
-        tell_file(global, &layers).await;
+        tell_own(global);
+        tell_others(global).await;
     }
     match command {
         ConfigCommand::Check(_) => check(global, &layers),
@@ -101,7 +110,7 @@ fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
         return output::json(if warnings.is_empty() { r#"{"ok":true}"# } else { &warned });
     }
     for name in &unknown {
-        eprintln!("warning: {}", unknown_variable(name));
+        output::note("warning", &unknown_variable(name));
     }
     line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
 }
@@ -206,21 +215,27 @@ fn meanings(keys: impl Iterator<Item = (&'static str, &'static str)>) -> Result<
     table(&[whole("KEY"), wrapped("MEANING")], &rows)
 }
 
-/// Says which file this is about, and whether the gateway that runs has read another one.
-async fn tell_file(global: &Global, layers: &Layers) {
-    let own = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+/// The file that was named, whatever is in it.
+fn own_file(global: &Global) -> Option<String> {
+    let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string();
+    global.config.as_ref().map(whole)
+}
+
+/// Says which file this is about.
+fn tell_own(global: &Global) {
     if !global.json {
-        match &own {
-            Some(file) => output::note("file", &file.display().to_string()),
-            None => output::note("file", "none; --config FILE or SWITCHBOARD_CONFIG names one"),
-        }
+        let none = || "none; --config FILE or SWITCHBOARD_CONFIG names one".to_owned();
+        output::note("file", &own_file(global).unwrap_or_else(none));
     }
+}
+
+/// Says whether the gateway that runs has read another file.
+async fn tell_others(global: &Global) {
     let Ok(client) = Client::new(global) else { return };
     let asked = tokio::time::timeout(PATIENCE, client.get::<serde_json::Value>("/v1/status")).await;
     let Ok(Ok((status, _))) = asked else { return };
     let theirs = status["config_file"].as_str();
-    let own = own.map(|file| file.display().to_string());
-    if theirs == own.as_deref() {
+    if theirs == own_file(global).as_deref() {
         return;
     }
     let url = client.place();

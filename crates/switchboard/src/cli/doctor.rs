@@ -16,8 +16,9 @@ use super::lists::text;
 use super::output::{self, Failure};
 use super::run::layers;
 use super::table::facts;
+use super::typed::with_options;
 use crate::config::Config;
-use crate::config::environment::unknown_variables;
+use crate::config::environment::{instead_of, unknown_variables};
 use crate::redact::printable;
 use crate::tokens::Tokens;
 
@@ -74,6 +75,9 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             }
         }
     }
+    for finding in &mut findings {
+        finding.fix = finding.fix.take().map(|fix| with_options(&fix, &global.options));
+    }
     let wrong = findings.iter().filter(|finding| finding.fix.is_some()).count();
     if global.json {
         let list: Vec<Value> = findings
@@ -100,10 +104,8 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
 /// Variables that look like ours and are not.
 fn environment(findings: &mut Vec<Finding>) {
     for name in unknown_variables() {
-        findings.push(Finding::bad(
-            format!("the variable {name} sets nothing"),
-            "switchboard config show lists the keys; unset it, or mend its name",
-        ));
+        let fix = format!("unset it, or mend its name: {}", instead_of(&name));
+        findings.push(Finding::bad(format!("the variable {name} sets nothing"), fix));
     }
 }
 
@@ -178,7 +180,7 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
             Finding::bad(error.message, format!("stop the gateway, then run: {}", config.typed(action)))
         }
         Err(error) if error.kind == StoreErrorKind::Behind => Finding::bad(
-            error.message,
+            with_options(&error.message, &config.options()),
             format!(
                 "put a backup in the place of {}; or, for want of one: {}",
                 config.data_dir.display(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Global;
 use super::calls::outcome;
 use super::client::Client;
-use super::lists::text;
+use super::lists::{audited, text};
 use super::output::{Failure, duration, line, when};
 use super::table::{BEGINNING, terminal_width, told};
 use crate::wording::shortened_to;
@@ -93,13 +93,7 @@ fn describe(name: &str, data: &Value, ids: &mut Beginnings) -> Option<(String, S
             let rest = format!("{}  {}  {took}  by {who}{message}", ids.end(id), text(&data["tool"]));
             (when(ended), outcome(data).to_owned(), rest)
         }
-        "audit" => {
-            let [who, subject, detail] = ["who", "subject", "detail"].map(|key| text(&data[key]));
-            // Who connects is mostly what it is about.
-            let subject = if who.split(' ').any(|word| word == subject) { "" } else { subject };
-            let parts = [who, subject, detail].into_iter().filter(|part| !part.is_empty());
-            (at, text(&data["what"]).to_owned(), parts.collect::<Vec<_>>().join("  "))
-        }
+        "audit" => (at, text(&data["what"]).to_owned(), audited(data)),
         "node_event" => (at, text(&data["event"]).replace(['.', '_'], " "), node_event(data)),
         "missed" => (String::new(), "missed".to_owned(), format!("{} events", data["events"])),
         _ => return None,

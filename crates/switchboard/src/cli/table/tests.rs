@@ -161,16 +161,19 @@ fn tokens_are_lined_up_on_a_usual_terminal_and_those_that_are_narrowed_say_so() 
 }
 
 #[test]
-fn the_audit_trail_says_who_on_a_usual_terminal() {
+fn the_audit_trail_is_a_table_where_there_is_room() {
     let id = "019a8f6b-1234-7000-8000-00000000000a";
     let row =
         |what: &str, who: &str, subject: &str| cells(&["Nov 17 07:20", what, who, subject, "a reason of some words"]);
     let rows =
         [row("token.created", "operator", id), row("console.sign_in_refused", "127.0.0.1", "/v1/console/sign-in")];
-    let text = lay_out(&super::super::lists::AUDIT, &rows, Some(USUAL));
-    assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
+    let text = lay_out(&super::super::lists::AUDIT, &rows, Some(140));
+    assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     assert_eq!(text.lines().count(), 3, "a row is a line: {text}");
-    assert!(text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1"), "{text}");
+    assert!(
+        text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1") && text.contains(id),
+        "{text}"
+    );
 }
 
 #[test]
