@@ -44,7 +44,11 @@ fn generate() -> Result<[(&'static str, String); 3]> {
         let text = |name: &str| key[name].as_str().unwrap_or_default().replace('|', "\\|");
         // What has no default, or can only be in the file, has an empty cell.
         let code = |name: &str| Some(text(name)).filter(|text| !text.is_empty()).map(|text| format!("`{text}`"));
-        let value = code("value").unwrap_or_default();
+        // What defaults there are is written in the same way in JSON and in TOML, but for the space behind a comma.
+        let value = Some(&key["value"]).filter(|value| !value.is_null());
+        let value =
+            value.map(|value| format!("`{}`", value.to_string().replace("\",\"", "\", \"").replace('|', "\\|")));
+        let value = value.unwrap_or_default();
         let set_by = [code("variable"), code("flag")].into_iter().flatten().collect::<Vec<_>>().join(", ");
         writeln!(config, "| `{}` | {value} | {} | {set_by} |", text("key"), text("meaning"))?;
     }

@@ -88,10 +88,7 @@ impl Spec {
         if self.base_url.is_empty() {
             return Err("needs a base_url, such as \"https://api.openai.com/v1\"".into());
         }
-        let url = url::Url::parse(&self.base_url).map_err(|error| format!("base_url: {error}"))?;
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err("base_url must begin with http:// or https://".into());
-        }
+        let url = http_url(&self.base_url).map_err(|why| format!("base_url {why}"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("base_url must not hold a password: use api_key or headers".into());
         }
@@ -196,6 +193,25 @@ impl Serialize for ApiKey {
     }
 }
 
+/// An address that HTTP can be spoken to. Where it lacks only how it begins, that is told; what may hold a secret is not
+/// repeated.
+fn http_url(text: &str) -> Result<url::Url, String> {
+    let read = |text: &str| {
+        let url = url::Url::parse(text).map_err(|error| format!("is no address: {error}"))?;
+        let is_http = matches!(url.scheme(), "http" | "https") && url.host().is_some();
+        if is_http { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
+    };
+    let lacks_scheme = !text.contains("://") && text.len() <= 200 && mask::address(text) == text;
+    read(text).map_err(|why| {
+        let here = ["localhost", "127.", "[::1]"].iter().any(|host| text.starts_with(host));
+        let whole = format!("{}://{text}", if here { "http" } else { "https" });
+        match read(&whole) {
+            Ok(_) if lacks_scheme => format!("must begin with http:// or https://; write {whole:?}"),
+            _ => why,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +237,8 @@ mod tests {
         check("m", Spec::default(), "base_url");
         check("m", at("http://a/v1?version=2"), "base_url");
         check("m", at("ftp://a/v1"), "http");
+        check("m", at("api.openai.com/v1"), "write \"https://api.openai.com/v1\"");
+        check("m", at("localhost:11434/v1"), "write \"http://localhost:11434/v1\"");
         check("m", at("https://me:secret@a/v1"), "password");
         check("m", at("http://a/v1/chat/completions"), "before");
         check("m", Spec { max_rounds: 0, ..at("http://a") }, "max_rounds");

@@ -2,12 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls_pki_types::CertificateDer;
 use sa_protocol::{NodeInfo, ReconnectBackoff};
 use serde_json::Value;
 use url::Url;
 
 use crate::url::{Token, parse};
-use crate::{NodeClient, NodeEvents, NodeSdkError};
+use crate::{NodeClient, NodeEvents, NodeSdkError, tls};
 
 /// Whether a program is on this machine.
 pub(crate) type BinProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -16,6 +17,8 @@ pub(crate) type BinProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct NodeClientBuilder {
     url: String,
+    /// More certificates to trust, as they were given.
+    ca_pem: Vec<u8>,
     config: Config,
 }
 
@@ -35,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) events: Option<NodeEvents>,
     /// The gateway's address, without the credentials.
     pub(crate) url: Url,
+    /// Whom to trust beside those whom the system trusts.
+    pub(crate) trusted: Vec<CertificateDer<'static>>,
 }
 
 impl Default for NodeClientBuilder {
@@ -49,6 +54,7 @@ impl NodeClientBuilder {
         let url = "ws://localhost:3210/v1/nodes/ws";
         Self {
             url: url.to_owned(),
+            ca_pem: Vec::new(),
             config: Config {
                 node: NodeInfo {
                     id: "unnamed-node".to_owned(),
@@ -68,6 +74,7 @@ impl NodeClientBuilder {
                 bin_probe: None,
                 events: None,
                 url: Url::parse(url).expect("the default address is a URL"),
+                trusted: Vec::new(),
             },
         }
     }
@@ -127,6 +134,18 @@ impl NodeClientBuilder {
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.config.token = Token::new(token.into());
+        self
+    }
+
+    /// Certificates (PEM) to trust beside the system's, for a gateway at a `wss` address: that of the authority that signed the
+    /// gateway's own, or that one itself if nobody else did. May be called more than once. None unless told.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
+        // Two files that are put together must not share a line.
+        if !self.ca_pem.is_empty() {
+            self.ca_pem.push(b'\n');
+        }
+        self.ca_pem.extend_from_slice(pem.as_ref());
         self
     }
 
@@ -211,6 +230,9 @@ impl NodeClientBuilder {
         }
         if self.config.host.as_ref().is_some_and(|host| !host.starts_with('{')) {
             return invalid("host is not a JSON object");
+        }
+        if !self.ca_pem.is_empty() {
+            self.config.trusted = tls::certificates(&self.ca_pem)?;
         }
         Ok(NodeClient::new(self.config))
     }

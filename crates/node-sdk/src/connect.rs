@@ -15,7 +15,7 @@ use crate::builder::Config;
 use crate::call::Limits;
 use crate::network::{Network, Stream};
 use crate::url::{shown, with_credentials};
-use crate::{NodeSdkError, ToolRegistry, close};
+use crate::{NodeSdkError, ToolRegistry, close, tls};
 
 pub(crate) type Socket<S> = WebSocketStream<MaybeTlsStream<S>>;
 
@@ -69,28 +69,17 @@ async fn upgrade<N: Network>(network: &N, config: &Config) -> Result<Socket<N::S
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);
     let stream = network.dial(host, port).await.map_err(|error| connect_error(config, &error.to_string()))?;
-    if url.scheme() == "wss" {
-        use_some_crypto();
-    }
+    let connector = if url.scheme() == "wss" { tls::connector(config)? } else { None };
     let cap = config.max_request_bytes.max(MAX_READ_BYTES);
     let limits = WebSocketConfig::default()
         .read_buffer_size(16 * 1024)
         .write_buffer_size(64 * 1024)
         .max_message_size(Some(cap))
         .max_frame_size(Some(cap));
-    let (socket, _) = client_async_tls_with_config(request, stream, Some(limits), None)
+    let (socket, _) = client_async_tls_with_config(request, stream, Some(limits), connector)
         .await
         .map_err(|error| upgrade_error(config, error))?;
     Ok(socket)
-}
-
-/// TLS needs a cryptography provider for the process. A program that has chosen one keeps it.
-fn use_some_crypto() {
-    use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-    if CryptoProvider::get_default().is_none() {
-        // It can only fail because somebody else was faster.
-        let _ = aws_lc_rs::default_provider().install_default();
-    }
 }
 
 async fn handshake<S: Stream>(
@@ -173,13 +162,13 @@ fn in_words(body: &str) -> Cow<'_, str> {
     }
 }
 
-fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
+pub(crate) fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
     NodeSdkError::Connect { url: shown(&config.url), reason: config.token.redact(reason) }
 }
 
 fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
     let Error::Http(response) = error else {
-        return connect_error(config, &error.to_string());
+        return connect_error(config, &tls::in_words(&error).unwrap_or_else(|| error.to_string()));
     };
     let status = response.status();
     let body = response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);

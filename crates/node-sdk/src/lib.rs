@@ -64,6 +64,7 @@ mod network;
 mod registry;
 mod session;
 mod stop;
+mod tls;
 mod tool;
 mod url;
 

@@ -252,8 +252,8 @@ impl Gateway {
     /// A command of the program, against this gateway.
     pub fn cli(&self, args: &[&str]) -> Cli {
         let Running::There { program, .. } = &self.running else { panic!("only beside a program") };
-        let data = self.data_dir();
-        Cli::new(program).args(&["--data-dir", data.to_str().unwrap()]).args(args)
+        // In the environment: what is typed is a part of what commands tell people to type next.
+        Cli::new(program).env("SWITCHBOARD_DATA_DIR", self.data_dir()).args(args)
     }
 
     /// What a gateway in this process is made of.

@@ -161,10 +161,7 @@ impl Spec {
     }
 
     fn check_url(&self) -> Result<(), String> {
-        let url = url::Url::parse(&self.url).map_err(|error| format!("url: {error}"))?;
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err("url must begin with http:// or https://".into());
-        }
+        let url = http_url(&self.url).map_err(|why| format!("url {why}"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("url must not hold a password: use bearer or headers".into());
         }
@@ -300,6 +297,25 @@ impl fmt::Debug for Spec {
     }
 }
 
+/// An address that HTTP can be spoken to. Where it lacks only how it begins, that is told; what may hold a secret is not
+/// repeated.
+fn http_url(text: &str) -> Result<url::Url, String> {
+    let read = |text: &str| {
+        let url = url::Url::parse(text).map_err(|error| format!("is no address: {error}"))?;
+        let is_http = matches!(url.scheme(), "http" | "https") && url.host().is_some();
+        if is_http { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
+    };
+    let lacks_scheme = !text.contains("://") && text.len() <= 200 && mask::address(text) == text;
+    read(text).map_err(|why| {
+        let here = ["localhost", "127.", "[::1]"].iter().any(|host| text.starts_with(host));
+        let whole = format!("{}://{text}", if here { "http" } else { "https" });
+        match read(&whole) {
+            Ok(_) if lacks_scheme => format!("must begin with http:// or https://; write {whole:?}"),
+            _ => why,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +354,8 @@ mod tests {
         check("files", Spec::default(), "needs a command or a url");
         check("files", Spec { url: "http://a/".into(), ..command() }, "only one");
         check("files", url("ftp://example.com"), "http");
+        check("web", url("example.com/mcp"), "write \"https://example.com/mcp\"");
+        check("web", url("localhost:3000/mcp"), "write \"http://localhost:3000/mcp\"");
         check("files", url("https://me:secret@example.com/"), "password");
         check("files", Spec { bearer: "sb_x".into(), ..url("http://a/") }, "env:NAME");
         check("files", Spec { bearer: "env:X".into(), ..command() }, "for a url");
@@ -384,6 +402,8 @@ mod tests {
         for spec in [
             Spec { env: slipped("KEY=canary"), ..command() },
             Spec { headers: slipped("Authorization: Bearer canary"), ..url("https://example.com/") },
+            url("example.com/mcp?key=canary"),
+            url("me:canary@example.com/mcp"),
         ] {
             let told = spec.check("x").unwrap_err();
             assert!(!told.contains("canary"), "{told}");

@@ -41,7 +41,7 @@ async fn each_flag_that_sets_a_key_is_known_to_whoever_asks_about_it() {
         let cli = || Cli::new(SWITCHBOARD).args(&["config", "explain", flag.key]).args(&args);
         let explained = cli().args(&["--json"]).run().await.assert_code(0).json();
         assert_eq!((&explained["from"], &explained["flag"]), (&typed.clone().into(), &typed.clone().into()));
-        let expected = value.map_or_else(|| "true".to_owned(), |value| format!("\"{value}\""));
+        let expected = value.map_or_else(|| true.into(), serde_json::Value::from);
         assert_eq!(explained["value"], expected, "{explained}");
         let shown = cli().run().await;
         let from = format!("from      {typed}");
@@ -257,6 +257,21 @@ async fn the_file_of_the_gateway_that_runs_is_named() {
     assert!(row("server.listen").chars().count() < 100, "{}", with.stdout);
     let json = gateway.cli(&["--config", file, "config", "show", "--json"]).run().await;
     assert!(!json.stdout.contains("canary"), "{}", json.stdout);
+    // A value is what it is, and no text that would have to be read once more.
+    let keys = json.json()["keys"].clone();
+    let value = |key: &str| keys.as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap()["value"].clone();
+    assert_eq!(value("server.insecure"), false);
+    assert_eq!(value("nodes.ping_interval_ms"), 15_000);
+    assert_eq!(value("server.listen"), "127.0.0.1:3210");
+    assert_eq!(value("policy.deny"), serde_json::json!([]));
+    assert_eq!(value("upstream.files.command"), serde_json::json!(["no-such-server"]));
+    assert_eq!(value("models.gpt.api_key"), "***");
+    let explained = gateway.cli(&["--config", file, "config", "explain", "--json"]).run().await.json()["keys"].clone();
+    let default =
+        |key: &str| explained.as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap()["value"].clone();
+    assert_eq!(default("upstream.NAME.max_running"), 50);
+    assert_eq!(default("upstream.NAME.timeout_ms"), serde_json::Value::Null);
+    assert_eq!(default("models.NAME.tools"), serde_json::json!(["*"]));
     // A section is explained with what is written in it.
     let section = gateway.cli(&["--config", file, "config", "explain", "upstream"]).run().await;
     let words = ["upstream.NAME.bearer", "upstream.files.command"];
@@ -266,6 +281,34 @@ async fn the_file_of_the_gateway_that_runs_is_named() {
     let usual = Cli::new(SWITCHBOARD).args(&["config", "explain", "data.dir"]).env("XDG_DATA_HOME", "/x/y").run().await;
     assert!(usual.stdout.contains("data.dir = \"/x/y/switchboard\""), "{}", usual.stdout);
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_file_is_named_whatever_is_wrong_with_it_and_one_that_is_missing_brings_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("switchboard.toml");
+    let file = file.to_str().unwrap();
+    for (text, advice) in [
+        (None, "--config FILE"),
+        (Some("[server]\nlisten = 5\n"), "config explain server.listen"),
+        (Some("[server]\nlisten = \"x\"\n"), "config explain server.listen"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(file, text).unwrap();
+        }
+        let ended = Cli::new(SWITCHBOARD).args(&["--config", file, "config", "check"]).run().await;
+        assert!(ended.assert_code(2).stderr.starts_with(&format!("file: {file}\n")), "{}", ended.stderr);
+        assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_told_with_the_one_that_was_meant_in_the_width_that_there_is() {
+    let check = || Cli::new(SWITCHBOARD).args(&["config", "check"]).env("SWITCHBOARD_LIMITS_PENDNG", "5");
+    let told = check().run().await.assert_code(0).stderr.clone();
+    assert!(told.contains("did you mean") && told.contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"), "{told}");
+    let shown = check().run_on_terminal(80).await.stdout;
+    assert!(shown.contains("warning: ") && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
 }
 
 #[tokio::test]

@@ -143,9 +143,29 @@ async fn servers_of_plugins() {
 }
 
 #[tokio::test]
-async fn no_nodes_at_all_and_a_port_that_is_taken() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    diagnose(gateway.cli(&[]), "no node is connected").await;
+async fn a_gateway_without_nodes_is_well_and_one_that_ends_says_so() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let shown = gateway.cli(&["doctor"]).run().await;
+    let tools = gateway.cli(&["status", "--json"]).run().await.json()["tools"].clone();
+    assert_ne!(tools, 0, "the gateway has some of its own");
+    let told = format!("note  no node is connected, and all {tools} tools are its own");
+    assert!(shown.assert_code(0).stdout.contains(&told), "{}", shown.stdout);
+    // A call that runs keeps it here for a while.
+    let mut node = Hello::new("one").capability("mail").connect(&gateway).await;
+    let call = gateway.operator().call_later("mail.send", json!({}));
+    let request = node.request().await;
+    gateway.begin_stop();
+    let shown = sa_testkit::eventually("the end", || async {
+        Some(gateway.cli(&["doctor"]).run().await).filter(|shown| shown.stdout.contains("SHUTTING DOWN"))
+    });
+    shown.await.assert_code(0);
+    node.answer(&request.id, json!({})).await;
+    call.await.unwrap();
+    assert_eq!(gateway.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -157,7 +177,6 @@ async fn no_nodes_at_all_and_a_port_that_is_taken() {
         }
     });
     diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "something else listens").await;
-    gateway.stop().await;
 }
 
 #[tokio::test]

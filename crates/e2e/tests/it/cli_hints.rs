@@ -57,6 +57,28 @@ async fn hints_name_commands_that_show_what_they_say() {
 }
 
 #[tokio::test]
+async fn hints_are_about_the_gateway_that_was_named() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let data = gateway.data_dir();
+    let named = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "sessions", "nope"]).run().await;
+    let command = format!("switchboard --data-dir {} sessions lists", data.display());
+    assert!(named.assert_code(5).stderr.contains(&command), "{}", named.stderr);
+    // What a variable says, it says to the next command, too.
+    let set = gateway.cli(&["sessions", "nope"]).run().await;
+    assert!(set.stderr.contains("switchboard sessions lists"), "{}", set.stderr);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_named_and_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("project");
+    let node = Cli::new(SWITCHBOARD).args(&["node", "--id", "laptop", "--workspace", missing.to_str().unwrap()]);
+    let ended = node.run().await;
+    assert!(ended.assert_code(2).stderr.contains(&format!("mkdir -p {}", missing.display())), "{}", ended.stderr);
+}
+
+#[tokio::test]
 async fn a_name_that_is_not_there_brings_the_one_that_was_meant() {
     let dir = tempfile::tempdir().unwrap();
     let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]";

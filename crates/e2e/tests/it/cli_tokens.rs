@@ -37,7 +37,10 @@ async fn what_a_token_is_for_and_until_when() {
     for columns in [80, 40] {
         let narrow = gateway.cli(&["token", "list"]).run_on_terminal(columns).await.stdout;
         for token in tokens.as_array().unwrap() {
-            assert!(narrow.contains(token["id"].as_str().unwrap()), "{narrow}");
+            assert!(narrow.contains(&token["id"].as_str().unwrap()[..13]), "{narrow}");
+        }
+        for narrowed in ["tools:", "node:"] {
+            assert!(narrow.contains(narrowed), "{narrow}");
         }
         assert!(
             narrow.lines().all(|line| line.trim_start_matches("\u{1b}[1m").chars().count() <= columns.into()),
@@ -62,6 +65,42 @@ async fn a_name_that_a_valid_token_has_is_pointed_out() {
     assert!(make().await.stderr.contains("2 other valid tokens"));
     gateway.cli(&["token", "revoke", first]).run().await.assert_code(0);
     assert!(make().await.stderr.contains("2 other valid tokens"), "a revoked one does not count");
+    gateway.stop().await;
+}
+
+/// A list on a narrow terminal shows no more of it.
+#[tokio::test]
+async fn the_beginning_of_an_id_is_enough_where_no_others_is_the_same() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (first, _) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    let shown = gateway.cli(&["token", "show", &first[..30]]).run().await;
+    assert!(shown.assert_code(0).stdout.contains(&first), "{}", shown.stdout);
+    let several = gateway.cli(&["token", "revoke", &first[..8]]).run().await;
+    assert!(several.assert_code(2).stderr.contains(&first), "{}", several.stderr);
+    // Too little of one may be a misspelt name.
+    gateway.cli(&["token", "revoke", &first[..3]]).run().await.assert_code(5);
+    let revoked = gateway.cli(&["token", "revoke", &first[..30]]).run().await;
+    assert_eq!(revoked.assert_code(0).stdout, format!("revoked {first}\n"));
+    gateway.cli(&["token", "revoke", &first[..30]]).run().await.assert_code(5);
+    gateway.stop().await;
+}
+
+/// What a token could not be narrowed by is refused: whoever says it would think that it is.
+#[tokio::test]
+async fn what_says_nothing_for_a_role_is_refused() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    for (role, option) in [
+        ("monitor", "--tool"),
+        ("node", "--tool"),
+        ("monitor", "--channel"),
+        ("node", "--channel"),
+        ("agent", "--node-id"),
+    ] {
+        let refused = gateway.cli(&["token", "create", "x", "--role", role, option, "a"]).run().await;
+        assert!(refused.assert_code(2).stderr.contains(option), "{role}: {}", refused.stderr);
+    }
+    gateway.cli(&["token", "create", "x", "--role", "node", "--channel-right", "read"]).run().await.assert_code(2);
     gateway.stop().await;
 }
 

@@ -15,11 +15,14 @@ async fn tail_shows_a_call_as_it_happens() {
     tail.warns("watching").await;
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = node.request().await;
-    tail.says("started            a.b").await;
+    let started = tail.says("a.b  by ").await;
+    let id = started.split_whitespace().find(|word| word.len() == 36).unwrap_or_else(|| panic!("{started}"));
     node.fail(&request.id, "not_allowed", "no such luck").await;
     call.await.unwrap();
     let text = tail.says("not_allowed").await;
-    assert!(text.contains("no such luck"), "{text}");
+    assert!(text.contains("no such luck") && text.matches(id).count() == 2, "{text}");
+    let shown = gateway.cli(&["calls", id]).run().await;
+    assert!(shown.assert_code(0).stdout.contains("not_allowed"), "{}", shown.stdout);
     tail.signal(Signal::INT);
     tail.end().await.assert_code(0);
     gateway.stop().await;
@@ -38,7 +41,7 @@ async fn nodes_shows_one_that_was_killed_and_calls_what_became_of_its_call() {
     drop(node);
     call.await.unwrap();
     let shown = gateway.cli(&["nodes"]).run().await.stdout;
-    assert!(shown.contains("mac-01") && shown.contains("gone for"), "{shown}");
+    assert!(shown.contains("mac-01") && shown.contains("lost 0 s ago"), "{shown}");
     let calls = eventually("the record", || async {
         Some(gateway.cli(&["calls", "--outcome", "offline"]).run().await.stdout).filter(|text| text.contains("a.b"))
     })
@@ -84,6 +87,18 @@ async fn nothing_from_outside_steers_the_terminal() {
         let steering = |c: char| (c.is_control() && c != '\n') || ('\u{202a}'..='\u{202e}').contains(&c);
         assert!(!text.contains(steering), "{text:?}");
     }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_audit_trail_is_whole_on_a_usual_terminal() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let (id, _) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+    let shown = gateway.cli(&["audit"]).run_on_terminal(80).await.stdout;
+    assert!(shown.contains("token.created") && shown.contains(&id) && shown.contains("agent \"bot\""), "{shown}");
+    assert!(!shown.contains('…') && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let piped = gateway.cli(&["audit"]).run().await.stdout;
+    assert!(piped.starts_with("AT (UTC)"), "{piped}");
     gateway.stop().await;
 }
 

@@ -52,10 +52,10 @@ fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
     let script = block
         .replace("http://127.0.0.1:3210", &gateway.url)
         .replace("3400", &PORT)
-        .replace("~/.local/share/switchboard", &data.display().to_string())
-        .replace("~/project", &bin.display().to_string());
+        .replace("~/.local/share/switchboard", &data.display().to_string());
     let mut command = Command::new("bash");
-    command.args(["-e", "-o", "pipefail", "-c", &script]).kill_on_drop(true);
+    // In a folder where nobody minds what they leave.
+    command.args(["-e", "-o", "pipefail", "-c", &script]).current_dir(bin).kill_on_drop(true);
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     command.env("SWITCHBOARD_DATA_DIR", &data).env("SWITCHBOARD_URL", &gateway.url);
     command.env("SA_GATEWAY_WS_URL", gateway.nodes_url()).env("HOME", bin);

@@ -101,6 +101,36 @@ async fn nodes_speak_wss() {
     soon(node.wait()).await.unwrap();
 }
 
+/// As every other command does it.
+#[tokio::test]
+async fn a_machine_trusts_the_certificate_that_it_is_told_to_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, cert) = start(dir.path()).await;
+    let workspace = dir.path().to_str().unwrap();
+    let node = |more: &[&str]| gateway.cli(&["node", "--id", "laptop", "--workspace", workspace]).args(more);
+    let ended = node(&[]).run().await;
+    assert!(ended.assert_code(3).stderr.contains("certificate is signed by nobody"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--ca FILE"), "{}", ended.stderr);
+    let ended = node(&["--ca", "/nowhere/ca.pem"]).run().await;
+    assert!(ended.assert_code(2).stderr.contains("/nowhere/ca.pem"), "{}", ended.stderr);
+
+    let there = async || {
+        sa_testkit::eventually("the node", || async {
+            Some(gateway.cli(&["nodes", "--ca", &cert]).run().await.stdout).filter(|text| text.contains("online"))
+        })
+        .await
+    };
+    let by_option = node(&["--ca", &cert]).start();
+    there().await;
+    by_option.signal(rustix::process::Signal::INT);
+    by_option.end().await.assert_code(0);
+    let by_variable = node(&[]).env("SWITCHBOARD_CA", &cert).start();
+    there().await;
+    by_variable.signal(rustix::process::Signal::INT);
+    by_variable.end().await.assert_code(0);
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn handshakes_that_fail_or_never_end_are_counted_and_hold_nobody_up() {
     let dir = tempfile::tempdir().unwrap();

@@ -337,6 +337,10 @@ async fn a_builder_with_all_of_its_methods() {
     assert_eq!(hello["max_request_bytes"], 1000);
     shutdown.cancel();
     assert_eq!(soon(handle).await.unwrap(), Err(NodeSdkError::Shutdown));
+    for no_certificate in ["no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let unusable = NodeClient::builder().ca_pem(no_certificate).build();
+        assert!(matches!(unusable, Err(NodeSdkError::InvalidConfig(_))), "{no_certificate}");
+    }
     let empty = NodeClient::builder().gateway_ws_url("").build();
     assert!(matches!(empty, Err(NodeSdkError::InvalidConfig(_))));
 }

@@ -6,7 +6,6 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sa_core::mask::address;
 use sa_sse::{Broken, Events};
-use sa_vault::bounded;
 use serde::Deserialize;
 use serde_json::Value;
 use tower::filter::FilterLayer;
@@ -15,7 +14,7 @@ use super::Global;
 use super::flags::OfGateway;
 use super::output::Failure;
 use super::port;
-use super::reach::{Found, is_own, socket_of};
+use super::reach::{Found, Trusted, is_own, socket_of};
 use super::run::layers;
 use crate::config::Config;
 
@@ -50,19 +49,7 @@ impl Client {
         let layers = layers(global, &OfGateway::default())?;
         let config = Config::resolve(&layers)?;
         let found = global.reach.find(&config, &layers)?;
-        let mut http =
-            reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
-        if let Some(file) = &global.reach.ca {
-            let pem = bounded::bytes(file, bounded::PEM)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            if certificates.is_empty() {
-                return Err(Failure::usage(format!("{} holds no certificate", file.display()))
-                    .hint("--ca and SWITCHBOARD_CA name a PEM file, with a line BEGIN CERTIFICATE"));
-            }
-            http = certificates.into_iter().fold(http, reqwest::ClientBuilder::add_root_certificate);
-        }
+        let mut http = http(&global.reach.trusted()?);
         if let Some(own) = &found.own {
             http = http.connector_layer(FilterLayer::new(own.clone()));
         }
@@ -235,6 +222,25 @@ impl Client {
     }
 }
 
+/// HTTP as all commands speak it.
+fn http(trusted: &Trusted) -> reqwest::ClientBuilder {
+    let http = reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
+    trusted.certificates.iter().cloned().fold(http, reqwest::ClientBuilder::add_root_certificate)
+}
+
+/// Fails where a gateway that encrypts cannot be talked to until it has another certificate, or we trust more. One that is not
+/// there may come.
+pub(super) async fn distrusted(url: &str, trusted: &Trusted) -> Result<(), Failure> {
+    /// It takes a round trip or two, of which the longest is from the other side of the world.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+    let http = http(trusted).redirect(reqwest::redirect::Policy::none());
+    let http =
+        http.timeout(PATIENCE).build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
+    let Err(error) = http.head(url).send().await else { return Ok(()) };
+    let Some((why, hint)) = misunderstood(&error, true) else { return Ok(()) };
+    Err(Failure::new(UNREACHABLE, format!("cannot talk to the gateway at {}: {why}", address(url))).hint(hint))
+}
+
 /// Why somebody is there, and cannot be talked to: it is about the certificate, or one side encrypts and the other does not.
 fn misunderstood(error: &reqwest::Error, encrypts: bool) -> Option<(String, &'static str)> {
     use tokio_rustls::rustls::{CertificateError, Error, InvalidMessage};
@@ -335,12 +341,15 @@ const COMMANDS: [(&str, &str); 13] = [
 ];
 
 /// What the API calls parts of a request, and the options that stand for them.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
     ("timeout_ms must", "--timeout must"),
     ("outcome is ", "--outcome is "),
     ("node_id is ", "--node-id is "),
+    ("tools is ", "--tool is "),
+    ("channels is ", "--channel is "),
+    ("channel_rights is ", "--channel-right is "),
 ];
 
 /// A hint with commands in the place of requests.

@@ -1,5 +1,7 @@
 //! `config`: what counts, and why.
 
+use std::path::PathBuf;
+
 use sa_core::nearest;
 use serde_json::json;
 
@@ -40,10 +42,17 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
     let (layers, mistakes) = match command {
         // Whoever asks what a key means may be about to mend another one.
         ConfigCommand::Explain { flags, .. } => layers_despite_mistakes(global, flags),
-        ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => (layers(global, flags)?, Vec::new()),
+        ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => match layers(global, flags) {
+            Ok(layers) => (layers, Vec::new()),
+            Err(failure) => {
+                tell_own(global);
+                return Err(failure);
+            }
+        },
     };
     if !matches!(command, ConfigCommand::Explain { key: None, .. }) {
-        tell_file(global, &layers).await;
+        tell_own(global);
+        tell_others(global).await;
     }
     match command {
         ConfigCommand::Check(_) => check(global, &layers),
@@ -54,10 +63,10 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
         }
         ConfigCommand::Show(_) => {
             let plain = KEYS.iter().filter(|(key, _)| !FILE_ONLY.contains(key));
-            let plain = plain.map(|(key, _)| vec![(*key).to_owned(), value(&layers, key), source(&layers, key)]);
+            let plain = plain.map(|(key, _)| vec![(*key).to_owned(), shown(&layers, key), source(&layers, key)]);
             let named = layers.named().into_iter().map(|(key, value)| {
                 let source = source(&layers, &key);
-                vec![key, value, source]
+                vec![key, value.to_string(), source]
             });
             table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &plain.chain(named).collect::<Vec<_>>())
         }
@@ -101,7 +110,7 @@ fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
         return output::json(if warnings.is_empty() { r#"{"ok":true}"# } else { &warned });
     }
     for name in &unknown {
-        eprintln!("warning: {}", unknown_variable(name));
+        output::note("warning", &unknown_variable(name));
     }
     line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
 }
@@ -114,13 +123,13 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
             let mut entry = named_entry(known, default, meaning);
             if let Some(value) = &written {
                 entry["key"] = json!(key);
-                entry["value"] = json!(value);
+                entry["value"] = as_json(value);
                 entry["from"] = json!(source(layers, key));
             }
             return output::json(&with_wrong(entry, &wrong).to_string());
         }
         let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
-        let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value));
+        let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value.to_string()));
         line(&format!("{shown}{}", if value.is_empty() { String::new() } else { format!(" = {value}") }))?;
         let variable = ONLY_IN_FILE.to_owned();
         return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("wrong", wrong), ("variable", variable)]);
@@ -129,7 +138,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
         if global.json {
             return output::json(&with_wrong(entry(layers, key, meaning), &wrong).to_string());
         }
-        line(&format!("{key} = {}", value(layers, key)))?;
+        line(&format!("{key} = {}", shown(layers, key)))?;
         let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
         let (from, flag) = (source(layers, key), flag_name(key).unwrap_or_default());
         return facts(&[
@@ -151,7 +160,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
     }
     if global.json {
         let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
-        let written: Vec<_> = written.map(|(key, value)| json!({ "key": key, "value": value })).collect();
+        let written: Vec<_> = written.map(|(key, value)| json!({ "key": key, "value": as_json(&value) })).collect();
         let keys: Vec<_> = below.iter().map(|(key, meaning)| json!({ "key": key, "meaning": meaning })).collect();
         let section = json!({ "keys": keys, "written": written });
         return output::json(&with_wrong(section, &wrong).to_string());
@@ -165,7 +174,7 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
     let rows: Vec<Vec<String>> = written
         .map(|(key, value)| {
             let source = source(layers, &key);
-            vec![key, value, source]
+            vec![key, value.to_string(), source]
         })
         .collect();
     if rows.is_empty() {
@@ -206,21 +215,27 @@ fn meanings(keys: impl Iterator<Item = (&'static str, &'static str)>) -> Result<
     table(&[whole("KEY"), wrapped("MEANING")], &rows)
 }
 
-/// Says which file this is about, and whether the gateway that runs has read another one.
-async fn tell_file(global: &Global, layers: &Layers) {
-    let own = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+/// The file that was named, whatever is in it.
+fn own_file(global: &Global) -> Option<String> {
+    let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string();
+    global.config.as_ref().map(whole)
+}
+
+/// Says which file this is about.
+fn tell_own(global: &Global) {
     if !global.json {
-        match &own {
-            Some(file) => output::note("file", &file.display().to_string()),
-            None => output::note("file", "none; --config FILE or SWITCHBOARD_CONFIG names one"),
-        }
+        let none = || "none; --config FILE or SWITCHBOARD_CONFIG names one".to_owned();
+        output::note("file", &own_file(global).unwrap_or_else(none));
     }
+}
+
+/// Says whether the gateway that runs has read another file.
+async fn tell_others(global: &Global) {
     let Ok(client) = Client::new(global) else { return };
     let asked = tokio::time::timeout(PATIENCE, client.get::<serde_json::Value>("/v1/status")).await;
     let Ok(Ok((status, _))) = asked else { return };
     let theirs = status["config_file"].as_str();
-    let own = own.map(|file| file.display().to_string());
-    if theirs == own.as_deref() {
+    if theirs == own_file(global).as_deref() {
         return;
     }
     let url = client.place();
@@ -233,20 +248,25 @@ async fn tell_file(global: &Global, layers: &Layers) {
     }
 }
 
-/// A key's value as it is set. Tables with names of their own may hold secrets, and are shown key by key.
-fn written(layers: &Layers, key: &str) -> String {
+/// A key's value as it counts, for people. Tables with names of their own are shown key by key.
+fn shown(layers: &Layers, key: &str) -> String {
     let named = FILE_ONLY.contains(&key) && layers.source(key) != Source::Default;
-    if named { "{ … }".to_owned() } else { layers.value(key).unwrap_or_default() }
+    if named { "{ … }".to_owned() } else { effective(layers, key).map(|value| value.to_string()).unwrap_or_default() }
 }
 
 /// A key's value as it counts. An empty data directory stands for the usual one.
-fn value(layers: &Layers, key: &str) -> String {
-    match written(layers, key) {
-        empty if key == "data.dir" && empty == "\"\"" => {
-            toml::Value::String(default_data_dir().display().to_string()).to_string()
+fn effective(layers: &Layers, key: &str) -> Option<toml::Value> {
+    layers.value(key).map(|value| match &value {
+        toml::Value::String(empty) if key == "data.dir" && empty.is_empty() => {
+            default_data_dir().display().to_string().into()
         }
-        value => value,
-    }
+        _ => value,
+    })
+}
+
+/// The same value in JSON, whose kinds are those of a configuration. What is no value is null.
+fn as_json(value: &toml::Value) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 /// What the file has in tables with names of their own, with what each key means.
@@ -254,7 +274,7 @@ fn named_entries(layers: &Layers) -> impl Iterator<Item = serde_json::Value> {
     layers.named().into_iter().map(|(key, value)| {
         let known = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, &key));
         let meaning = known.map(|(_, _, meaning)| *meaning);
-        json!({ "key": key, "value": value, "from": source(layers, &key), "meaning": meaning })
+        json!({ "key": key, "value": as_json(&value), "from": source(layers, &key), "meaning": meaning })
     })
 }
 
@@ -266,10 +286,10 @@ fn is_below(known: &str, section: &str) -> bool {
 }
 
 fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
-    let (written, effective) = (written(layers, key), value(layers, key));
+    let (written, effective) = (layers.value(key), effective(layers, key));
     let mut entry = json!({
         "key": key,
-        "value": written,
+        "value": written.as_ref().map(as_json),
         "from": source(layers, key),
         "meaning": meaning,
         "variable": variable_name(key),
@@ -278,13 +298,15 @@ fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
         entry["flag"] = json!(flag);
     }
     if effective != written {
-        entry["effective"] = json!(effective);
+        entry["effective"] = json!(effective.as_ref().map(as_json));
     }
     entry
 }
 
+/// What counts where a key of a table with a name is not written; null where that is nothing, or another key's.
 fn named_entry(key: &str, default: &str, meaning: &str) -> serde_json::Value {
-    json!({ "key": key, "value": default, "meaning": meaning })
+    let value = format!("x = {default}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("x"));
+    json!({ "key": key, "value": value.as_ref().map(as_json), "meaning": meaning })
 }
 
 /// Whether a key is this one of a table with a name, whatever the name.

@@ -16,8 +16,9 @@ use super::lists::text;
 use super::output::{self, Failure};
 use super::run::layers;
 use super::table::facts;
+use super::typed::with_options;
 use crate::config::Config;
-use crate::config::environment::unknown_variables;
+use crate::config::environment::{instead_of, unknown_variables};
 use crate::redact::printable;
 use crate::tokens::Tokens;
 
@@ -74,6 +75,9 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             }
         }
     }
+    for finding in &mut findings {
+        finding.fix = finding.fix.take().map(|fix| with_options(&fix, &global.options));
+    }
     let wrong = findings.iter().filter(|finding| finding.fix.is_some()).count();
     if global.json {
         let list: Vec<Value> = findings
@@ -100,10 +104,8 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
 /// Variables that look like ours and are not.
 fn environment(findings: &mut Vec<Finding>) {
     for name in unknown_variables() {
-        findings.push(Finding::bad(
-            format!("the variable {name} sets nothing"),
-            "switchboard config show lists the keys; unset it, or mend its name",
-        ));
+        let fix = format!("unset it, or mend its name: {}", instead_of(&name));
+        findings.push(Finding::bad(format!("the variable {name} sets nothing"), fix));
     }
 }
 
@@ -178,7 +180,7 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
             Finding::bad(error.message, format!("stop the gateway, then run: {}", config.typed(action)))
         }
         Err(error) if error.kind == StoreErrorKind::Behind => Finding::bad(
-            error.message,
+            with_options(&error.message, &config.options()),
             format!(
                 "put a backup in the place of {}; or, for want of one: {}",
                 config.data_dir.display(),
@@ -251,6 +253,11 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 text(&status["version"]),
                 client.place()
             )));
+            if status["shutting_down"] == true {
+                findings.push(Finding::note(
+                    "the gateway is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended",
+                ));
+            }
             if status["lost_records"] != 0 {
                 findings.push(Finding::bad(
                     format!("{} records could not be written", status["lost_records"]),
@@ -278,7 +285,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, others > 0, findings);
+                nodes_of(&nodes, others > 0, &status["tools"], findings);
             }
             renamed_of(&status["renamed"], findings);
         }
@@ -383,15 +390,16 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     plugins.len()
 }
 
-fn nodes_of(nodes: &Value, has_tools: bool, findings: &mut Vec<Finding>) {
+fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<Finding>) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() && has_tools {
+    if nodes.is_empty() && has_others {
         findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
     } else if nodes.is_empty() {
-        findings.push(Finding::bad(
-            "no node is connected, so there are no tools",
-            "start one; switchboard up brings a demo node",
-        ));
+        // Nothing is wrong with a gateway that waits for its first node.
+        let own = if *tools == 0 { "there are no tools".to_owned() } else { format!("all {tools} tools are its own") };
+        findings.push(Finding::note(format!(
+            "no node is connected, and {own}; to offer this machine's shell and files: switchboard node"
+        )));
     }
     for node in nodes {
         let id = text(&node["id"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{Column, cut, filled, name, spared, table, whole, wrapped};
+use super::table::{Column, cut, filled, name, spared, table, terminal_width, told, whole, wrapped};
 use super::{channel, completion, sessions, tool};
 use crate::http::MAX_PAGE;
 use crate::redact::printable;
@@ -160,8 +160,11 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
         .iter()
         .map(|node| {
             let since = span(node["for_ms"].as_u64().unwrap_or(0));
-            let state =
-                if node["online"] == true { format!("online for {since}") } else { format!("gone for {since}") };
+            let state = match (&node["online"], &node["stopped"]) {
+                (Value::Bool(true), _) => format!("online for {since}"),
+                (_, Value::Bool(true)) => format!("stopped {since} ago"),
+                _ => format!("lost {since} ago"),
+            };
             let offers = node["tools"].as_array().map_or(0, Vec::len);
             let capabilities = [&node["capabilities"], &node["host_capabilities"]];
             let capabilities: Vec<_> =
@@ -215,6 +218,12 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         return json(&raw);
     }
     let events = list["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if terminal_width().is_some_and(|width| width < WIDE) {
+        return events.iter().try_for_each(|event| {
+            let at = when(event["at_ms"].as_i64().unwrap_or(0));
+            line(&told(&at, text(&event["what"]), &audited(event)))
+        });
+    }
     let rows: Vec<Vec<String>> = events
         .iter()
         .map(|event| {
@@ -225,6 +234,18 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         .collect();
     table(&AUDIT, &rows)
 }
+
+/// Who did it, to what, and why, on one line, as a feed has it.
+pub(super) fn audited(event: &Value) -> String {
+    let [who, subject, detail] = ["who", "subject", "detail"].map(|key| text(&event[key]));
+    // Who connects is mostly what it is about.
+    let subject = if who.split(' ').any(|word| word == subject) { "" } else { subject };
+    let parts = [who, subject, detail].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("  ")
+}
+
+/// From this width on, a table has room for who it was, what it was about, and why. Narrower ones would cut all three.
+const WIDE: usize = 140;
 
 /// Who it was is no less than what it was about.
 pub(super) const AUDIT: [Column; 5] = [whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")];

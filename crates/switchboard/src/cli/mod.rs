@@ -33,6 +33,7 @@ mod tail;
 mod time;
 mod token;
 mod tool;
+mod typed;
 mod upstream;
 
 use std::ffi::OsString;
@@ -91,6 +92,9 @@ pub(crate) struct Global {
     flags: flags::Everywhere,
     #[command(flatten)]
     reach: Reach,
+    /// What the next command needs to be about the same gateway.
+    #[arg(skip)]
+    options: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -178,15 +182,17 @@ pub fn main() -> ExitCode {
         return code;
     }
     let words = typed(std::env::args_os());
-    let cli = match Cli::try_parse_from(&words) {
+    let mut cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => return misunderstood(&error, &words),
     };
     // What speaks a protocol on stdout has no room there for anything else.
     let json = cli.global.json && !matches!(cli.command, Command::Mcp(_) | Command::Relay(_));
+    let options = typed::options(&cli.global, &words);
+    cli.global.options.clone_from(&options);
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(json),
+        Err(failure) => failure.about(&options).report(json),
     }
 }
 

@@ -10,6 +10,7 @@ use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ReconnectBackoff, ToolRegistry};
 use sa_vault::bounded;
 
+use super::client::distrusted;
 use super::flags::OfGateway;
 use super::output::{Failure, err_lines};
 use super::reach::is_loopback;
@@ -18,6 +19,7 @@ use super::{Global, run::layers};
 use crate::config::Config;
 use crate::http::CONNECT_WITH;
 use crate::telemetry;
+use crate::wording::quoted;
 
 /// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
 const MAX_FRAME: usize = 16 << 20;
@@ -99,6 +101,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let gateway = given.or_else(running).unwrap_or_else(|| format!("http://{}", config.listen));
     let gateway = node_socket(gateway.trim());
 
+    let trusted = global.reach.trusted()?;
     let mut options = Options::new(&args.workspace);
     options.allow_roots.clone_from(&args.allow_root);
     options.read_only = args.read_only;
@@ -108,10 +111,14 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     options.hidden = [token_file, global.config.clone(), data_dir].into_iter().flatten().collect();
     let machine = Machine::new(options).map_err(|error| {
         let failure = Failure::usage(error.to_string());
-        if matches!(error, StartError::Sandbox { .. }) {
-            failure.hint("--workspace DIR names another one")
-        } else {
-            failure
+        match error {
+            StartError::Sandbox { .. } => failure.hint("--workspace DIR names another one"),
+            StartError::Directory { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                let path = path.display().to_string();
+                failure.hint(format!("mkdir -p {}   (or name a folder that is there)", quoted(&path)))
+            }
+            StartError::Directory { .. } => failure.hint("name a folder that this user may enter"),
+            _ => failure,
         }
     })?;
     let mut tools = ToolRegistry::new();
@@ -121,6 +128,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let _ = write!(err, "{}", facts_in(&introduction(&args, &tools.tool_names()), width_of(&err)));
     tools.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
+        .ca_pem(&trusted.pem)
         .node_id(&id)
         .name(args.name.as_ref().unwrap_or(&id))
         .tags(args.tag)
@@ -143,6 +151,10 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         if !chosen && !answers(&gateway).await {
             let place = address(&gateway);
             err_lines(&format!("no gateway answers at {place}; waiting for one.\nStart it with: switchboard up   (or name another with --gateway)"));
+        }
+        if let Some(rest) = gateway.strip_prefix("wss://") {
+            // A node goes on trying, which helps against all but this.
+            distrusted(&format!("https://{rest}"), &trusted).await?;
         }
         let ran = client.run(tools, stop).await;
         machine.shut_down().await;

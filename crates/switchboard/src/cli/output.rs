@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use serde_json::value::RawValue;
 
 use super::table::{paragraph, width_of};
-use crate::config::Mistake;
 use crate::config::environment::variable_name;
+use crate::config::{Mistake, UNREADABLE};
 use crate::redact::{json_escape, steers};
 
 /// Prints to stdout. A reader that has left (`| head`) is no failure.
@@ -332,7 +332,11 @@ fn advice(text: &str, room: Option<usize>) -> Vec<String> {
 impl From<crate::config::ConfigError> for Failure {
     fn from(error: crate::config::ConfigError) -> Self {
         let plain = |key: &str| variable_name(key).is_some();
+        let unread = |mistake: &Mistake| mistake.message.starts_with(UNREADABLE);
         Self::usage(error.to_string()).hint(match &error.0[..] {
+            mistakes if mistakes.iter().any(unread) => {
+                "name a file that is there with --config FILE (or SWITCHBOARD_CONFIG), or none: nothing has to be configured".to_owned()
+            }
             [Mistake { key, .. }] if plain(key) => format!("switchboard config explain {key} says what it means"),
             _ => "switchboard config explain lists every key".to_owned(),
         })

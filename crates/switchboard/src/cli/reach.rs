@@ -28,6 +28,13 @@ pub(crate) struct Reach {
     pub(super) ca: Option<PathBuf>,
 }
 
+/// Those to trust beside whom the system trusts; mostly nobody.
+#[derive(Default)]
+pub(super) struct Trusted {
+    pub(super) pem: Vec<u8>,
+    pub(super) certificates: Vec<reqwest::Certificate>,
+}
+
 /// The gateway that was found.
 pub(super) struct Found {
     pub(super) base: String,
@@ -77,6 +84,20 @@ fn endpoint(file: &Path) -> Option<String> {
 }
 
 impl Reach {
+    /// Whom `--ca` names.
+    pub(super) fn trusted(&self) -> Result<Trusted, Failure> {
+        let Some(file) = &self.ca else { return Ok(Trusted::default()) };
+        let unusable = |error: &dyn std::error::Error| Failure::usage(format!("{}: {error}", file.display()));
+        // Read once: it may be a pipe that a shell has made.
+        let pem = bounded::bytes(file, bounded::PEM).map_err(|error| unusable(&error))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
+        if certificates.is_empty() {
+            return Err(Failure::usage(format!("{} holds no certificate", file.display()))
+                .hint("--ca and SWITCHBOARD_CA name a PEM file, with a line BEGIN CERTIFICATE"));
+        }
+        Ok(Trusted { pem, certificates })
+    }
+
     pub(super) fn find(&self, config: &Config, layers: &Layers) -> Result<Found, Failure> {
         let other = |url: &&str| ["http://", "https://"].iter().all(|scheme| !url.to_lowercase().starts_with(scheme));
         if let Some(url) = self.url.as_deref().filter(other) {

@@ -16,6 +16,7 @@ use super::flags::OfGateway;
 use super::output::Failure;
 use super::running;
 use super::stop::{self, Stop};
+use super::typed::with_options;
 use crate::assemble::{Gateway, assemble, write_private};
 use crate::config::environment::{unknown_variable, unknown_variables};
 use crate::config::layers::Layers;
@@ -121,7 +122,7 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     };
     let here = config.clone();
     let gateway = assemble(config).await.map_err(|error| {
-        let failure = Failure::other(format!("{error:#}"));
+        let failure = Failure::other(with_options(&format!("{error:#}"), &here.options()));
         match error.downcast_ref::<sa_store::StoreError>().map(|error| error.kind) {
             Some(StoreErrorKind::Behind) => {
                 failure.hint(format!("restore a backup; or, for want of one: {}", here.typed("doctor --accept-loss")))

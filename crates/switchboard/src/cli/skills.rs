@@ -8,7 +8,6 @@ use super::lists::{Names, text};
 use super::output::{self, Failure};
 use super::table::{cut, prose, table, whole, wrapped};
 use super::{Global, completion};
-use crate::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EligibilityArgs {
@@ -85,7 +84,7 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
         return output::json(&raw);
     }
     for problem in list(&answer["problems"]) {
-        eprintln!("warning: {}", printable(text(problem)));
+        output::note("warning", text(problem));
     }
     let skills = list(&answer["skills"]);
     if skills.is_empty() {
@@ -108,7 +107,7 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
     table(&[whole("SKILL"), wrapped("STATE"), cut("DESCRIPTION")], &rows)?;
     // Whole sentences, which no table has room for.
     for problem in skills.iter().filter_map(|skill| skill["problem"].as_str()) {
-        eprintln!("warning: {}", printable(problem));
+        output::note("warning", problem);
     }
     Ok(())
 }

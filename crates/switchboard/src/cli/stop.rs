@@ -133,15 +133,27 @@ fn calls(count: usize) -> String {
 fn say(words: &str) {
     let err = std::io::stderr();
     if err.is_terminal() {
-        telemetry::say(&paragraph(words, width_of(&err)).join("\n"));
+        telemetry::say(&on_terminal(words, width_of(&err)));
     } else {
         info!("{words}");
     }
 }
 
+/// Words on lines of their own: a terminal shows ^C where it was typed, which would push the first of them out of its width.
+fn on_terminal(words: &str, width: Option<usize>) -> String {
+    format!("\r{}", paragraph(words, width).join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_begins_at_the_edge_of_the_terminal_and_fits_it() {
+        let said = on_terminal(&stopping(1, 30_000), Some(80));
+        assert!(said.starts_with("\rstopping:") && said.contains("Ctrl-C"), "{said:?}");
+        assert!(said.trim_start_matches('\r').lines().all(|line| line.chars().count() <= 80), "{said:?}");
+    }
 
     #[track_caller]
     fn check(running: usize, drain_ms: u64, expected: &str) {

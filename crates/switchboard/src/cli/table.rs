@@ -10,14 +10,14 @@ use crate::terminal::takes_colour;
 
 /// The longest of the things on a terminal that nobody has to type. A cell that is longer helps nobody.
 const MAX_CELL: usize = 120;
-/// The widest column that others are lined up behind where there is no terminal.
-const MAX_PADDED: usize = 36;
+/// The widest column that others are lined up behind where there is no terminal: the longest id there is.
+const MAX_PADDED: usize = 44;
 /// What a column keeps when the terminal is too narrow for all of them.
 const LEAST: usize = 12;
 /// What a column of words keeps as long as there is another one that can be left out: less says next to nothing.
 const READABLE: usize = 24;
 /// What is left of an id at least: of those that begin with the time at which they were made, all of that.
-const BEGINNING: usize = 13;
+pub(super) const BEGINNING: usize = 13;
 /// The width of a terminal that does not tell its own.
 const USUAL: usize = 80;
 const GAP: &str = "  ";

@@ -1,14 +1,16 @@
 //! `tail`: what happens, as it happens.
 
+use std::collections::HashMap;
+
 use reqwest::Method;
 use serde_json::Value;
 
 use super::Global;
-use super::calls::{listed_name, outcome};
+use super::calls::outcome;
 use super::client::Client;
-use super::lists::text;
+use super::lists::{audited, text};
 use super::output::{Failure, duration, line, when};
-use super::table::told;
+use super::table::{BEGINNING, terminal_width, told};
 use crate::wording::shortened_to;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
@@ -18,6 +20,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.place());
     }
+    let mut ids = Beginnings { whole: terminal_width().is_none(), ..Beginnings::default() };
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
@@ -33,32 +36,64 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             continue;
         }
         let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
-        if let Some((at, what, rest)) = describe(&event.name, &data) {
+        if let Some((at, what, rest)) = describe(&event.name, &data, &mut ids) {
             line(&told(&at, &what, &rest))?;
         }
     }
 }
 
+/// What is shown of the ids of calls that run: enough to tell which line belongs to which, and what `calls` takes.
+#[derive(Default)]
+struct Beginnings {
+    /// In a file there is room for all of it.
+    whole: bool,
+    running: HashMap<String, String>,
+}
+
+impl Beginnings {
+    /// What is shown of a call's id when it starts. Of an id, the first characters are the time.
+    fn start(&mut self, id: &str) -> String {
+        /// Calls whose ends were missed are forgotten some time.
+        const MOST: usize = 10_000;
+        if self.running.len() >= MOST {
+            self.running.clear();
+        }
+        let begin = |length: usize| id.get(..length).unwrap_or(id).to_owned();
+        let least = if self.whole { id.len() } else { BEGINNING.min(id.len()) };
+        let differs = |shown: &String| !self.running.values().any(|other| other == shown);
+        // A dash says nothing.
+        let lengths = (least..=id.len()).filter(|length| !begin(*length).ends_with('-'));
+        let shown = lengths.map(begin).find(differs).unwrap_or_else(|| id.to_owned());
+        self.running.insert(id.to_owned(), shown.clone());
+        shown
+    }
+
+    /// The same when it ends.
+    fn end(&mut self, id: &str) -> String {
+        let shown = self.running.remove(id);
+        shown.unwrap_or_else(|| {
+            let shown = self.start(id);
+            self.running.remove(id);
+            shown
+        })
+    }
+}
+
 /// When, what, and the rest of it.
-fn describe(name: &str, data: &Value) -> Option<(String, String, String)> {
+fn describe(name: &str, data: &Value, ids: &mut Beginnings) -> Option<(String, String, String)> {
     let at = when(data["at_ms"].as_i64().unwrap_or(0));
-    let who = text(&data["principal"]["name"]);
+    let (who, id) = (text(&data["principal"]["name"]), text(&data["id"]));
     Some(match name {
-        "call_started" => (at, "started".to_owned(), format!("{}  by {who}", listed_name(data))),
+        "call_started" => (at, "started".to_owned(), format!("{}  {}  by {who}", ids.start(id), text(&data["tool"]))),
         "call_ended" => {
             let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
             let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            let rest = format!("{}  {took}  by {who}{message}", listed_name(data));
+            // As it was called: which name lists have for it is not known when it starts.
+            let rest = format!("{}  {}  {took}  by {who}{message}", ids.end(id), text(&data["tool"]));
             (when(ended), outcome(data).to_owned(), rest)
         }
-        "audit" => {
-            let [who, subject, detail] = ["who", "subject", "detail"].map(|key| text(&data[key]));
-            // Who connects is mostly what it is about.
-            let subject = if who.split(' ').any(|word| word == subject) { "" } else { subject };
-            let parts = [who, subject, detail].into_iter().filter(|part| !part.is_empty());
-            (at, text(&data["what"]).to_owned(), parts.collect::<Vec<_>>().join("  "))
-        }
+        "audit" => (at, text(&data["what"]).to_owned(), audited(data)),
         "node_event" => (at, text(&data["event"]).replace(['.', '_'], " "), node_event(data)),
         "missed" => (String::new(), "missed".to_owned(), format!("{} events", data["events"])),
         _ => return None,
@@ -92,24 +127,41 @@ mod tests {
     #[track_caller]
     fn check(data: Value, expected: &str) {
         let event = serde_json::json!({ "node": "laptop", "event": "process.finished", "data": data, "at_ms": 0 });
-        let (_, what, rest) = describe("node_event", &event).unwrap();
+        let (_, what, rest) = describe("node_event", &event, &mut Beginnings::default()).unwrap();
         assert_eq!(format!("{what}: {rest}"), format!("process finished: {expected}"));
     }
 
     #[track_caller]
     fn check_rest(name: &str, data: Value, expected: &str) {
-        assert_eq!(describe(name, &data).unwrap().2, expected);
+        assert_eq!(describe(name, &data, &mut Beginnings::default()).unwrap().2, expected);
     }
 
     #[test]
-    fn what_it_is_about_is_named_once_and_as_lists_name_it() {
+    fn what_it_is_about_is_named_once() {
         let left = serde_json::json!({ "what": "node.left", "who": "node laptop from 127.0.0.1:5", "subject": "laptop",
             "detail": "it said goodbye" });
         check_rest("audit", left, "node laptop from 127.0.0.1:5  it said goodbye");
         let made = serde_json::json!({ "what": "token.made", "who": "operator ann", "subject": "bot", "detail": "" });
         check_rest("audit", made, "operator ann  bot");
-        let call = serde_json::json!({ "tool": "Bash", "exposed": "laptop__Bash", "principal": { "name": "ann" } });
-        check_rest("call_started", call, "laptop__Bash  by ann");
+    }
+
+    #[test]
+    fn the_lines_of_a_call_have_one_name_and_an_id_that_no_other_one_shows() {
+        let (first, second) = ("019a8f6b-1234-7000-8000-00000000000a", "019a8f6b-1234-7001-8000-00000000000a");
+        let event = |id: &str| {
+            serde_json::json!({ "id": id, "tool": "Bash", "exposed": "laptop__Bash", "ok": true, "duration_us": 1_500,
+                "principal": { "name": "ann" } })
+        };
+        let mut ids = Beginnings::default();
+        let mut rest = |name: &str, id: &str| describe(name, &event(id), &mut ids).unwrap().2;
+        assert_eq!(rest("call_started", first), "019a8f6b-1234  Bash  by ann");
+        // At the same moment.
+        assert_eq!(rest("call_started", second), "019a8f6b-1234-7  Bash  by ann");
+        assert_eq!(rest("call_ended", first), "019a8f6b-1234  Bash  1.5 ms  by ann");
+        assert_eq!(rest("call_ended", second), "019a8f6b-1234-7  Bash  1.5 ms  by ann");
+        assert_eq!(rest("call_ended", second), "019a8f6b-1234  Bash  1.5 ms  by ann", "nobody saw it start");
+        let mut ids = Beginnings { whole: true, ..Beginnings::default() };
+        assert_eq!(describe("call_started", &event(first), &mut ids).unwrap().2, format!("{first}  Bash  by ann"));
     }
 
     #[test]

@@ -6,10 +6,10 @@ pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a time is a number of milliseconds, or a number with ms, s, m, h or d, such as 3s".to_owned())
 }
 
-/// A time in whole seconds, which is also what a bare number means. What is left of a second counts as one.
+/// A time in whole seconds, which is also what a bare number means. Parts of a second it does not take.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    let time = parse(text, 1_000).map(|ms| ms.div_ceil(1_000));
-    time.ok_or_else(|| "a time is a number of seconds, or a number with ms, s, m, h or d, such as 12h".to_owned())
+    let time = parse(text, 1_000).filter(|_| !text.ends_with("ms")).map(|ms| ms / 1_000);
+    time.ok_or_else(|| "a time is a number of seconds, or a number with s, m, h or d, such as 12h".to_owned())
 }
 
 /// A time as it could have been typed, in the largest unit that it is a whole number of.
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn times_may_have_a_unit() {
         check("250", Some(250), Some(250));
-        check("250ms", Some(250), Some(1));
+        check("250ms", Some(250), None);
         check("3s", Some(3_000), Some(3));
         check("2 min", Some(120_000), Some(120));
         check("1h", Some(3_600_000), Some(3_600));

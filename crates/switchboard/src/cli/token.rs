@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Client, segment};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
-use super::table::{facts, name, shortened, spared, table, terminal_width, whole};
+use super::table::{Column, begun, cut, facts, name, shortened, spared, table, terminal_width, whole, wrapped};
 use super::time::seconds;
 use super::{Global, completion};
 use crate::redact::printable;
@@ -50,13 +50,13 @@ pub(crate) enum TokenCommand {
     List,
     /// Show what a token is for, whole, without the token itself.
     Show {
-        /// The token's id, or its name.
+        /// The token's id, the beginning of one, or its name.
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
     /// Revoke a token: its sockets close and its calls fail at once.
     Revoke {
-        /// The token's id, or its name.
+        /// The token's id, the beginning of one, or its name.
         #[arg(add = completion::names(&NAMES))]
         id: String,
         /// Even if it is the last one for operators.
@@ -64,6 +64,10 @@ pub(crate) enum TokenCommand {
         yes: bool,
     },
 }
+
+/// That a token is narrowed is never left out: it would look like one that may do everything.
+pub(super) const TOKENS: [Column; 6] =
+    [name("NAME"), whole("ROLE"), wrapped("STATE (UTC)"), begun("ID"), spared("MADE (UTC)"), cut("MAY USE")];
 
 /// How long a token can be good for.
 fn lifetime(text: &str) -> Result<u64, String> {
@@ -112,15 +116,7 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
                 return output::json(&raw);
             }
             let rows: Vec<Vec<String>> = tokens_of(&list).iter().map(row).collect();
-            let columns = [
-                name("NAME"),
-                whole("ROLE"),
-                whole("STATE (UTC)"),
-                whole("ID"),
-                spared("MADE (UTC)"),
-                spared("MAY USE"),
-            ];
-            table(&columns, &rows)?;
+            table(&TOKENS, &rows)?;
             if terminal_width().is_some_and(|width| width < WIDE) {
                 output::note("more", "switchboard token show NAME");
             }
@@ -134,6 +130,9 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
                 found = with("name");
             }
             if found.is_empty() {
+                found = begin_with(&list, &id);
+            }
+            if found.is_empty() {
                 let message = format!("there is no token \"{}\"", printable(&id));
                 let failure = Failure::of_kind("not_found", message).hint("switchboard token list");
                 return Err(failure.or_meant_in(&id, &client, &NAMES).await);
@@ -145,10 +144,17 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
         }
         TokenCommand::Revoke { id, yes } => {
             let even_last = if yes { "?last_operator=true" } else { "" };
-            let request = client.request(Method::DELETE, &format!("/v1/tokens/{}{even_last}", segment(&id)));
-            let response = match client.send(request).await {
+            let revoke = async |id: &str| {
+                let path = format!("/v1/tokens/{}{even_last}", segment(id));
+                client.send(client.request(Method::DELETE, &path)).await
+            };
+            let mut id = id;
+            let response = match revoke(&id).await {
                 Ok(response) => response,
-                Err(failure) => return Err(failure.or_meant_in(&id, &client, &NAMES).await),
+                Err(failure) => {
+                    id = whole_id(&client, &id).await?.ok_or(failure.or_meant_in(&id, &client, &NAMES).await)?;
+                    revoke(&id).await?
+                }
             };
             let raw = response.text().await.unwrap_or_default();
             if global.json {
@@ -170,6 +176,30 @@ fn tell_notice(token: &Value) {
 
 fn tokens_of(list: &Value) -> &[Value] {
     list["tokens"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The tokens whose ids begin with what was typed. Less than this much of an id may be anything, such as a misspelt name.
+fn begin_with<'t>(list: &'t Value, typed: &str) -> Vec<&'t Value> {
+    const ENOUGH: usize = 8;
+    let begins = |token: &&Value| typed.len() >= ENOUGH && text(&token["id"]).starts_with(typed);
+    tokens_of(list).iter().filter(begins).collect()
+}
+
+/// The id of the one valid token whose id begins with what was typed. Lists show no more of ids than tells them apart.
+async fn whole_id(client: &Client, typed: &str) -> Result<Option<String>, Failure> {
+    let Ok((list, _)) = client.get::<Value>("/v1/tokens").await else { return Ok(None) };
+    let mut begun = begin_with(&list, typed);
+    begun.retain(|token| token["revoked_ms"].is_null() && token["name"] != *typed && token["id"] != *typed);
+    let ids: Vec<&str> = begun.iter().map(|token| text(&token["id"])).collect();
+    match &ids[..] {
+        [] => Ok(None),
+        [id] => Ok(Some((*id).to_owned())),
+        ids => {
+            let message =
+                format!("more than one token has an id that begins with {}:\n{}", printable(typed), ids.join("\n"));
+            Err(Failure::usage(message).hint("type more of the id"))
+        }
+    }
 }
 
 /// A day and a time, which an expiry needs both of.

@@ -189,12 +189,18 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
     };
     if let Ok(Some((state, why))) = tokio::time::timeout(WATCHED, trouble).await {
         if state == "login_needed" {
-            eprintln!("it wants somebody to log in; do so with: switchboard upstream login {name}");
+            output::note(
+                "note",
+                &format!("it wants somebody to log in; do so with: switchboard upstream login {name}"),
+            );
             return Ok(());
         }
-        eprintln!("warning: it does not run: {}", printable(&why));
-        eprintln!(
-            "  try: switchboard upstream remove {name}   and add it again; or mend it, and: switchboard upstream restart {name}"
+        output::note("warning", &format!("it does not run: {why}"));
+        output::note(
+            "    try",
+            &format!(
+                "switchboard upstream remove {name}   and add it again; or mend it, and: switchboard upstream restart {name}"
+            ),
         );
     }
     Ok(())
@@ -278,7 +284,7 @@ impl AddArgs {
         let program = program.filter(|program| !inside || Path::new(program.as_str()).exists());
         for path in program.into_iter().chain(self.cwd.as_mut().filter(|dir| relative(dir))) {
             if !client.is_local() {
-                eprintln!("note: {} is looked for where the gateway runs; a whole path is surer", printable(path));
+                output::note("note", &format!("{path} is looked for where the gateway runs; a whole path is surer"));
             } else if let Some(whole) =
                 std::path::absolute(&*path).ok().and_then(|whole| whole.into_os_string().into_string().ok())
             {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use sa_core::nearest;
+use sa_core::{nearest, similar};
 use toml::Value;
 
 use super::Mistake;
@@ -62,14 +62,23 @@ pub fn unknown_variables() -> Vec<String> {
 
 /// Says that a variable sets nothing, and which one was probably meant.
 pub fn unknown_variable(name: &str) -> String {
+    format!("the variable {} sets nothing; {}", crate::redact::printable(name), instead_of(name))
+}
+
+/// What somebody who set such a variable may have meant.
+pub fn instead_of(name: &str) -> String {
     // Without what all of them begin with, which would make any two of them alike.
     let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
     let known: Vec<String> = KEYS.iter().filter_map(|(key, _)| variable_name(key)).map(|name| own(&name)).collect();
-    let near = nearest(&own(name), known.iter().map(String::as_str));
-    let name = crate::redact::printable(name);
-    match near {
-        Some(near) => format!("the variable {name} sets nothing; did you mean {PREFIX}{near}?"),
-        None => format!("the variable {name} sets nothing; switchboard config explain lists the keys"),
+    let known = || known.iter().map(String::as_str);
+    let near = match nearest(&own(name), known()) {
+        Some(near) => vec![near],
+        // A part of one is as good as a misspelt one.
+        None => similar(&own(name), known()),
+    };
+    match near.iter().map(|near| format!("{PREFIX}{near}")).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "switchboard config explain lists the keys".to_owned(),
+        near => format!("did you mean {near}?"),
     }
 }
 
@@ -102,8 +111,24 @@ mod tests {
     fn a_variable_that_sets_nothing_names_the_one_that_was_meant() {
         let told = unknown_variable("SWITCHBOARD_LIMITS_PENDNIG_TOTAL");
         assert!(told.ends_with("did you mean SWITCHBOARD_LIMITS_PENDING_TOTAL?"), "{told}");
+        let told = unknown_variable("SWITCHBOARD_LIMITS_PENDNG");
+        assert!(told.contains("did you mean ") && told.contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"), "{told}");
+        let told = unknown_variable("SWITCHBOARD_LISTEN");
+        assert!(told.ends_with("did you mean SWITCHBOARD_SERVER_LISTEN?"), "{told}");
         let told = unknown_variable("SWITCHBOARD_COLOUR");
         assert!(told.contains("config explain"), "{told}");
+    }
+
+    #[test]
+    fn a_list_has_commas_between_its_items() {
+        let check = |text: &str, expected: &[&str]| {
+            let read = parse_like(Some(&Value::Array(Vec::new())), text).unwrap();
+            assert_eq!(read, Value::from(expected.to_vec()), "{text:?}");
+        };
+        check("gw.example.com,gw:8443", &["gw.example.com", "gw:8443"]);
+        check(" a , b,", &["a", "b"]);
+        check("a", &["a"]);
+        check("", &[]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::settings::{FILE_ONLY, KEYS, Settings};
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
-use super::{MOST, Mistake, bounds, secrets, syntax};
+use super::{MOST, Mistake, UNREADABLE, bounds, secrets, syntax};
 use crate::wording::{plain_secret_toml, plain_toml};
 
 /// What is larger was not written by hand.
@@ -64,7 +64,7 @@ fn text_of(path: &Path) -> Result<String, String> {
     let read = if of_a_shell { bounded::text } else { bounded::text_of_file };
     read(path, MAX_FILE).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge | ErrorKind::InvalidData => format!("{error}, and so no configuration file"),
-        _ => format!("cannot be read: {error}"),
+        _ => format!("{UNREADABLE}: {error}"),
     })
 }
 

@@ -304,7 +304,7 @@ proptest! {
         // Whether such a value can work is another question.
         let layers = layers(&file).map_err(|error| TestCaseError::fail(format!("{file}\n{error}")))?;
         let plain = KEYS.iter().map(|(key, _)| *key).filter(|key| !FILE_ONLY.contains(key));
-        let shown: Vec<(&str, String)> = plain.map(|key| (key, layers.value(key).unwrap())).collect();
+        let shown: Vec<(&str, String)> = plain.map(|key| (key, layers.value(key).unwrap().to_string())).collect();
         for (key, value) in &values {
             let found = shown.iter().find(|(shown, _)| shown == key).unwrap().1.parse::<Value>();
             prop_assert_eq!(found.ok(), value.parse::<Value>().ok(), "{}", key);

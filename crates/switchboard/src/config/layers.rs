@@ -125,15 +125,17 @@ impl Layers {
 
     /// What the file has in tables with names of their own, such as `upstream.files.command`: each key with its value, which
     /// is masked where it may be a secret.
-    pub fn named(&self) -> Vec<(String, String)> {
+    pub fn named(&self) -> Vec<(String, Value)> {
         let Some(file) = &self.file else { return Vec::new() };
         let mut found = Vec::new();
         for section in ["upstream", "models", "sessions.agents"] {
             let tables = section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
             for (name, table) in tables.into_iter().flatten() {
                 let values = table.as_table().into_iter().flatten();
-                found
-                    .extend(values.map(|(key, value)| (format!("{section}.{name}.{key}"), secrets::shown(key, value))));
+                let shown = |(key, value): (&String, _)| {
+                    (format!("{section}.{name}.{key}"), secrets::without_secrets(key, value))
+                };
+                found.extend(values.map(shown));
             }
         }
         found
@@ -185,11 +187,11 @@ impl Layers {
         Mistake { place: self.place_of(key), message, key: key.to_owned(), line }
     }
 
-    /// A key's value as the layers have it, written as TOML, without what may be a secret.
-    pub fn value(&self, key: &str) -> Option<String> {
+    /// A key's value as the layers have it, without what may be a secret.
+    pub fn value(&self, key: &str) -> Option<Value> {
         let whole = || Table::try_from(self.settings().ok()?).ok();
         let value = lookup(self.whole.get_or_init(whole).as_ref()?, key)?;
-        Some(secrets::shown(key.rsplit('.').next().unwrap_or(key), value))
+        Some(secrets::without_secrets(key.rsplit('.').next().unwrap_or(key), value))
     }
 }
 

@@ -36,6 +36,9 @@ const MAX_MESSAGE: usize = 400;
 /// How many mistakes are told: more than anybody mends at once.
 const MOST: usize = 20;
 
+/// What is told of a file that nobody can read begins so: what is wrong in it is not known.
+pub(crate) const UNREADABLE: &str = "cannot be read";
+
 /// A mistake in the configuration: where it is, what is wrong, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", printable(place), printable(&shortened_to(MAX_MESSAGE, message)))]

@@ -28,12 +28,8 @@ pub(super) fn key(keys: &[String]) -> String {
     shown.collect::<Vec<_>>().join(".")
 }
 
-/// A value for people to see, written as TOML. A secret is shown only where it is a reference to one.
-pub(super) fn shown(key: &str, value: &Value) -> String {
-    without_secrets(key, value).to_string()
-}
-
-fn without_secrets(key: &str, value: &Value) -> Value {
+/// A value for people to see. A secret is shown only where it is a reference to one.
+pub(super) fn without_secrets(key: &str, value: &Value) -> Value {
     match value {
         value if SECRET.contains(&key) => masked(value),
         Value::String(text) if ADDRESS.contains(&key) => Value::String(address(text).into()),

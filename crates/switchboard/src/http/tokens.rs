@@ -147,6 +147,21 @@ pub(crate) async fn create(
     if new.node_id.is_some() && role != Role::Node {
         return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));
     }
+    // What narrows nothing would make somebody think that it does.
+    let calls = !matches!(role, Role::Node | Role::Monitor);
+    for (given, what) in [
+        (!new.tools.is_empty(), "tools is"),
+        (!new.channels.is_empty(), "channels is"),
+        (!new.channel_rights.is_empty(), "channel_rights is"),
+    ] {
+        if given && !calls {
+            let detail = format!(
+                "{what} not for tokens with the role \"{}\", which call no tools and join no channels",
+                role.as_str()
+            );
+            return Err(Problem::bad_request(detail));
+        }
+    }
     if new.expires_in_s.is_some_and(|seconds| !(1..=MAX_LIFE_S).contains(&seconds)) {
         let detail = format!("expires_in_s must be from 1 to {MAX_LIFE_S}, which is a hundred years");
         return Err(Problem::bad_request(detail).hint("leave it out for a token that does not end"));

@@ -117,11 +117,11 @@ fn nodes_are_lined_up_on_a_usual_terminal() {
             "fs.read fs.write process.manage shell.exec",
         ),
         host("gpu", "online for 3 s", "specialized", "shell.exec"),
-        host("office:laptop", "gone for 23 h", "", "office.documents.spreadsheets office.mail"),
+        host("office:laptop", "lost 23 h ago", "", "office.documents.spreadsheets office.mail"),
     ];
     let text = lay_out(&super::super::lists::NODES, &rows, Some(USUAL));
     assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
-    for words in [&["STATE", "online", "gone"][..], &["CAPABILITIES", "fs.read ", "shell.exec", "office.documents"]] {
+    for words in [&["STATE", "online", "lost"][..], &["CAPABILITIES", "fs.read ", "shell.exec", "office.documents"]] {
         let places = begins(&text, words);
         assert!(places.len() >= 4 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
     }
@@ -130,16 +130,50 @@ fn nodes_are_lined_up_on_a_usual_terminal() {
 }
 
 #[test]
-fn the_audit_trail_says_who_on_a_usual_terminal() {
+fn tokens_are_lined_up_on_a_usual_terminal_and_those_that_are_narrowed_say_so() {
+    let row =
+        |name: &str, role: &str, state: &str, id: &str, may: &str| cells(&[name, role, state, id, "2026-11-17", may]);
+    let rows = [
+        row("operator", "operator", "valid", "019a8f6b-1234-7000-8000-00000000000a", ""),
+        row("demo node", "node", "valid", "019a8f6b-1299-7000-8000-00000000000a", "node: demo"),
+        row("console", "operator", "until Nov 18 01:00", "console_019a8f6b-1234-7000-8000-00000000000b", ""),
+        row("console", "operator", "until Nov 18 01:00", "console_019a8f6b-1235-7000-8000-00000000000c", ""),
+        row(
+            "ann",
+            "participant",
+            "revoked Nov 17 09:00",
+            "019a8f6b-9999-7000-8000-00000000000a",
+            "tools: mail_*, notes_read",
+        ),
+    ];
+    let text = lay_out(&super::super::token::TOKENS, &rows, Some(USUAL));
+    assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
+    for words in
+        [&["ID", "console_019a8f6b-123", "019a8f6b-12", "019a8f6b-9999"][..], &["MAY USE", "node: demo", "tools:"]]
+    {
+        let places = begins(&text, words);
+        assert!(places.len() >= 3 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
+    }
+    // In a file, whatever stands behind an id is lined up, too.
+    let piped = lay_out(&super::super::token::TOKENS, &rows, None);
+    let places = begins(&piped, &["MADE", "2026-11-17"]);
+    assert!(places.iter().all(|at| *at == places[0]), "{places:?}\n{piped}");
+}
+
+#[test]
+fn the_audit_trail_is_a_table_where_there_is_room() {
     let id = "019a8f6b-1234-7000-8000-00000000000a";
     let row =
         |what: &str, who: &str, subject: &str| cells(&["Nov 17 07:20", what, who, subject, "a reason of some words"]);
     let rows =
         [row("token.created", "operator", id), row("console.sign_in_refused", "127.0.0.1", "/v1/console/sign-in")];
-    let text = lay_out(&super::super::lists::AUDIT, &rows, Some(USUAL));
-    assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
+    let text = lay_out(&super::super::lists::AUDIT, &rows, Some(140));
+    assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     assert_eq!(text.lines().count(), 3, "a row is a line: {text}");
-    assert!(text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1"), "{text}");
+    assert!(
+        text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1") && text.contains(id),
+        "{text}"
+    );
 }
 
 #[test]

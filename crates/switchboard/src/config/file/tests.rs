@@ -176,5 +176,5 @@ fn a_pipe_with_a_name_is_not_waited_for_and_one_of_a_shell_is_read() {
     drop(writer);
     let of_a_shell = format!("/dev/fd/{}", reader.as_raw_fd());
     let layers = Layers::read(Some(of_a_shell.as_ref()), [], &[]).unwrap();
-    assert_eq!(layers.value("server.workers").unwrap(), "7");
+    assert_eq!(layers.value("server.workers").unwrap().to_string(), "7");
 }

@@ -99,7 +99,7 @@ fn each_flag_goes_over_the_environment_which_goes_over_the_file() {
         let file = format!("[{section}]\n\n{name} = {in_file}\n");
         let check = |variables: &[(&str, &str)], flags: &[(&str, OsString)], value: &str, expected: Option<Source>| {
             let layers = layers(&file, variables, flags).unwrap();
-            assert_eq!(layers.value(flag.key).unwrap().trim_matches('"'), value, "{}", flag.key);
+            assert_eq!(layers.value(flag.key).unwrap().to_string().trim_matches('"'), value, "{}", flag.key);
             match expected {
                 Some(source) => assert_eq!(layers.source(flag.key), source),
                 None => assert!(matches!(layers.source(flag.key), Source::File { line: 3, .. }), "{}", flag.key),
@@ -129,7 +129,7 @@ fn each_variable_goes_over_the_file() {
         let file = format!("[{section}]\n{name} = {in_file}\n");
         let value_of = |variables: &[(&str, &str)]| {
             let layers = layers(&file, variables, &[]).unwrap();
-            (layers.value(key).unwrap(), layers.source(key))
+            (layers.value(key).unwrap().to_string(), layers.source(key))
         };
         let (written, source) = value_of(&[]);
         assert_eq!(written, in_file, "{key}");
@@ -223,7 +223,7 @@ fn the_rest_of_a_file_with_mistakes_can_be_asked_about() {
     std::fs::write(&path, "[limits]\npending_total = 7\npending = 1\n[journal]\nkeep_days = \"x\"\n").unwrap();
     let (layers, unreadable) = Layers::read_despite_mistakes(Some(&path), Vec::new(), &[]);
     assert_eq!(unreadable.len(), 2, "{unreadable:?}");
-    assert_eq!(layers.value("limits.pending_total").as_deref(), Some("7"));
+    assert_eq!(layers.value("limits.pending_total"), Some(7.into()));
     assert!(matches!(layers.source("limits.pending_total"), Source::File { line: 2, .. }));
     assert_eq!(layers.source("journal.keep_days"), Source::Default);
 }
