@@ -204,6 +204,14 @@ impl Failure {
         self
     }
 
+    /// The same where the gateway means what a file or an address holds, and not what was typed.
+    pub(super) fn of_content(mut self) -> Self {
+        if self.problem.is_some() && self.code == Self::usage("").code {
+            self.code = Self::of_kind("invalid_args", "").code;
+        }
+        self
+    }
+
     /// Whoever asked for JSON has it already, in the answer that was printed.
     pub(crate) fn told(mut self) -> Self {
         self.told = true;

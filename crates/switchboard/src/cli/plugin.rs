@@ -118,7 +118,7 @@ impl PluginCommand {
 pub(super) async fn run(global: &Global, command: PluginCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let id = command.id().map(str::to_owned);
-    match (perform(global, &client, command).await, id) {
+    match (perform(global, &client, command).await.map_err(Failure::of_content), id) {
         (Err(failure), Some(id)) => Err(failure.or_meant_in(&id, &client, &NAMES).await),
         (done, _) => done,
     }
