@@ -41,7 +41,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     };
     let (id, features) = (said.id, said.features);
     let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
-    let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
+    // Whoever finds no room is a caller of many, who is told so, and the connection goes on.
+    let outbox = Outbox::within(Arc::clone(&nodes.unread), None, nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
     let _ = outbox.send(welcome(nodes, takes_over, &said.mistakes));

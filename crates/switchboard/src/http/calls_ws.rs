@@ -52,7 +52,10 @@ struct Session {
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
-    let outbox = Outbox::new(app.config.settings.limits.max_outbox_bytes, overrun);
+    let crowded_out = "the gateway has no room for more answers that are not read yet; try again later";
+    let crowded_out = Close::new(close::TRY_AGAIN_LATER, crowded_out);
+    let (room, max_bytes) = (Arc::clone(&app.rooms.answers), app.config.settings.limits.max_outbox_bytes);
+    let outbox = Outbox::within(room, Some(crowded_out), max_bytes, overrun);
     let mut ready = String::new();
     let version = crate::VERSION.into();
     calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });
