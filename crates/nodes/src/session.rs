@@ -193,6 +193,10 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
         Err(error) => return Err(hello::bad(format!("the node_hello cannot be read: {error}"))),
     };
     let mut introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
+    // One that comes back may be what a call waits for that still runs; for a new one there will be no calls.
+    if nodes.router.is_draining() && nodes.router.directory().room(&ProviderId::new(KIND, &introduction.id)).is_none() {
+        return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
+    }
     if let Some(bound) = &admission.bound_id
         && **bound != *introduction.id
     {

@@ -135,12 +135,12 @@ impl Session {
         if call.id.len() > MAX_KEY {
             // Nothing that is so long is sent back.
             let mistake = format!("id must have at most {MAX_KEY} bytes");
-            return self.fail(None, None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+            return self.refuse(None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
         }
         let args = match words.and(time).and(args) {
             Ok(args) => args,
             Err(mistake) => {
-                return self.refuse(&call.id, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+                return self.refuse(Some(&call.id), &CallError::new(CallErrorKind::InvalidArgs, mistake));
             }
         };
         let id: Arc<str> = call.id.as_ref().into();
@@ -161,7 +161,7 @@ impl Session {
                 CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
                     .hint("use a new id for each call");
             drop(calls);
-            return self.refuse(&id, &error);
+            return self.refuse(Some(&id), &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
@@ -227,9 +227,9 @@ impl Session {
     }
 
     /// Says that a call cannot be made. There is none that could be counted with the others.
-    fn refuse(&self, id: &str, error: &CallError) {
+    fn refuse(&self, id: Option<&str>, error: &CallError) {
         self.app.metrics.refused("calls_ws", "bad_call");
-        self.fail(Some(id), None, error);
+        self.fail(id, None, error);
     }
 
     fn finish(&self, id: &str, finished: &Finished) {
