@@ -66,8 +66,8 @@ pub struct Attach {
     pub max_running: usize,
     /// What an operator is shown about it: a JSON object.
     pub about: RawJson,
-    /// Whether it may take its id from a provider with another grant: its own grant is for this very id, or the other
-    /// one had come in without any.
+    /// Whether it may take its id from a provider with another grant, with all that the id holds: its own grant is for
+    /// this very id. From one that had come in without any, everybody may take the id, and nobody takes more.
     pub may_take_over: bool,
 }
 

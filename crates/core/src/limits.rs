@@ -60,8 +60,11 @@ impl Entered {
     /// Gives back what is beyond so much. What is kept is never up for others meanwhile.
     pub fn shrink(&mut self, to: usize) {
         let less = self.1.saturating_sub(to);
-        self.0.count.fetch_sub(less, Ordering::AcqRel);
-        self.1 -= less;
+        // Nobody else's count is touched for nothing.
+        if less > 0 {
+            self.0.count.fetch_sub(less, Ordering::AcqRel);
+            self.1 -= less;
+        }
     }
 }
 
@@ -83,7 +86,12 @@ impl Growing {
         Self { room, held: None }
     }
 
-    /// Keeps room for so much, more or less than before; `false` when there is no room for it.
+    /// How much there is for everybody together.
+    pub fn max(&self) -> usize {
+        self.room.max()
+    }
+
+    /// Keeps room for so much, more or less than before; `false` when there is no room for it, and what was kept is kept.
     #[must_use]
     pub fn keep(&mut self, bytes: usize) -> bool {
         // By the step, so that hardly anybody has to ask.

@@ -1,7 +1,7 @@
 //! Ownership: a name goes to the longest claim at or above it, unless an older provider with another grant holds that;
 //! of equal claims with one grant the oldest that is here serves. A host's undotted tools are nobody's own: the oldest
-//! host that is here serves. Who is away keeps its claims until it is forgotten,
-//! and what is left of a replaced connection never touches the new one. Checked against a model that looks at every
+//! host that is here serves. Who is away keeps its claims until it is forgotten, whoever comes with a grant for its very id
+//! has them from then on, and what is left of a replaced connection never touches the new one. Checked against a model that looks at every
 //! claim for every name.
 
 mod support;
@@ -15,8 +15,17 @@ use support::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Attach { id: usize, grant: usize, claims: Claims },
-    Publish { at: usize, claims: Claims },
+    /// The first of the grants is none; `bound` ones are for this very id.
+    Attach {
+        id: usize,
+        grant: usize,
+        bound: bool,
+        claims: Claims,
+    },
+    Publish {
+        at: usize,
+        claims: Claims,
+    },
     Drop(usize),
     Withdraw(usize),
 }
@@ -32,13 +41,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let claims = (prop::collection::vec(name(), 0..3), prop::collection::vec(name(), 0..3))
         .prop_map(|(prefixes, tools)| Claims { prefixes, tools });
     let step = prop_oneof![
-        4 => (0..4_usize, 0..2_usize, claims.clone()).prop_map(|(id, grant, claims)| Step::Attach { id, grant, claims }),
+        4 => (0..4_usize, 0..4_usize, any::<bool>(), claims.clone()).prop_map(|(id, grant, bound, claims)| {
+            Step::Attach { id, grant, bound: bound && grant != NONE, claims }
+        }),
         2 => (0..8_usize, claims).prop_map(|(at, claims)| Step::Publish { at, claims }),
         2 => (0..8_usize).prop_map(Step::Drop),
         1 => (0..8_usize).prop_map(Step::Withdraw),
     ];
     prop::collection::vec(step, 1..25)
 }
+
+/// The grant of who showed nothing.
+const NONE: usize = 0;
 
 /// A member as the rules see it.
 #[derive(Debug)]
@@ -67,14 +81,24 @@ impl Model {
         self.0.iter_mut().find(|known| known.registration == registration)
     }
 
-    fn attach(&mut self, id: usize, grant: usize, claims: Claims, registration: usize) -> bool {
+    fn attach(&mut self, id: usize, grant: usize, bound: bool, claims: Claims, registration: usize) -> bool {
         let newcomer = Known { id, grant, claims, online: true, registration };
-        match self.0.iter_mut().find(|known| known.id == id) {
-            Some(known) if known.grant != grant => return false,
-            Some(known) => *known = newcomer,
+        match self.0.iter().position(|known| known.id == id) {
             None => self.0.push(newcomer),
+            Some(at) if self.0[at].grant == grant || (bound && self.0[at].grant != NONE) => self.0[at] = newcomer,
+            Some(at) if self.0[at].grant == NONE => {
+                self.0.remove(at);
+                self.0.push(newcomer);
+            }
+            Some(_) => return false,
         }
         true
+    }
+
+    /// Those with a grant before those without, the oldest first.
+    fn ranked(&self) -> Vec<&Known> {
+        let (without, with): (Vec<_>, Vec<_>) = self.0.iter().partition(|known| known.grant == NONE);
+        [with, without].concat()
     }
 
     /// How long a claim of this member at or above the name is; the rules do not say more than this.
@@ -86,17 +110,18 @@ impl Model {
     }
 
     fn resolve(&self, name: &str) -> Answer {
+        let ranked = self.ranked();
         // A host's tool: the oldest host that is here and has it, whatever its grant.
         if !name.contains('.') {
-            let hosts = || self.0.iter().filter(|known| known.claims.tools.iter().any(|tool| tool == name));
+            let hosts = || ranked.iter().filter(|known| known.claims.tools.iter().any(|tool| tool == name));
             if let Some(known) = hosts().find(|known| known.online).or_else(|| hosts().next()) {
                 return if known.online { Answer::Serves(known.id) } else { Answer::Away(known.id) };
             }
         }
         let mut best: Option<(usize, bool, usize, &Known)> = None;
-        for (age, known) in self.0.iter().enumerate() {
+        for (age, known) in ranked.iter().enumerate() {
             for claim in Self::matches(known, name) {
-                let blocked = self.0[..age]
+                let blocked = ranked[..age]
                     .iter()
                     .any(|older| older.grant != known.grant && !Self::matches(older, &claim).is_empty());
                 let rank = (claim.len(), known.online, usize::MAX - age);
@@ -161,10 +186,11 @@ proptest! {
         let mut registrations: Vec<Option<Registration>> = Vec::new();
         for step in steps {
             match step {
-                Step::Attach { id, grant, claims } => {
-                    let attach = attach(&id.to_string(), &grant.to_string(), catalog(&claims), connection());
-                    let attached = directory.attach(attach);
-                    let expected = model.attach(id, grant, claims, registrations.len());
+                Step::Attach { id, grant, bound, claims } => {
+                    let shown = if grant == NONE { String::new() } else { grant.to_string() };
+                    let attach = attach(&id.to_string(), &shown, catalog(&claims), connection());
+                    let attached = directory.attach(Attach { may_take_over: bound, ..attach });
+                    let expected = model.attach(id, grant, bound, claims, registrations.len());
                     prop_assert_eq!(attached.is_ok(), expected);
                     registrations.push(attached.ok());
                 }
@@ -357,4 +383,39 @@ fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
     assert!(directory.attach(open("n")).is_err());
     let rotated = Attach { may_take_over: true, ..attach("n", "C", prefixes(&["q"]), connection()) };
     assert!(directory.attach(rotated).is_ok());
+}
+
+#[test]
+fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
+    let directory = directory();
+    let mac = || Catalog { prefixes: vec!["mac".into()], ..tools(&["mac.notes"]) };
+    let first = add(&directory, "one", "old", mac());
+    let _rival = add(&directory, "two", "rival", mac());
+    let rotated = |grant| Attach { may_take_over: true, ..attach("one", grant, mac(), connection()) };
+    let second = directory.attach(rotated("new")).unwrap();
+    let serves_all = || ["mac_notes", "mac.notes", "mac.other"].map(|name| serves(&directory, name, "one"));
+    serves_all();
+    let listed = directory.list(&view(), None, 10, |_| true).tools;
+    assert_eq!(listed.iter().map(|tool| (&*tool.name, &*tool.provider.id)).collect::<Vec<_>>(), [("mac_notes", "one")]);
+    // The old connection ends, and with it the old grant.
+    drop(first);
+    directory.forget_grant(&GrantId("old".into()));
+    serves_all();
+    // It is the same while the node is away.
+    drop(second);
+    let _third = directory.attach(rotated("newer")).unwrap();
+    serves_all();
+}
+
+#[test]
+fn who_takes_an_id_from_one_that_showed_nothing_has_none_of_what_that_one_held() {
+    for may_take_over in [false, true] {
+        let directory = directory();
+        let open = Attach { grant: GrantId::none(), ..attach("one", "", prefixes(&["mac"]), connection()) };
+        let _open = directory.attach(open).unwrap();
+        let _rival = add(&directory, "two", "rival", prefixes(&["mac"]));
+        let taken = Attach { may_take_over, ..attach("one", "g", prefixes(&["mac"]), connection()) };
+        let _taken = directory.attach(taken).unwrap();
+        serves(&directory, "mac.notes", "two");
+    }
 }

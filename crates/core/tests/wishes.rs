@@ -208,13 +208,24 @@ fn rules_about_either_name_are_about_the_tool() {
 }
 
 #[test]
-fn an_id_that_another_grant_takes_over_brings_no_names_along() {
+fn an_id_that_a_grant_of_its_own_takes_over_keeps_its_names() {
     let directory = directory();
     let _first = add(&directory, "py-01", "g", "office.greet");
     let _waiting = add(&directory, "py-02", "h", "office.greet");
     let rotated = Catalog { prefixes: vec!["office".into()], ..tools(&["office.greet"]) };
     let rotated = Attach { may_take_over: true, ..attach("py-01", "i", rotated, connection()) };
     let _first = directory.attach(rotated).unwrap();
+    serves(&directory, "office.greet", "py-01");
+    serves(&directory, "office_greet", "py-01");
+}
+
+#[test]
+fn an_id_that_is_taken_from_one_that_showed_nothing_brings_no_names_along() {
+    let directory = directory();
+    let _first = add(&directory, "py-01", "", "office.greet");
+    let _waiting = add(&directory, "py-02", "h", "office.greet");
+    let taken = Attach { may_take_over: true, ..attach("py-01", "i", tools(&["office.greet"]), connection()) };
+    let _first = directory.attach(taken).unwrap();
     serves(&directory, "office.greet", "py-02");
     serves(&directory, "office_greet", "py-02");
 }

@@ -227,6 +227,7 @@ mod tests {
             max_pending: 1,
             max_frame_bytes: 1 << 20,
             max_outbox_bytes: 1 << 20,
+            outboxes_bytes: 1 << 20,
             max_tools: 4,
             hello_bytes: 1 << 20,
             primary: None,

@@ -36,6 +36,8 @@ pub struct NodeOptions {
     pub max_frame_bytes: usize,
     /// Bytes that may wait for a node that reads slowly.
     pub max_outbox_bytes: usize,
+    /// The same for all nodes together, but for a little of each.
+    pub outboxes_bytes: usize,
     /// Tools and prefixes that one node may offer.
     pub max_tools: usize,
     /// What is kept of all nodes' hellos together, in bytes, of nodes that are remembered, too.
@@ -74,12 +76,15 @@ pub struct Nodes {
     hosts: Mutex<HashMap<String, Arc<Host>>>,
     /// For what is kept of hellos.
     room: Arc<Ceiling>,
+    /// For what nodes still have to read.
+    unread: Arc<Ceiling>,
 }
 
 impl Nodes {
     pub fn new(router: Arc<Router>, options: NodeOptions, shutdown: CancellationToken) -> Arc<Self> {
         let room = Arc::new(Ceiling::new(options.hello_bytes));
-        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), room })
+        let unread = Arc::new(Ceiling::new(options.outboxes_bytes));
+        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), room, unread })
     }
 
     /// What is known of a node that is connected, beside its tools.

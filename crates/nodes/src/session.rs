@@ -41,7 +41,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     };
     let (id, features) = (said.id, said.features);
     let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
-    let outbox = Outbox::new(nodes.options.max_outbox_bytes, overrun);
+    // Whoever finds no room is a caller of many, who is told so, and the connection goes on.
+    let outbox = Outbox::within(Arc::clone(&nodes.unread), None, nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
     let _ = outbox.send(welcome(nodes, takes_over, &said.mistakes));
@@ -192,6 +193,10 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
         Err(error) => return Err(hello::bad(format!("the node_hello cannot be read: {error}"))),
     };
     let mut introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
+    // One that comes back may be what a call waits for that still runs; for a new one there will be no calls.
+    if nodes.router.is_draining() && nodes.router.directory().room(&ProviderId::new(KIND, &introduction.id)).is_none() {
+        return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
+    }
     if let Some(bound) = &admission.bound_id
         && **bound != *introduction.id
     {

@@ -47,6 +47,7 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
         max_pending: 6,
         max_frame_bytes: MAX_FRAME,
         max_outbox_bytes: 1 << 20,
+        outboxes_bytes: 1 << 24,
         max_tools: 16,
         hello_bytes: 1 << 20,
         primary: None,

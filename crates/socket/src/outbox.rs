@@ -1,8 +1,10 @@
-//! What is to be written, bounded in bytes.
+//! What is to be written, bounded in bytes: for each connection, and once it is large for all that share a room.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
+use sa_core::aside;
+use sa_core::limits::{Ceiling, Growing};
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
@@ -24,6 +26,9 @@ struct Shared {
     max_bytes: usize,
     /// What the connection is closed with when its reader is too slow.
     overrun: Close,
+    /// What it is closed with when there is no room in common for what must be sent; where there is none, that is sent all the
+    /// same.
+    crowded_out: Option<Close>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +37,21 @@ struct Queue {
     /// Counted apart, so that what was merely offered never closes the connection, by leaving no room for what must be sent.
     sent: usize,
     offered: usize,
+    /// What the writer has taken and not written yet, if it is large.
+    taken: usize,
+    /// Shared with other connections.
+    room: Option<Growing>,
     close: Option<Close>,
+}
+
+/// What the writer gets at a time.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) frames: Vec<Message>,
+    /// The reason to close after them, if there is one.
+    pub(crate) close: Option<Close>,
+    /// Whether they take room until they are written, see [`Outbox::written`].
+    pub(crate) large: bool,
 }
 
 /// Why a frame was not taken. It certainly was not and will not be sent.
@@ -40,7 +59,7 @@ struct Queue {
 pub enum Rejected {
     /// The connection is closed, or about to be.
     Closed,
-    /// The reader is too slow; the connection is being closed for it.
+    /// The reader is too slow, or there is no room for more of what many have not read; the connection is being closed for it.
     Overrun,
 }
 
@@ -51,17 +70,26 @@ pub enum Declined {
     Closed,
     /// The reader has so many bytes before it that were offered and not written yet; the connection goes on.
     Full(usize),
+    /// There is no room in common for more of what many have not read; the connection goes on.
+    NoRoom,
 }
 
 impl Outbox {
     pub fn new(max_bytes: usize, overrun: Close) -> Self {
-        Self(Arc::new(Shared {
-            queue: Mutex::default(),
-            changed: Notify::new(),
-            emptied: Notify::new(),
-            max_bytes,
-            overrun,
-        }))
+        Self::made(max_bytes, overrun, None, None)
+    }
+
+    /// One of many that share a room for what their readers have not taken yet: the bound of one connection, times all that
+    /// may be open, is more than any machine has. A little is free, for each of them. Who finds the room full is closed
+    /// with `crowded_out`; if there is no such reason, an offer is declined, and what must be sent is sent all the same.
+    pub fn within(room: Arc<Ceiling>, crowded_out: Option<Close>, max_bytes: usize, overrun: Close) -> Self {
+        Self::made(max_bytes, overrun, Some(Growing::new(room)), crowded_out)
+    }
+
+    fn made(max_bytes: usize, overrun: Close, room: Option<Growing>, crowded_out: Option<Close>) -> Self {
+        let queue = Mutex::new(Queue { room, ..Queue::default() });
+        let (changed, emptied) = (Notify::new(), Notify::new());
+        Self(Arc::new(Shared { queue, changed, emptied, max_bytes, overrun, crowded_out }))
     }
 
     /// Queues a text frame.
@@ -89,6 +117,9 @@ impl Outbox {
         }
         if self.overruns(queue.offered, frame.len()) {
             return Err(Declined::Full(queue.offered));
+        }
+        if !queue.keeps(frame.len()) {
+            return Err(Declined::NoRoom);
         }
         queue.offered += frame.len();
         let wake = queue.push(Message::Text(frame));
@@ -123,17 +154,16 @@ impl Outbox {
     }
 
     fn queue(&self, frame: Message, overrun: impl FnOnce() -> Close) -> Result<(), Rejected> {
-        let len = match &frame {
-            Message::Text(text) => text.len(),
-            Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
-            Message::Close(_) | Message::Frame(_) => 0,
-        };
+        let len = size(&frame);
         let (result, wake) = {
             let mut queue = self.lock();
             if queue.close.is_some() {
                 (Err(Rejected::Closed), false)
             } else if self.overruns(queue.sent, len) {
                 queue.close = Some(overrun());
+                (Err(Rejected::Overrun), true)
+            } else if let (false, Some(close)) = (queue.keeps(len), &self.0.crowded_out) {
+                queue.close = Some(close.clone());
                 (Err(Rejected::Overrun), true)
             } else {
                 queue.sent += len;
@@ -194,15 +224,26 @@ impl Outbox {
         }
     }
 
-    /// The frames to write, and the reason to close after them, if there is one.
-    pub(crate) fn take(&self) -> (Vec<Message>, Option<Close>) {
+    /// What is to be written.
+    pub(crate) fn take(&self) -> Taken {
         let taken = {
             let mut queue = self.lock();
+            // What is small is gone in a moment, and nobody need say so.
+            queue.taken = Some(queue.sent + queue.offered).filter(|bytes| *bytes >= aside::LARGE).unwrap_or(0);
             (queue.sent, queue.offered) = (0, 0);
-            (std::mem::take(&mut queue.frames), queue.close.clone())
+            queue.gives_back();
+            let (frames, close) = (std::mem::take(&mut queue.frames), queue.close.clone());
+            Taken { frames, close, large: queue.taken > 0 }
         };
         self.0.emptied.notify_waiters();
         taken
+    }
+
+    /// So many bytes of what was taken wait here no longer.
+    pub(crate) fn written(&self, bytes: usize) {
+        let mut queue = self.lock();
+        queue.taken = queue.taken.saturating_sub(bytes);
+        queue.gives_back();
     }
 
     /// Nothing can be sent any more; what was queued is gone.
@@ -210,6 +251,8 @@ impl Outbox {
         let mut queue = self.lock();
         queue.close.get_or_insert(close);
         queue.frames = Vec::new();
+        (queue.sent, queue.offered, queue.taken) = (0, 0, 0);
+        queue.gives_back();
         drop(queue);
         self.0.emptied.notify_waiters();
     }
@@ -219,7 +262,28 @@ impl Outbox {
     }
 }
 
+/// What a frame counts for.
+pub(crate) fn size(frame: &Message) -> usize {
+    match frame {
+        Message::Text(text) => text.len(),
+        Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
+        Message::Close(_) | Message::Frame(_) => 0,
+    }
+}
+
 impl Queue {
+    /// Takes room in common for so many bytes more, once all that waits is large; `false` when there is none.
+    fn keeps(&mut self, more: usize) -> bool {
+        let waiting = self.sent + self.offered + self.taken + more;
+        // What is by itself always fits: it is what its reader asked for.
+        self.room.as_mut().is_none_or(|room| room.keep(waiting.min(room.max())))
+    }
+
+    /// Gives room back that nothing waits in any more. What was sent without any may take some now.
+    fn gives_back(&mut self) {
+        let _ = self.keeps(0);
+    }
+
     /// Adds a frame, and says whether the writer is to be woken: one wake-up is enough for all that is queued until it comes,
     /// and one when it waits for more.
     fn push(&mut self, frame: Message) -> bool {
@@ -243,7 +307,7 @@ mod tests {
         assert_eq!(outbox.send("x"), Err(Rejected::Overrun));
         assert_eq!(outbox.send("x"), Err(Rejected::Closed));
         outbox.ready().await;
-        let (frames, close) = outbox.take();
+        let Taken { frames, close, .. } = outbox.take();
         assert_eq!(frames.len(), 1);
         assert_eq!(close.map(|close| close.code), Some(4429));
     }
@@ -255,7 +319,7 @@ mod tests {
         assert_eq!(outbox.offer("x"), Err(Declined::Full(15)));
         assert_eq!(outbox.send("x"), Ok(()), "what must be sent has room of its own");
         outbox.ready().await;
-        let (frames, close) = outbox.take();
+        let Taken { frames, close, .. } = outbox.take();
         assert_eq!((frames.len(), close), (2, None), "in the order in which they came, and nothing closed");
         assert_eq!(frames[0].to_text().unwrap(), "123456789012345");
         for frame in ["12345", "67890"] {
@@ -272,6 +336,60 @@ mod tests {
         outbox.close(Close::new(1001, "going away"));
         outbox.close(Close::new(4401, "revoked"));
         outbox.ready().await;
-        assert_eq!(outbox.take().1.map(|close| close.code), Some(1001));
+        assert_eq!(outbox.take().close.map(|close| close.code), Some(1001));
+    }
+
+    const PIECE: usize = aside::LARGE;
+
+    fn text(bytes: usize) -> String {
+        "x".repeat(bytes)
+    }
+
+    fn sharing(room: &Arc<Ceiling>, crowded_out: Option<Close>) -> Outbox {
+        Outbox::within(Arc::clone(room), crowded_out, 100 * PIECE, Close::new(4429, "too slow"))
+    }
+
+    #[test]
+    fn what_is_large_takes_room_in_common_until_it_is_written() {
+        let room = Arc::new(Ceiling::new(4 * PIECE));
+        let outbox = sharing(&room, Some(Close::new(1013, "no room")));
+        assert_eq!((outbox.send(text(PIECE - 1)), room.count()), (Ok(()), 0), "a little is free");
+        assert!(!outbox.take().large && room.count() == 0);
+        for frame in [PIECE, 2 * PIECE] {
+            assert_eq!(outbox.send(text(frame)), Ok(()));
+        }
+        assert_eq!(room.count(), 3 * PIECE);
+        assert!(outbox.take().large && room.count() == 3 * PIECE, "what was taken still waits");
+        outbox.written(PIECE);
+        assert_eq!(room.count(), 2 * PIECE);
+        assert_eq!((outbox.send(text(PIECE)), room.count()), (Ok(()), 3 * PIECE));
+        outbox.written(usize::MAX);
+        assert_eq!(room.count(), PIECE);
+        outbox.shut(Close::new(1006, "lost"));
+        assert_eq!(room.count(), 0, "though others still hold on to it");
+    }
+
+    #[test]
+    fn who_finds_no_room_is_closed_and_nobody_else() {
+        let room = Arc::new(Ceiling::new(4 * PIECE));
+        let reason = || Some(Close::new(1013, "no room"));
+        let (first, second, third) = (sharing(&room, reason()), sharing(&room, reason()), sharing(&room, reason()));
+        assert_eq!(first.send(text(3 * PIECE)), Ok(()));
+        assert_eq!(second.send(text(2 * PIECE)), Err(Rejected::Overrun));
+        assert_eq!(second.take().close.map(|close| close.code), Some(1013));
+        assert_eq!((third.send(text(PIECE)), third.send("x")), (Ok(()), Ok(())));
+        assert!(!first.is_closed() && !third.is_closed());
+        drop(first);
+        assert_eq!(third.send(text(2 * PIECE)), Ok(()), "there is room again");
+    }
+
+    #[test]
+    fn one_that_is_by_itself_always_fits() {
+        let room = Arc::new(Ceiling::new(2 * PIECE));
+        let (large, small) = (sharing(&room, None), sharing(&room, None));
+        assert_eq!((large.offer(text(9 * PIECE)), room.count()), (Ok(()), 2 * PIECE));
+        assert_eq!(small.offer(text(PIECE)), Err(Declined::NoRoom));
+        assert_eq!((small.offer("x"), small.send(text(PIECE))), (Ok(()), Ok(())), "what must be sent is sent");
+        assert!(!small.is_closed());
     }
 }

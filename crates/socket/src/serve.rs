@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::cut::{Cuts, TooLarge};
 use crate::frames::TooManyFragments;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Taken, size};
 use crate::source::Came;
 use crate::upgrade::WebSocket;
 use crate::watched::NoRoom;
@@ -351,7 +351,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
     tick.reset();
     let mut crowds = 0_u8;
     loop {
-        let (frames, close) = tokio::select! {
+        let Taken { frames, close, large } = tokio::select! {
             biased;
             work = batch(outbox, crowds > 0) => work,
             _ = tick.tick() => {
@@ -372,13 +372,23 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
         };
         crowds = if frames.len() > 1 { CROWD_MEMORY } else { crowds.saturating_sub(1) };
         let write = async {
+            let mut before = 0;
             for frame in frames {
+                let bytes = size(&frame);
                 sink.feed(frame).await?;
+                // The library takes a frame once it has written the last one, but for a little.
+                if large {
+                    outbox.written(std::mem::replace(&mut before, bytes));
+                }
             }
             if let Some(close) = &close {
                 sink.feed(close.message()).await?;
             }
-            sink.flush().await
+            sink.flush().await?;
+            if large {
+                outbox.written(usize::MAX);
+            }
+            Ok::<_, Error>(())
         };
         // A peer that reads nothing holds up what is written; it does not hold up the end of its connection.
         let write = async {
@@ -415,7 +425,7 @@ async fn given_up(outbox: &Outbox) -> Close {
 /// arrive together are answered together, and to wait until nothing else is ready to run costs next to nothing, while to
 /// write each frame by itself costs a system call. A load is enough, though: the peer is to work on it while the rest is
 /// made, or the two would take turns at being idle. A lone frame leaves at once.
-async fn batch(outbox: &Outbox, crowded: bool) -> (Vec<Message>, Option<Close>) {
+async fn batch(outbox: &Outbox, crowded: bool) -> Taken {
     outbox.ready().await;
     if crowded {
         let enough = async {

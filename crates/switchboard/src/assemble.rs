@@ -124,6 +124,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             max_pending: settings.limits.pending_per_node,
             max_frame_bytes: settings.limits.max_frame_bytes,
             max_outbox_bytes: settings.limits.max_outbox_bytes,
+            outboxes_bytes: settings.limits.pending_bytes,
             max_tools: settings.nodes.max_tools,
             hello_bytes: settings.nodes.hello_bytes,
             primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),
@@ -194,7 +195,7 @@ pub struct Rooms {
     pub from_callers: Arc<Ceiling>,
     /// For what has come of nodes' messages: no caller can have a node turned away.
     pub from_nodes: Arc<Ceiling>,
-    /// For answers that their clients still have to read.
+    /// For answers that their clients still have to read, on sockets and elsewhere.
     pub answers: Arc<Ceiling>,
 }
 

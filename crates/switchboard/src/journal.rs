@@ -34,12 +34,20 @@ pub(crate) const MAX_SUBJECT: usize = 128;
 /// How long a reader waits for what is on its way to the disk. Some milliseconds, unless the machine is very busy.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
+/// How long an answer waits for the disk to have the audit event of what it tells. One that is so slow is told of elsewhere.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Live events that one slow reader may be behind before it misses some.
 const FEED: usize = 1_024;
 
 thread_local! {
     /// Where a thread writes what it records of a call, one after the other.
     static PAGE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+tokio::task_local! {
+    /// Whether the request that is being worked on has left an audit event, see [`StoreJournal::answerable`].
+    static AUDITED: Cell<bool>;
 }
 
 /// What a thread keeps of it for the next one.
@@ -85,15 +93,44 @@ impl StoreJournal {
     /// Writes down how many refusals were only counted, for somebody who is about to read.
     pub(crate) fn tell_refusals(&self) {
         if let Some(more) = self.refusals.untold() {
-            self.audit(more_refusals(more));
+            self.write_down(more_refusals(more));
         }
     }
 
     /// Waits until what was written down before can be read. To delete nothing takes its turn behind all of it; a store that
     /// is stuck is not waited for.
     pub(crate) async fn settled(&self, stream: &str) {
+        self.settled_within(ON_ITS_WAY, stream).await;
+    }
+
+    async fn settled_within(&self, patience: Duration, stream: &str) -> bool {
         let everything = Retention { entries: None, since_ms: None };
-        let _ = tokio::time::timeout(ON_ITS_WAY, self.log.trim(stream, everything)).await;
+        tokio::time::timeout(patience, self.log.trim(stream, everything)).await.is_ok()
+    }
+
+    /// Works on a request, and if that has left an audit event, waits until it is on disk: what an operator has to answer for
+    /// is not forgotten once somebody was told that it is done. Refusals are not waited for: nothing was done. On a full
+    /// disk events wait in memory, as all records do that nobody waits for, and the answer does not wait for these.
+    pub(crate) async fn answerable<T>(&self, work: impl Future<Output = T>) -> T {
+        let work = async { (work.await, AUDITED.with(Cell::get)) };
+        let (answer, audited) = AUDITED.scope(Cell::new(false), work).await;
+        if audited && !self.settled_within(ANSWER_PATIENCE, AUDIT).await {
+            tracing::warn!("the store is very slow: something was answered whose audit event may not be on disk yet");
+        }
+        answer
+    }
+
+    fn write_down(&self, event: AuditEvent) {
+        let written = Audited {
+            what: event.what,
+            who: redact::printable(&event.who),
+            subject: redact::printable(&event.subject),
+            detail: redact::printable(&event.detail),
+            at_ms: clock::now_ms(),
+        };
+        let json = to_json(&written);
+        self.publish("audit", None, || json.as_str().into());
+        self.log.record(AUDIT, None, json.as_bytes());
     }
 
     fn publish(&self, name: &'static str, principal: Option<&Arc<str>>, json: impl FnOnce() -> Arc<str>) {
@@ -159,25 +196,18 @@ impl Journal for StoreJournal {
     }
 
     fn audit(&self, event: AuditEvent) {
-        let written = Audited {
-            what: event.what,
-            who: redact::printable(&event.who),
-            subject: redact::printable(&event.subject),
-            detail: redact::printable(&event.detail),
-            at_ms: clock::now_ms(),
-        };
-        let json = to_json(&written);
-        self.publish("audit", None, || json.as_str().into());
-        self.log.record(AUDIT, None, json.as_bytes());
+        self.write_down(event);
+        // Elsewhere than in a request nobody waits for an answer.
+        let _ = AUDITED.try_with(|audited| audited.set(true));
     }
 
     fn refused(&self, event: AuditEvent) {
         let Verdict { before, written } = self.refusals.take(Instant::now());
         if let Some(more) = before {
-            self.audit(more_refusals(more));
+            self.write_down(more_refusals(more));
         }
         if written {
-            self.audit(event);
+            self.write_down(event);
         }
     }
 

@@ -115,13 +115,24 @@ async fn accept(
     places: &Arc<Semaphore>,
 ) {
     let patience = liveness(&gateway.config).dead_after;
+    let mut failures = 0_u32;
     loop {
         let (stream, remote) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
+                Ok(accepted) => {
+                    failures = 0;
+                    accepted
+                }
                 // Out of descriptors, or a peer that left again: the listener itself is fine.
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection");
+                    if is_out_of_descriptors(&error) {
+                        gateway.metrics.refused("http", "no_descriptors");
+                    }
+                    // Once a minute is enough: it goes on until connections end.
+                    if failures.is_multiple_of(1_200) {
+                        warn!(%error, "cannot accept a connection; others wait until this one can be taken");
+                    }
+                    failures = failures.wrapping_add(1);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -150,6 +161,12 @@ async fn accept(
             }
         }));
     }
+}
+
+/// Whether this process, or the whole system, has no file descriptor left.
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|error| matches!(error, Errno::MFILE | Errno::NFILE))
 }
 
 async fn handshake(

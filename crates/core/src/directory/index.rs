@@ -200,11 +200,13 @@ impl Index {
         let (mut is_new, mut moves) = (true, false);
         if let Some(old) = self.members.get(&member.id) {
             moves = old.grant != member.grant || old.scope != member.scope;
-            match (old.grant == member.grant, may_take_over || old.grant.is_none()) {
-                (true, _) => (member.age, is_new) = (old.age, false),
-                // What the former one held was its own; the newcomer's names and claims are new.
-                (false, true) => {}
-                (false, false) => return Err(AttachError::HeldByAnother(member.id)),
+            match (old.grant == member.grant, may_take_over, old.grant.is_none()) {
+                // The same provider again. A grant for this very id says so, too: it would lose what it holds to whoever
+                // waits for it, only because its token was rotated.
+                (true, ..) | (_, true, false) => (member.age, is_new) = (old.age, false),
+                // What somebody held who showed nothing was never this one's; the newcomer's names and claims are new.
+                (.., true) => {}
+                (false, false, false) => return Err(AttachError::HeldByAnother(member.id)),
             }
         }
         let generation = member.generation;

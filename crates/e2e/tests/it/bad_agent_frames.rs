@@ -124,3 +124,13 @@ async fn an_id_in_use_is_a_conflict_and_the_first_call_goes_on() {
     node.answer(&request.id, json!("second")).await;
     assert_eq!(socket.wait_for("done", "1").await["result"], "second");
 }
+
+#[tokio::test]
+async fn an_id_that_is_too_long_to_be_sent_back_is_refused_and_counted() {
+    let gateway = Setup::new().start().await;
+    let mut socket = gateway.operator().socket().await;
+    socket.call(&"x".repeat(257), "a.b", json!({})).await;
+    let refused = socket.recv().await;
+    assert_eq!((&refused["type"], &refused["kind"], refused.get("id")), (&json!("error"), &json!("invalid_args"), None));
+    assert_eq!(gateway.refused("calls_ws", "bad_call").await, 1);
+}

@@ -192,3 +192,23 @@ async fn a_body_that_is_no_json_is_told_what_to_send() {
         assert!(hint.contains("application/json") && hint.contains("\"args\""), "{}", reply.text);
     }
 }
+
+#[tokio::test]
+async fn who_asks_whether_to_send_a_body_that_is_too_large_is_told_not_to() {
+    let (gateway, traffic) = start().await;
+    let (own, bearer) = (gateway.address().to_owned(), format!("Bearer {}", gateway.operator));
+    for path in ["/v1/tools/a.b/call", "/v1/tokens", "/mcp", "/v1/chat/completions"] {
+        let headers = [
+            ("host", own.as_str()),
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("content-length", "100001"),
+            ("expect", "100-continue"),
+        ];
+        let (status, answer) = RawHttp::ask(&gateway, "POST", path, &headers).await;
+        assert_eq!(status, 413, "{path}: {answer}");
+    }
+    assert_eq!(gateway.refused("http", "too_large").await, 4);
+    traffic.end().await;
+}

@@ -1,7 +1,10 @@
 //! `server.max_connections` bounds connections of all kinds for as long as they are open, WebSockets included, and the
-//! gauge says how many there are.
+//! gauge says how many there are. A gateway that is out of file descriptors says so, and goes on once it has some.
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sa_testkit::{Hello, RawHttp, Setup, eventually};
+
+use crate::SWITCHBOARD;
 
 fn open(metrics: &str) -> u64 {
     let line = metrics.lines().find(|line| line.starts_with("switchboard_connections ")).unwrap();
@@ -23,4 +26,23 @@ async fn an_upgraded_connection_keeps_its_place() {
     eventually("the place to be free", || async { (open(&operator.get_text("/metrics").await) == 2).then_some(()) })
         .await;
     let _third = Hello::new("c").connect(&gateway).await;
+}
+
+#[tokio::test]
+async fn being_out_of_descriptors_is_told_and_counted_and_passes() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let pid = Pid::from_raw(gateway.pid().cast_signed());
+    // What is open stays open.
+    let none_more = Rlimit { current: Some(1), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(pid, Resource::Nofile, none_more).unwrap();
+    let (own, bearer) = (gateway.address().to_owned(), format!("Bearer {}", gateway.operator));
+    let headers = [("host", own.as_str()), ("authorization", bearer.as_str())];
+    let waiting = RawHttp::ask(&gateway, "GET", "/metrics", &headers);
+    let helped = async {
+        eventually("it told", || async { gateway.stderr().contains("cannot accept a connection").then_some(()) }).await;
+        prlimit(pid, Resource::Nofile, before).unwrap();
+    };
+    let ((status, metrics), ()) = tokio::join!(waiting, helped);
+    assert!(status == 200 && metrics.contains("reason=\"no_descriptors\""), "{metrics}");
+    gateway.stop().await;
 }

@@ -1,4 +1,5 @@
-//! After `kill -9` everything is there that was acknowledged: history, tokens, and what became of calls with a key.
+//! After `kill -9` everything is there that was acknowledged: history, tokens, what an operator has to answer for, and what
+//! became of calls with a key.
 
 use sa_testkit::{Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
@@ -154,4 +155,26 @@ async fn a_retry_while_the_first_still_runs_joins_it() {
     assert_eq!(first.body["call_id"], second.body["call_id"]);
     assert_eq!((first.result(), second.result()), (json!("both"), json!("both")));
     node.settle().await;
+}
+
+#[tokio::test]
+async fn what_an_operator_was_told_is_done_is_in_the_audit_trail() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut done: Vec<(&str, String)> = Vec::new();
+    for round in 0..12 {
+        let (id, _) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
+        done.push(("token.created", id.clone()));
+        // Half of the rounds end right after the one, and half right after the other.
+        if round % 2 == 1 {
+            assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{id}")).await.status, 200);
+            done.push(("token.revoked", id));
+        }
+        gateway = again(&mut gateway).await;
+    }
+    let audit = gateway.operator().get("/v1/audit?limit=500").await.body;
+    let events = audit["events"].as_array().unwrap();
+    let is_there = |(what, id): &(&str, String)| events.iter().any(|e| e["what"] == *what && e["subject"] == **id);
+    let lost: Vec<_> = done.iter().filter(|event| !is_there(event)).collect();
+    assert!(lost.is_empty(), "{lost:?} of {} are lost", done.len());
+    gateway.stop().await;
 }

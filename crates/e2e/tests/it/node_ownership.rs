@@ -117,3 +117,34 @@ async fn a_machine_whose_id_is_held_is_told_what_to_type() {
     }
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn a_node_whose_token_is_rotated_keeps_its_tools_from_one_that_waits_for_them() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    let bound =
+        async |name: &str, id: &str| gateway.token(json!({ "name": name, "role": "node", "node_id": id })).await;
+    let ((old_id, old), (_, new), (_, rival)) =
+        (bound("old", "one").await, bound("new", "one").await, bound("rival", "two").await);
+    let mac = |id: &str, token: &str| Hello::new(id).capability("mac").tool("mac.notes").token(token);
+    let mut first = mac("one", &old).connect(&gateway).await;
+    let mut waiting = mac("two", &rival).connect(&gateway).await;
+    let mut rotated = mac("one", &new).connect(&gateway).await;
+    assert_eq!(first.closed().await.0, 4410);
+    for revoked in [false, true] {
+        if revoked {
+            assert_eq!(operator.delete(&format!("/v1/tokens/{old_id}")).await.status, 200);
+        }
+        for name in ["mac_notes", "mac.notes", "mac.other"] {
+            let call = operator.call_later(name, json!({}));
+            let request = rotated.request().await;
+            rotated.answer(&request.id, json!(1)).await;
+            assert_eq!(call.await.unwrap().result(), 1, "{name}, the old token revoked: {revoked}");
+        }
+        let tools = operator.get("/v1/tools?limit=1000").await.body;
+        let tools = tools["tools"].as_array().unwrap().iter().filter(|tool| tool["provider"]["kind"] == "node");
+        let tools: Vec<_> = tools.map(|tool| (tool["name"].clone(), tool["provider"]["id"].clone())).collect();
+        assert_eq!(tools, [(json!("mac_notes"), json!("one"))]);
+    }
+    waiting.settle().await;
+}

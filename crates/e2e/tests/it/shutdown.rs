@@ -184,3 +184,23 @@ async fn under_nohup_a_closed_terminal_is_nothing() {
     assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn while_it_stops_no_new_node_is_welcome_and_one_that_comes_back_is() {
+    let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    let request = node.request().await;
+    let gone = Hello::new("back").capability("b").connect(&gateway).await;
+    gateway.begin_stop();
+    sa_testkit::eventually("its end", || async { gateway.stderr().contains("stopping").then_some(()) }).await;
+    drop(gone);
+    // A call that runs already may wait for this one.
+    let _back = Hello::new("back").capability("b").connect(&gateway).await;
+    let mut late = Hello::new("late").capability("c").greet(&gateway).await.unwrap();
+    let (code, reason) = late.closed().await;
+    assert!(code == 1001 && reason.contains("shutting down"), "{code} {reason}");
+    node.answer(&request.id, json!("drained")).await;
+    assert_eq!(call.await.unwrap().result(), "drained");
+    assert_eq!(gateway.exit_code().await, Some(0));
+}

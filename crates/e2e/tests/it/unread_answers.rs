@@ -97,3 +97,27 @@ async fn who_takes_nothing_for_too_long_is_hung_up_on_and_who_waits_is_not() {
     answers.abort();
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn what_sockets_have_not_read_shares_the_room_and_who_finds_none_is_closed() {
+    let gateway = Setup::new().config("[limits]\npending_bytes = 20_000_000").spawn(SWITCHBOARD).await;
+    let answers = large_results(&gateway).await;
+    let (first, second) = (gateway.new_agent("first").await, gateway.new_agent("second").await);
+    let (mut deaf, mut other) = (first.socket().await, second.socket().await);
+    deaf.call("1", "a.b", json!({})).await;
+    // Its answer has begun to come.
+    soon(deaf.socket.get_ref().peek(&mut [0])).await.unwrap();
+    other.call("1", "a.b", json!({})).await;
+    let (code, reason) = other.closed().await;
+    assert!(code == 1013 && reason.contains("no room"), "{code} {reason}");
+    eventually("it counted", || async { (gateway.refused("calls_ws", "no_room").await == 1).then_some(()) }).await;
+    // It is one room with that of other answers.
+    gateway.operator().call("a.b", json!({})).await.assert_problem(503, "overloaded");
+    // The first one has lost nothing, and leaves its room to others once it has read.
+    assert_eq!(deaf.wait_for("done", "1").await["result"].as_str().map(str::len), Some(LARGE));
+    let mut again = second.socket().await;
+    again.call("1", "a.b", json!({})).await;
+    assert_eq!(again.wait_for("done", "1").await["result"].as_str().map(str::len), Some(LARGE));
+    answers.abort();
+    gateway.stop().await;
+}

@@ -322,7 +322,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     (
         "limits.pending_bytes",
-        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies of callers that are still coming in, for those of nodes, and for large answers that their clients still have to read.",
+        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies of callers that are still coming in, for those of nodes, for large answers that their clients still have to read, and for large requests that nodes do.",
     ),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),

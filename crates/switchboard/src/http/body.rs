@@ -58,6 +58,14 @@ async fn read<B>(room: &Arc<Ceiling>, body: B, max: usize) -> Result<Bytes, Prob
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
+    let too_large = || {
+        Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
+            .hint("send less, or raise limits.max_body_bytes")
+    };
+    // Where its length is known nothing of it is read: who asks first (`Expect: 100-continue`) would be told to send it all.
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_large());
+    }
     let body = pin!(body);
     let mut body = Limited::new(body, max);
     // Most bodies come in one piece, which is then all of it.
@@ -67,8 +75,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
-                    .hint("send less, or raise limits.max_body_bytes")
+                too_large()
             } else {
                 Problem::bad_request(format!("the body cannot be read: {error}"))
             }

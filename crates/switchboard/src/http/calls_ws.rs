@@ -52,7 +52,10 @@ struct Session {
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
-    let outbox = Outbox::new(app.config.settings.limits.max_outbox_bytes, overrun);
+    let crowded_out = "the gateway has no room for more answers that are not read yet; try again later";
+    let crowded_out = Close::new(close::TRY_AGAIN_LATER, crowded_out);
+    let (room, max_bytes) = (Arc::clone(&app.rooms.answers), app.config.settings.limits.max_outbox_bytes);
+    let outbox = Outbox::within(room, Some(crowded_out), max_bytes, overrun);
     let mut ready = String::new();
     let version = crate::VERSION.into();
     calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });
@@ -132,12 +135,12 @@ impl Session {
         if call.id.len() > MAX_KEY {
             // Nothing that is so long is sent back.
             let mistake = format!("id must have at most {MAX_KEY} bytes");
-            return self.fail(None, None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+            return self.refuse(None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
         }
         let args = match words.and(time).and(args) {
             Ok(args) => args,
             Err(mistake) => {
-                return self.refuse(&call.id, &CallError::new(CallErrorKind::InvalidArgs, mistake));
+                return self.refuse(Some(&call.id), &CallError::new(CallErrorKind::InvalidArgs, mistake));
             }
         };
         let id: Arc<str> = call.id.as_ref().into();
@@ -158,7 +161,7 @@ impl Session {
                 CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
                     .hint("use a new id for each call");
             drop(calls);
-            return self.refuse(&id, &error);
+            return self.refuse(Some(&id), &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
@@ -224,9 +227,9 @@ impl Session {
     }
 
     /// Says that a call cannot be made. There is none that could be counted with the others.
-    fn refuse(&self, id: &str, error: &CallError) {
+    fn refuse(&self, id: Option<&str>, error: &CallError) {
         self.app.metrics.refused("calls_ws", "bad_call");
-        self.fail(Some(id), None, error);
+        self.fail(id, None, error);
     }
 
     fn finish(&self, id: &str, finished: &Finished) {

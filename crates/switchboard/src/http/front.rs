@@ -124,7 +124,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             let mut request = request.map(Body::new);
             identity.map(|identity| request.extensions_mut().insert(identity));
             request.extensions_mut().insert(ends);
-            let Ok(response) = routes.oneshot(request).await;
+            let Ok(response) = app.journal.answerable(routes.oneshot(request)).await;
             response
         }
     };
