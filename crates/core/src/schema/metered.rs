@@ -202,7 +202,7 @@ impl<'a> Iterator for EachMember<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let (name, value) = self.members.next()?;
         let matched = (name.len() as u64).saturating_mul(self.rates.name) / 16;
-        pay(1 + self.rates.names + matched).then(|| (name.as_str(), Seen(value)))
+        pay(1 + self.rates.names + matched).then_some((name.as_str(), Seen(value)))
     }
 }
 
@@ -381,7 +381,7 @@ mod tests {
     fn with_too_little_there_is_no_answer_and_with_enough_there_is() {
         let schema = json!({"items": {"properties": {"a": {"minimum": 0}}}, "uniqueItems": true});
         let value: Value = (0..50).map(|n| json!({"a": n})).collect();
-        let enough = (1..).find(|purse| answer(&schema, &value, *purse).is_some()).unwrap();
+        let enough = (1..10_000).find(|purse| answer(&schema, &value, *purse).is_some()).unwrap();
         assert_eq!(answer(&schema, &value, enough), Some(true));
         assert!((300..2_000).contains(&enough), "{enough}");
     }

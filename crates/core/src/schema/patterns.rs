@@ -96,8 +96,8 @@ fn each_object<'s>(value: &'s Value, visit: &mut impl FnMut(&'s Map<String, Valu
 /// stands; the others may have to try all of their places at once.
 fn per_byte(pattern: &str) -> u64 {
     match places(pattern) {
-        ..=FEW_PLACES => TEXT,
-        ..=SOME_PLACES => SOME,
+        places if places <= FEW_PLACES => TEXT,
+        places if places <= SOME_PLACES => SOME,
         places => places.saturating_mul(PLACE),
     }
 }
