@@ -113,6 +113,14 @@ fn values_that_are_compared_with_many() {
 }
 
 #[test]
+fn numbers_that_are_divided() {
+    let cents = json!({"items": {"multipleOf": 0.01}});
+    accepts(&cents, &list(100_000, |_| json!(12.25)));
+    let long = json!({"items": {"allOf": list(20, |_| json!({"multipleOf": 1e-300}))}});
+    rejects(&long, &list(20_000, |_| json!(1e300)), LONG);
+}
+
+#[test]
 fn branches_within_branches_multiply() {
     for keyword in ["allOf", "anyOf"] {
         let inner = json!({"properties": {"a": {}}});

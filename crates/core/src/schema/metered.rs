@@ -17,6 +17,10 @@ use serde_json::{Map, Number, Value, map};
 /// So many bytes are compared, copied or counted in about the time that a look takes.
 const BYTES_PER_LOOK: u64 = 32;
 
+/// What it costs to divide numbers as they are in everyday use, and any others.
+pub(super) const DIVISION: u64 = 8;
+pub(super) const LONG_DIVISION: u64 = 128;
+
 /// What is paid for: most is a look at a value, whose price is one. The others depend on what is asked of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rates {
@@ -25,6 +29,8 @@ pub(super) struct Rates {
     /// For a member's name, likewise, and for the name itself: all patterns of an object run over it.
     pub(super) name: u64,
     pub(super) names: u64,
+    /// For a number, where some `multipleOf` divides it.
+    pub(super) number: u64,
     /// For asking which value it is, as is done to find circles: among all those that are being checked.
     pub(super) identity: u64,
     /// Whether a list is gone over each time that this is asked, as `unevaluatedItems` does.
@@ -37,7 +43,7 @@ pub(super) struct Rates {
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static RATES: Cell<Rates> = const {
-        Cell::new(Rates { text: 0, name: 0, names: 0, identity: 0, lists: false, mistake: 0, copied: false })
+        Cell::new(Rates { text: 0, name: 0, names: 0, number: 0, identity: 0, lists: false, mistake: 0, copied: false })
     };
 }
 
@@ -55,6 +61,10 @@ fn pay(price: u64) -> bool {
     let left = LEFT.get();
     LEFT.set(left.saturating_sub(price));
     left > price
+}
+
+pub(super) fn has_few_digits(number: f64) -> bool {
+    number == 0.0 || (1e-15..1e15).contains(&number.abs())
 }
 
 fn bytes(text: &str) -> u64 {
@@ -117,7 +127,14 @@ impl<'a> Node<'a, Metered> for Seen<'a> {
     }
 
     fn as_number(&self) -> Option<&'a Number> {
-        self.look().as_number()
+        let number = self.look().as_number()?;
+        let rate = match RATES.get().number {
+            0 => 0,
+            // A number with many digits before or behind the point is divided as a fraction of so many digits.
+            _ if !number.as_f64().is_some_and(has_few_digits) => LONG_DIVISION,
+            rate => rate,
+        };
+        pay(rate).then_some(number)
     }
 
     fn as_boolean(&self) -> Option<bool> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::cost::key;
 use super::graph::{Graph, Place};
-use super::metered::Rates;
+use super::metered::{DIVISION, LONG_DIVISION, Rates, has_few_digits};
 use super::patterns::{self, Toll};
 
 /// How many looks a check may take: about a tenth of a second.
@@ -38,7 +38,8 @@ impl Prices {
         let Toll { text, names, name } = patterns::toll(graph.root);
         let silent = silent(graph);
         let lists = mentions(graph.root, "unevaluatedItems");
-        let rates = Rates { text, name, names, lists, ..Rates::default() };
+        let number = division(graph.root);
+        let rates = Rates { text, name, names, number, lists, ..Rates::default() };
         Self { looks: MAX_LOOKS / (1 + silent / SILENT_PER_LOOK + chain / CHAIN_PER_LOOK), rates }
     }
 
@@ -53,6 +54,22 @@ impl Prices {
         let looks = looks / REPORT;
         let (text, name) = (rates.text.div_ceil(REPORT), rates.name.div_ceil(REPORT));
         (looks, Rates { text, name, mistake: looks / MAX_FOUND, copied: alternatives, ..rates })
+    }
+}
+
+/// What it costs to divide a number, by whichever `multipleOf` takes longest.
+fn division(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => items.iter().map(division).max().unwrap_or_default(),
+        Value::Object(map) => {
+            let here = match map.get("multipleOf").and_then(Value::as_f64) {
+                None => 0,
+                Some(divisor) if has_few_digits(divisor) => DIVISION,
+                Some(_) => LONG_DIVISION,
+            };
+            map.values().map(division).fold(here, u64::max)
+        }
+        _ => 0,
     }
 }
 
