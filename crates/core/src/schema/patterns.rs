@@ -22,8 +22,11 @@ const ROOM_PER_SIZE: usize = 3;
 /// How much a pattern may write down while it runs.
 const NOTES: usize = 32 << 10;
 
-/// What a byte of a text costs at least, in sixteenths of a look: a format, or a pattern that is small.
+/// What a byte of a text costs at least, in sixteenths of a look: a pattern that is small takes it.
 const TEXT: u64 = 2;
+
+/// What it costs where it is to have a format.
+const FORMAT: u64 = 8;
 
 /// A pattern of so few places finds its way within its notes, and one of some places may not; sixteenths of a look.
 const FEW_PLACES: u64 = 6;
@@ -66,6 +69,13 @@ pub(super) fn toll(schema: &Value) -> Toll {
     each_object(schema, &mut |map| {
         if let Some(pattern) = map.get("pattern").and_then(Value::as_str) {
             toll.text = toll.text.max(per_byte(pattern));
+        }
+        // A text that is to be JSON or a pattern is parsed, and one of another format is gone over.
+        let format = map.get("format").and_then(Value::as_str);
+        if format == Some("regex") || map.contains_key("contentMediaType") {
+            toll.text = toll.text.max(SOME);
+        } else if format.is_some() {
+            toll.text = toll.text.max(FORMAT);
         }
         gathered |= map.contains_key("unevaluatedProperties");
         if let Some(Value::Object(patterns)) = map.get("patternProperties") {
@@ -276,6 +286,13 @@ mod tests {
         assert_eq!(toll(&schema), Toll { text: 800, names: 8, name: 162 });
         let apart = json!({"anyOf": [{"patternProperties": {"^x": {}}}, {"patternProperties": {"^y": {}}}]});
         assert_eq!(toll(&apart), Toll { text: 2, names: 4, name: 2 });
+        for (schema, text) in [
+            (json!({"format": "uri"}), FORMAT),
+            (json!({"format": "regex"}), SOME),
+            (json!({"contentMediaType": "application/json"}), SOME),
+        ] {
+            assert_eq!(toll(&schema).text, text, "{schema}");
+        }
         let gathered = json!({"allOf": [apart], "unevaluatedProperties": false});
         assert_eq!(toll(&gathered), Toll { text: 2, names: 13, name: 4 });
     }
