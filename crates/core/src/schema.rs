@@ -3,9 +3,12 @@
 mod cost;
 mod graph;
 mod kept;
+mod metered;
 mod patterns;
+mod prices;
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
@@ -15,6 +18,8 @@ use serde_json::Value;
 use self::cost::Cost;
 use self::graph::Graph;
 use self::kept::{Handle, Kept, Room, Sizeable};
+use self::metered::{Metered, Seen, spending};
+use self::prices::Prices;
 use crate::aside::{self, LARGE, aside};
 use crate::json::{MAX_DEPTH, RawJson, is_too_deep, shortened};
 use crate::nearest;
@@ -39,6 +44,9 @@ static ROOM: Room<Compiled> = Room::new(128 << 20, 64 << 20);
 const BYTES_PER_VALUE: usize = 512;
 const BYTES_PER_BYTE: usize = 4;
 
+/// So many looks take about as long as it does to read a byte.
+const LOOKS_PER_BYTE: usize = 4;
+
 #[derive(Debug, Clone)]
 pub struct Schema {
     raw: RawJson,
@@ -47,9 +55,12 @@ pub struct Schema {
 
 #[derive(Debug)]
 struct Compiled {
-    validator: Validator,
+    validator: Validator<Metered>,
     schema: Value,
     cost: Cost,
+    prices: Prices,
+    /// The most looks that a byte of arguments has taken so far.
+    looks_per_byte: AtomicUsize,
     /// How many schemas stand in an `anyOf` or `oneOf`.
     alternatives: usize,
     bytes: usize,
@@ -103,7 +114,7 @@ impl Schema {
     /// How much work it is to check a call's arguments, as so many bytes of text would be.
     pub fn burden(&self, args: &RawJson) -> usize {
         match self.compiled.get() {
-            Some(Ok(Kept::Owned(owned))) => owned.cost.burden(args.len()),
+            Some(Ok(Kept::Owned(owned))) => owned.burden(args.len()),
             Some(Err(_)) => 0,
             None if self.is_soon_compiled() => args.len(),
             // Those on the shelf are few, or costly, or both.
@@ -128,20 +139,34 @@ impl Schema {
                 .hint("the tool's author has to mend the schema")
         })?;
         let args = args.to_value().map_err(|error| invalid(format!("the arguments cannot be read: {error}")))?;
-        compiled.cost.allows(&compiled.schema, &args).map_err(|why| {
+        let unchecked = |why: &str| {
             invalid(format!("the arguments cannot be checked: {why}")).hint("pass fewer or flatter arguments")
-        })?;
-        if compiled.validator.is_valid(&args) {
-            return Ok(());
+        };
+        let levels = compiled.cost.levels(&args).map_err(unchecked)?;
+        let (looks, rates) = compiled.prices.check(levels);
+        let (valid, left) = spending(looks, rates, || compiled.validator.is_valid(Seen(&args)));
+        let spent = usize::try_from(looks - left).unwrap_or(usize::MAX);
+        compiled.looks_per_byte.fetch_max(spent / bytes.max(1), Ordering::Relaxed);
+        match (valid, left) {
+            (_, 0) => return Err(unchecked("checking them against the tool's input_schema would take too long")),
+            (true, _) => return Ok(()),
+            (false, _) => {}
         }
+        let unsaid = || {
+            Err(invalid("the arguments do not fit the tool's input_schema, and are too large to say where")
+                .hint("see the tool's input_schema"))
+        };
         // A mistake in a choice is reported with a copy of the arguments for each alternative.
-        let copied = bytes.saturating_mul(compiled.alternatives);
-        if copied > MAX_REPORT_BYTES || !Cost::allows_report(&compiled.schema, &args) {
-            return Err(invalid("the arguments do not fit the tool's input_schema, and are too large to say where")
-                .hint("see the tool's input_schema"));
+        if bytes.saturating_mul(compiled.alternatives) > MAX_REPORT_BYTES {
+            return unsaid();
+        }
+        let (looks, rates) = compiled.prices.report(levels, compiled.alternatives > 0);
+        let (errors, left) = spending(looks, rates, || compiled.validator.iter_errors(Seen(&args)));
+        if left == 0 {
+            return unsaid();
         }
         let mut message = String::new();
-        for error in compiled.validator.iter_errors(&args).take(MAX_MISTAKES) {
+        for error in errors.take(MAX_MISTAKES) {
             let separator = if message.is_empty() { "" } else { "; " };
             let _ = write!(message, "{separator}{}", mistake(&error, &compiled.schema, &words));
         }
@@ -170,6 +195,12 @@ impl Schema {
 }
 
 impl Compiled {
+    /// What it has come to for others, it may come to again.
+    fn burden(&self, bytes: usize) -> usize {
+        let seen = bytes.saturating_mul(self.looks_per_byte.load(Ordering::Relaxed) / LOOKS_PER_BYTE);
+        self.cost.burden(bytes).max(seen)
+    }
+
     fn new(raw: &RawJson) -> Result<Self, String> {
         let (mut schema, cost) = read(raw)?;
         let patterns = patterns::relax(&mut schema)?;
@@ -181,13 +212,14 @@ impl Compiled {
                  in place of {{1,500}}"
             ));
         }
-        let validator = jsonschema::options()
+        let validator = jsonschema::options_for::<Metered>()
             .with_pattern_options(patterns::engine())
             .offline()
             .build(&schema)
             .map_err(|error| unusable(&error))?;
         let alternatives = alternatives(&schema);
-        Ok(Self { validator, schema, cost, alternatives, bytes })
+        let prices = Prices::new(&Graph::new(&schema), cost.chain);
+        Ok(Self { validator, schema, cost, prices, looks_per_byte: AtomicUsize::new(0), alternatives, bytes })
     }
 }
 

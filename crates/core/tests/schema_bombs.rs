@@ -7,7 +7,7 @@ use sa_core::{CallErrorKind, RawJson, Schema};
 use serde_json::{Map, Value, json};
 
 /// Generous, for an unoptimised build on a busy machine; every bomb here would take minutes to ages.
-const BOUND: Duration = Duration::from_secs(5);
+const BOUND: Duration = Duration::from_secs(20);
 
 #[track_caller]
 fn check(schema: &Value, args: &Value) -> Result<(), String> {
@@ -156,7 +156,7 @@ fn wide_schemas_and_long_arguments() {
     rejects(&json!({"items": {"enum": names}}), &json!(vec!["nope"; 2_000]), "must be one of");
     let consts: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
     rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 1_000]), "too large to say where");
-    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 100_000]), "would take too long");
+    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![2_999; 100_000]), "would take too long");
     accepts(&json!({"items": {"type": "number"}}), &json!(vec![1; 200_000]));
     let many: Vec<Value> = (0..5_000).map(|n| json!({"minimum": n})).collect();
     refused(&json!({"allOf": many}), "more than 4000 schemas");

@@ -1,12 +1,9 @@
-//! What it costs to check a value against a schema, worked out before it is done.
+//! What a schema asks for whatever the value, worked out before it is compiled.
 //!
 //! A small schema can ask for an endless amount of work: thirty levels of `allOf`, each with two references to the
-//! next, are a billion checks of one value. Two limits keep this away, because a schema comes from whoever offers a
-//! tool, and the arguments from whoever calls it:
-//!
-//! - What a schema asks of any one value has a weight, and a schema above [`MAX_WEIGHT`] is refused when it is read.
-//!   One that goes in circles without going deeper into the value is refused as well.
-//! - A schema that multiplies from level to level of the value is weighed again with the value at hand.
+//! next, are a billion checks of one value. So what a schema asks of any one value has a weight, and a schema above
+//! [`MAX_WEIGHT`] is refused when it is read. One that goes in circles without going deeper into the value is refused as
+//! well. How much it is for the many values of a call's arguments is counted while they are checked (`metered.rs`).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -25,26 +22,16 @@ const MAX_CHAIN: u64 = 64;
 /// stack that calls run on can hold.
 const MAX_LEVELS: u64 = 1_500;
 
-/// Above this, a schema's checks are counted for each value before they are done. Below it, they are few whatever
-/// the value: the compiled form checks no value twice against a schema that refers to itself.
-const MAX_SPREAD: u64 = 20_000;
-
-/// Checks of one value and everything in it. Some tenths of a second.
-const MAX_STEPS: u64 = 10_000_000;
-
-/// Checks when every mistake is to be named, which costs far more than to see that there is one.
-const MAX_REPORT_STEPS: u64 = 100_000;
-
 /// So many schemas at one value are checked in about the time that it takes to read it.
 const SCHEMAS_PER_READING: u64 = 64;
 
-/// Counting must not cost more than what it prevents.
-const MAX_COUNTED: usize = 500_000;
+/// So many schemas in all are few, whatever the value.
+const MAX_SPREAD: u64 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     weight: u64,
-    chain: u64,
+    pub(super) chain: u64,
     spread: u64,
 }
 
@@ -82,33 +69,24 @@ impl Cost {
         bytes.saturating_mul(readings)
     }
 
-    /// Whether a value can be checked at all; the error says why not.
-    pub(super) fn allows(self, schema: &Value, value: &Value) -> Result<(), &'static str> {
-        let (nodes, depth) = extent(value);
-        if depth.saturating_mul(self.chain) > MAX_LEVELS {
+    /// How many schemas may be on the stack at once for a value; the error says why these are too many.
+    pub(super) fn levels(self, value: &Value) -> Result<u64, &'static str> {
+        let levels = depth(value).saturating_mul(self.chain);
+        if levels > MAX_LEVELS {
             return Err("they are nested too deeply for the tool's input_schema");
         }
-        let may_be_much = self.spread > MAX_SPREAD || nodes.saturating_mul(self.weight) > MAX_STEPS;
-        if may_be_much && !is_within(schema, value, MAX_STEPS) {
-            return Err("checking them against the tool's input_schema would take too long");
-        }
-        Ok(())
-    }
-
-    /// Whether every mistake in a value can be named in a reasonable time.
-    pub(super) fn allows_report(schema: &Value, value: &Value) -> bool {
-        is_within(schema, value, MAX_REPORT_STEPS)
+        Ok(levels)
     }
 }
 
-/// How many values there are in a value, itself included, and how deep they lie.
-fn extent(value: &Value) -> (u64, u64) {
-    let sum = |(nodes, depth): (u64, u64), (more, deeper): (u64, u64)| (nodes + more, depth.max(deeper + 1));
-    match value {
-        Value::Array(items) => items.iter().map(extent).fold((1, 1), sum),
-        Value::Object(map) => map.values().map(extent).fold((1, 1), sum),
-        _ => (1, 1),
-    }
+/// How deep the values in a value lie.
+fn depth(value: &Value) -> u64 {
+    let below = match value {
+        Value::Array(items) => items.iter().map(depth).max(),
+        Value::Object(map) => map.values().map(depth).max(),
+        _ => None,
+    };
+    1 + below.unwrap_or_default()
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -155,60 +133,6 @@ fn sum<'s>(
     sums.get(&key(schema)).copied().flatten().unwrap_or_default()
 }
 
-/// Whether checking a value takes no more than `most` steps, each schema counted as often as it is met.
-fn is_within(schema: &Value, value: &Value, most: u64) -> bool {
-    let graph = &Graph::new(schema);
-    let mut meter = Meter { graph, known: HashMap::new() };
-    meter.steps(graph.root, value).is_some_and(|steps| steps <= most)
-}
-
-struct Meter<'g, 's> {
-    graph: &'g Graph<'s>,
-    known: HashMap<(usize, usize), u64>,
-}
-
-impl<'s> Meter<'_, 's> {
-    /// `None` when there are too many to count. The recursion is as deep as [`MAX_LEVELS`] allows.
-    fn steps(&mut self, schema: &'s Value, value: &Value) -> Option<u64> {
-        let place = (key(schema), key(value));
-        if let Some(steps) = self.known.get(&place) {
-            return Some(*steps);
-        }
-        if self.known.len() > MAX_COUNTED {
-            return None;
-        }
-        let mut steps = 1_u64;
-        for (place, part) in self.graph.parts(schema) {
-            let found = match (place, value) {
-                (Place::Here, _) => self.steps(part, value)?,
-                (Place::Member(name), Value::Object(map)) => match map.get(name) {
-                    Some(member) => self.steps(part, member)?,
-                    None => 0,
-                },
-                (Place::Members, Value::Object(map)) => {
-                    let mut all = 0_u64;
-                    for member in map.values() {
-                        all = all.saturating_add(self.steps(part, member)?);
-                    }
-                    all
-                }
-                (Place::Items, Value::Array(items)) => {
-                    let mut all = 0_u64;
-                    for item in items {
-                        all = all.saturating_add(self.steps(part, item)?);
-                    }
-                    all
-                }
-                (Place::Names, Value::Object(map)) => self.steps(part, &Value::Null)?.saturating_mul(map.len() as u64),
-                _ => 0,
-            };
-            steps = steps.saturating_add(found);
-        }
-        self.known.insert(place, steps);
-        Some(steps)
-    }
-}
-
-fn key(value: &Value) -> usize {
+pub(super) fn key(value: &Value) -> usize {
     std::ptr::from_ref(value) as usize
 }

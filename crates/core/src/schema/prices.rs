@@ -1,0 +1,130 @@
+//! What it costs to check arguments, per look at them: what a schema asks for at each of them, by its patterns and by the
+//! parts of it that look at nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::cost::key;
+use super::graph::{Graph, Place};
+use super::metered::{DIVISION, LONG_DIVISION, Rates, has_few_digits};
+use super::patterns::{self, Toll};
+
+/// How many looks a check may take: about a tenth of a second.
+const MAX_LOOKS: u64 = 10_000_000;
+
+/// A look that is to tell what is wrong costs more, as whatever leads to it is written down. A pattern costs the same.
+const REPORT: u64 = 8;
+
+/// How many mistakes are found, of which few are told.
+const MAX_FOUND: u64 = 20_000;
+
+/// So many schemas that look at nothing are passed by in the time that a look takes, and so many that lead to one that
+/// does.
+const SILENT_PER_LOOK: u64 = 4;
+const CHAIN_PER_LOOK: u64 = 8;
+
+/// So many of the values that are being checked are gone over in that time.
+const LEVELS_PER_LOOK: u64 = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Prices {
+    looks: u64,
+    rates: Rates,
+}
+
+impl Prices {
+    pub(super) fn new(graph: &Graph<'_>, chain: u64) -> Self {
+        let Toll { text, names, name } = patterns::toll(graph.root);
+        let silent = silent(graph);
+        let lists = mentions(graph.root, "unevaluatedItems");
+        let number = division(graph.root);
+        let rates = Rates { text, name, names, number, lists, ..Rates::default() };
+        Self { looks: MAX_LOOKS / (1 + silent / SILENT_PER_LOOK + chain / CHAIN_PER_LOOK), rates }
+    }
+
+    /// To see whether something is wrong, with so many levels of schemas at once.
+    pub(super) fn check(self, levels: u64) -> (u64, Rates) {
+        (self.looks, Rates { identity: levels / LEVELS_PER_LOOK, ..self.rates })
+    }
+
+    /// To say what is wrong. Where there are alternatives, what fits none of them is copied for each.
+    pub(super) fn report(self, levels: u64, alternatives: bool) -> (u64, Rates) {
+        let (looks, rates) = self.check(levels);
+        let looks = looks / REPORT;
+        let (text, name) = (rates.text.div_ceil(REPORT), rates.name.div_ceil(REPORT));
+        (looks, Rates { text, name, mistake: looks / MAX_FOUND, copied: alternatives, ..rates })
+    }
+}
+
+/// What it costs to divide a number, by whichever `multipleOf` takes longest.
+fn division(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => items.iter().map(division).max().unwrap_or_default(),
+        Value::Object(map) => {
+            let here = match map.get("multipleOf").and_then(Value::as_f64) {
+                None => 0,
+                Some(divisor) if has_few_digits(divisor) => DIVISION,
+                Some(_) => LONG_DIVISION,
+            };
+            map.values().map(division).fold(here, u64::max)
+        }
+        _ => 0,
+    }
+}
+
+/// Whether a keyword occurs anywhere.
+fn mentions(value: &Value, keyword: &str) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(|item| mentions(item, keyword)),
+        Value::Object(map) => map.iter().any(|(name, value)| name == keyword || mentions(value, keyword)),
+        _ => false,
+    }
+}
+
+/// How many schemas apply to one value without looking at it, at most: `true`, or one that holds a title alone.
+fn silent(graph: &Graph<'_>) -> u64 {
+    let mut most = 0;
+    let mut known = HashMap::new();
+    let mut seen = HashSet::new();
+    let mut waiting = vec![graph.root];
+    while let Some(schema) = waiting.pop() {
+        if seen.insert(key(schema)) {
+            most = most.max(silent_at(graph, schema, &mut known).1);
+            waiting.extend(graph.parts(schema).into_iter().map(|(_, part)| part));
+        }
+    }
+    most
+}
+
+/// Whether a schema is silent, and how many are with it. The recursion is as deep as the longest chain of schemas at one
+/// value, which is bounded by now.
+fn silent_at<'s>(graph: &Graph<'s>, schema: &'s Value, known: &mut HashMap<usize, (bool, u64)>) -> (bool, u64) {
+    if let Some(found) = known.get(&key(schema)) {
+        return *found;
+    }
+    let (mut is_silent, mut count) = (!looks(schema), 0_u64);
+    for (place, part) in graph.parts(schema) {
+        if place == Place::Here {
+            let (silent, more) = silent_at(graph, part, known);
+            is_silent &= silent;
+            count = count.saturating_add(more);
+        }
+    }
+    let found = (is_silent, count.saturating_add(u64::from(is_silent)));
+    known.insert(key(schema), found);
+    found
+}
+
+/// Whether a schema surely looks at the value itself. Beside a reference, older dialects heed nothing else.
+fn looks(schema: &Value) -> bool {
+    let Value::Object(map) = schema else { return false };
+    !map.contains_key("$ref")
+        && map.iter().any(|(keyword, value)| match keyword.as_str() {
+            "type" | "enum" | "const" | "pattern" | "minLength" | "maxLength" | "minimum" | "maximum"
+            | "multipleOf" | "minItems" | "maxItems" => true,
+            "properties" | "patternProperties" => value.as_object().is_some_and(|map| !map.is_empty()),
+            "required" => value.as_array().is_some_and(|names| !names.is_empty()),
+            _ => false,
+        })
+}
