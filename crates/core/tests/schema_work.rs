@@ -70,6 +70,13 @@ fn items_that_each_of_many_branches_goes_over() {
 }
 
 #[test]
+fn items_that_each_mistake_is_told_with() {
+    let schema = json!({"allOf": list(10, |_| json!({"unevaluatedItems": false}))});
+    rejects(&schema, &json!(["x"]), "unexpected");
+    rejects(&schema, &json!([list(100_000, |_| json!("x"))]), UNSAID);
+}
+
+#[test]
 fn branches_that_look_at_nothing_take_their_time_too() {
     let args = list(100_000, |_| json!(1));
     for branch in [json!(true), json!({}), json!({"title": "x"}), json!({"$ref": "#/$defs/any"})] {

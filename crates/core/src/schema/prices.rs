@@ -48,12 +48,13 @@ impl Prices {
         (self.looks, Rates { identity: levels / LEVELS_PER_LOOK, ..self.rates })
     }
 
-    /// To say what is wrong. Where there are alternatives, what fits none of them is copied for each.
+    /// To say what is wrong. Where there are alternatives, what fits none of them is copied for each, and
+    /// `unevaluatedItems` writes out each item.
     pub(super) fn report(self, levels: u64, alternatives: bool) -> (u64, Rates) {
         let (looks, rates) = self.check(levels);
         let looks = looks / REPORT;
         let (text, name) = (rates.text.div_ceil(REPORT), rates.name.div_ceil(REPORT));
-        (looks, Rates { text, name, mistake: looks / MAX_FOUND, copied: alternatives, ..rates })
+        (looks, Rates { text, name, mistake: looks / MAX_FOUND, copied: alternatives || rates.lists, ..rates })
     }
 }
 
