@@ -73,7 +73,7 @@ pub enum CancelReason {
     Disconnected,
     /// The time is up.
     Deadline,
-    /// The caller's token was revoked.
+    /// The caller's token was revoked, or has expired.
     Revoked,
     /// The gateway stops.
     Shutdown,

@@ -441,7 +441,7 @@ fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
         CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
         CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller went away"),
         CancelReason::Deadline => (CallErrorKind::Timeout, "the call ran out of time"),
-        CancelReason::Revoked => (CallErrorKind::Cancelled, "the caller's token was revoked"),
+        CancelReason::Revoked => (CallErrorKind::Cancelled, "the caller's token is not valid any more"),
         CancelReason::Shutdown => return cut_off(asked),
         CancelReason::ReaderTooSlow => {
             (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")

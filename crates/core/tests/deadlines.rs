@@ -121,7 +121,7 @@ async fn a_cancelled_call_reaches_nobody() {
     assert_eq!(gateway.router.cancel(id, CancelReason::Revoked, |_| false), Some(false), "not allowed to");
     assert_eq!(gateway.router.cancel(id, CancelReason::Revoked, |_| true), Some(true));
     assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), Some(false), "the first reason counts");
-    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "token was revoked");
+    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "token is not valid any more");
     assert!(requests(&connection).is_empty());
     assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), None);
     gateway.assert_clean();

@@ -131,6 +131,9 @@ async fn an_id_that_is_too_long_to_be_sent_back_is_refused_and_counted() {
     let mut socket = gateway.operator().socket().await;
     socket.call(&"x".repeat(257), "a.b", json!({})).await;
     let refused = socket.recv().await;
-    assert_eq!((&refused["type"], &refused["kind"], refused.get("id")), (&json!("error"), &json!("invalid_args"), None));
+    assert_eq!(
+        (&refused["type"], &refused["kind"], refused.get("id")),
+        (&json!("error"), &json!("invalid_args"), None)
+    );
     assert_eq!(gateway.refused("calls_ws", "bad_call").await, 1);
 }
