@@ -169,6 +169,11 @@ impl Directory {
         self.read(|index| resolve::resolve(index, name, view))
     }
 
+    /// By whose permission a provider is here, or was.
+    pub(crate) fn grant(&self, provider: &ProviderId) -> Option<GrantId> {
+        self.read(|index| index.member(provider).map(|member| member.grant.clone()))
+    }
+
     /// The tools of a view for which `keep` holds, from `cursor` on, at most `limit`.
     pub fn list(&self, view: &View, cursor: Option<&str>, limit: usize, keep: impl Fn(&ToolView) -> bool) -> ToolPage {
         self.read(|index| index.list(view, cursor, limit, keep))

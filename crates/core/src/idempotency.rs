@@ -14,8 +14,8 @@ pub struct KeyedCall {
     pub principal: Arc<str>,
     /// The name that the tool was called by.
     pub tool: Arc<str>,
-    /// What else leads to the same call: which tool it is, whatever it goes by, and its own name, which may lead to a stand-in
-    /// meanwhile. A key is used up under all of them: the same tool by another name is no other call.
+    /// What else leads to the same call: which tool it is, whatever it goes by, and what it has in common with those of providers
+    /// that stand in for its own. A key is used up under all of them: the same tool by another name is no other call.
     pub leads: Vec<Arc<str>>,
     pub key: Arc<str>,
     /// The same key with other arguments is a mistake, not a retry.

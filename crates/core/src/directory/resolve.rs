@@ -52,8 +52,8 @@ pub enum Unresolved {
         aliases: Vec<String>,
         /// Which tool it is, whatever it goes by.
         address: String,
-        /// Its own name.
-        own: Arc<str>,
+        /// The name that it wants to have in lists.
+        wish: String,
     },
 }
 
@@ -193,7 +193,7 @@ fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route>
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
     match unresolved {
         // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { absence, scope, names, aliases, address, own } if !view.principal.is_limited() => {
+        Unresolved::Offline { absence, scope, names, aliases, address, wish } if !view.principal.is_limited() => {
             let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
             let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
                 let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
@@ -201,7 +201,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved 
                 let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
                 Some(Rival { provider: here.id.clone(), name })
             });
-            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address, own }
+            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address, wish }
         }
         other => other,
     }
@@ -300,8 +300,8 @@ fn route(
             let scope = member.scope.clone();
             let (provider, gone_for) = (member.id.clone(), at.elapsed());
             let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            let own = Arc::clone(&tool.name);
-            Err(Unresolved::Offline { absence, scope, names, aliases, address, own })
+            let wish = tool.wish.clone();
+            Err(Unresolved::Offline { absence, scope, names, aliases, address, wish })
         }
     }
 }

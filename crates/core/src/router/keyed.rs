@@ -17,6 +17,7 @@ use crate::json::RawJson;
 use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::Scope;
+use crate::provider::GrantId;
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
 #[derive(Default)]
@@ -118,20 +119,20 @@ fn places(call: &KeyedCall) -> Vec<Place> {
 
 /// What leads to a call beside the name that it was made by.
 fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let find = |name: &str| match directory.resolve(name, &request.view) {
-        Ok(route) => Ok((route.tool.address(&route.id), route.id, route.scope, Arc::clone(&route.tool.name))),
-        Err(Unresolved::Offline { absence, scope, address, own, .. }) => Ok((address, absence.provider, scope, own)),
-        Err(unknown) => Err(unknown),
+    let (address, provider, scope, wish) = match directory.resolve(&request.tool, &request.view) {
+        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.wish.clone()),
+        Err(Unresolved::Offline { absence, scope, address, wish, .. }) => (address, absence.provider, scope, wish),
+        Err(unknown) => return Err(unknown),
     };
-    let (address, provider, scope, own) = find(&request.tool)?;
     let mut leads = vec![address.into()];
-    // Several providers may have a name, of which one is called by it. One without dots goes to whichever host is there.
-    if own.contains('.') && find(&own).is_ok_and(|(_, found, ..)| found == provider) {
+    // Providers with one grant stand in for each other where their tools want the same name, and which of them has the call
+    // depends on who is here at the moment.
+    if let Some(GrantId(grant)) = directory.grant(&provider) {
         let place = match &scope {
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
         };
-        leads.push(format!("{place} {}", own.to_lowercase()).into());
+        leads.push(format!("{} {grant} {place} {}", provider.kind, wish.to_lowercase()).into());
     }
     Ok(leads)
 }

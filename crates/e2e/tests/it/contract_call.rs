@@ -144,7 +144,10 @@ async fn a_key_counts_though_a_name_leads_to_a_stand_in_meanwhile() {
     let request = second.request().await;
     second.answer(&request.id, json!(2)).await;
     assert_eq!(other.await.unwrap().result(), json!(2), "it stands in");
-    for name in ["a_b", "a.b"] {
+    let names = gateway.operator().tool_names().await.into_iter().filter(|name| name.starts_with("a_b"));
+    let names: Vec<String> = names.chain(["a.b".to_owned()]).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    for name in &names {
         assert_eq!(gateway.operator().call_with(name, body.clone()).await.result(), json!(1), "{name}");
     }
     second.settle().await;
