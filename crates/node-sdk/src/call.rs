@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::live::Place;
-use crate::{NodeTool, ToolContext, ToolError, ToolResult};
+use crate::{NodeTool, Principal, ToolContext, ToolError, ToolResult};
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -68,6 +68,7 @@ pub(crate) struct CallState {
     request_id: Box<str>,
     traceparent: Option<Box<str>>,
     deadline: Option<Instant>,
+    principal: Option<Principal>,
     attachments: Mutex<Vec<Attachment<'static>>>,
 }
 
@@ -85,8 +86,13 @@ impl CallState {
             request_id: request_id.into(),
             traceparent: traceparent.map(Into::into),
             deadline,
+            principal: None,
             attachments: Mutex::default(),
         }
+    }
+
+    pub(crate) fn with_principal(self, principal: Option<Principal>) -> Self {
+        Self { principal, ..self }
     }
 
     pub(crate) fn request_id(&self) -> &str {
@@ -104,6 +110,10 @@ impl CallState {
 
     pub(crate) fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
+    }
+
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        self.principal.as_ref()
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {

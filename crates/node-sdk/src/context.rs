@@ -27,6 +27,28 @@ pub struct ToolContext {
     pub cancel: CancellationToken,
 }
 
+/// The principal that makes a call, as the gateway has authenticated it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Principal {
+    /// Stable for the life of the caller's token, and never the token itself.
+    pub id: String,
+    /// Its role, such as `operator` or `agent`.
+    pub role: String,
+}
+
+impl Principal {
+    /// A principal of this id and role.
+    pub fn new(id: impl Into<String>, role: impl Into<String>) -> Self {
+        Self { id: id.into(), role: role.into() }
+    }
+
+    /// Whether it is an operator of the gateway.
+    pub fn is_operator(&self) -> bool {
+        self.role == "operator"
+    }
+}
+
 impl ToolContext {
     /// A context without a gateway, for the tests of a tool: progress, chunks and attachments go nowhere.
     pub fn for_test(tool_name: impl Into<String>) -> Self {
@@ -94,6 +116,11 @@ impl ToolContext {
     /// When the gateway stops waiting for the answer.
     pub fn deadline(&self) -> Option<tokio::time::Instant> {
         self.call()?.deadline()
+    }
+
+    /// The principal that makes the call, when the gateway sends it. Gateways that do not know this field send none.
+    pub fn principal(&self) -> Option<Principal> {
+        self.call()?.principal().cloned()
     }
 
     fn call(&self) -> Option<Arc<CallState>> {

@@ -70,7 +70,7 @@ mod url;
 
 pub use builder::NodeClientBuilder;
 pub use client::NodeClient;
-pub use context::ToolContext;
+pub use context::{Principal, ToolContext};
 pub use error::NodeSdkError;
 pub use events::NodeEvents;
 #[doc(hidden)]

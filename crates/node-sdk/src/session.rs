@@ -30,7 +30,7 @@ use crate::call::{self, CallState, Outgoing, Shared};
 use crate::connect::{Socket, Welcomed};
 use crate::live::Place;
 use crate::network::Stream;
-use crate::{NodeSdkError, ToolContext, ToolRegistry, close};
+use crate::{NodeSdkError, Principal, ToolContext, ToolRegistry, close};
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -298,13 +298,12 @@ impl<'a, S: Stream> Session<'a, S> {
         }
         let number = self.next_call;
         self.next_call += 1;
-        let call = Arc::new(CallState::new(
-            Arc::clone(&self.shared),
-            number,
-            &request.request_id,
-            request.traceparent.as_deref(),
-            request.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
-        ));
+        let deadline = request.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let role = request.principal_role.unwrap_or_default();
+        let principal = request.principal_id.map(|id| Principal::new(id, role));
+        let (shared, trace) = (Arc::clone(&self.shared), request.traceparent.as_deref());
+        let call = CallState::new(shared, number, &request.request_id, trace, deadline).with_principal(principal);
+        let call = Arc::new(call);
         let cancel = self.calls.child_token();
         self.running.insert(number, (Arc::clone(&call), cancel.clone()));
         tracing::trace!(tool = &*request.tool, request = &*request.request_id, "call");

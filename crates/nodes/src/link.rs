@@ -65,6 +65,8 @@ impl Link for NodeLink {
                 session_key: call.session_key.as_deref().map(Into::into),
                 traceparent: self.modern.then(|| call.trace.traceparent().into()),
                 deadline_ms: self.modern.then(|| call.time_left().as_millis() as u64),
+                principal_id: self.modern.then(|| (&*call.principal.id).into()),
+                principal_role: self.modern.then(|| call.principal.role.as_str().into()),
             },
         );
         // A node that is sent more than it takes may hang up, and end everybody's calls for the sake of one.

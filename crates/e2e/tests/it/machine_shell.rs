@@ -93,6 +93,30 @@ async fn all_gone(pids: Vec<i32>) {
 }
 
 #[tokio::test]
+async fn background_commands_belong_to_the_principal_that_started_them() {
+    let laptop = Laptop::new(&[]).await;
+    let (anna, ben) = (laptop.gateway.new_agent("anna").await, laptop.gateway.new_agent("ben").await);
+    let args = json!({ "command": "echo started; read line; echo got $line", "background": true });
+    let started = anna.call("laptop__Bash", args).await.result();
+    let session = started["sessionId"].as_str().unwrap();
+    let list = json!({ "action": "list" });
+    assert_eq!(ben.call("laptop__Process", list.clone()).await.result()["count"], 0);
+    for action in ["poll", "log", "write", "submit", "kill"] {
+        let reply = ben.call("laptop__Process", json!({ "action": action, "sessionId": session })).await;
+        assert_eq!(reply.body["kind"], "not_found", "{action}: {}", reply.text);
+    }
+    assert_eq!(anna.call("laptop__Process", list.clone()).await.result()["count"], 1);
+    assert_eq!(laptop.gateway.operator().call("laptop__Process", list).await.result()["count"], 1);
+    let submit = json!({ "action": "submit", "sessionId": session, "data": "it" });
+    anna.call("laptop__Process", submit).await.result();
+    eventually("its end", || async {
+        let poll = laptop.process("poll", session).await;
+        (poll["tail"] == "started\ngot it\n").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn output_comes_while_it_is_written() {
     let laptop = Laptop::new(&[]).await;
     let body = json!({ "args": { "command": "echo first; until [ -e go ]; do sleep 0.01; done; echo second" } });

@@ -60,7 +60,8 @@ impl NodeTool for Bash {
             Some(0) => None,
             given => Some(Duration::from_millis(given.unwrap_or(DEFAULT_TIMEOUT_MS))),
         };
-        let plan = self.plan(args, background || window.is_some())?;
+        let owner = ctx.principal().map(|principal| principal.id);
+        let plan = self.plan(args, owner, background || window.is_some())?;
         if background || window.is_some() {
             self.shell.sessions.check_room()?;
         }
@@ -169,7 +170,7 @@ impl NodeTool for Bash {
 }
 
 impl Bash {
-    fn plan(&self, args: Arguments, writable: bool) -> Result<Plan, ToolError> {
+    fn plan(&self, args: Arguments, owner: Option<String>, writable: bool) -> Result<Plan, ToolError> {
         let wrong = |why: String| Err(ToolError::InvalidArgs(why));
         if args.command.trim().is_empty() {
             return wrong("command must not be empty".to_owned());
@@ -194,7 +195,7 @@ impl Bash {
             (_, false) => Input::Empty,
         };
         let workdir = self.workdir(args.workdir.as_deref())?;
-        Ok(Plan { session: uuid::Uuid::new_v4().to_string(), command: args.command, workdir, input })
+        Ok(Plan { session: uuid::Uuid::new_v4().to_string(), owner, command: args.command, workdir, input })
     }
 
     fn workdir(&self, wanted: Option<&str>) -> Result<PathBuf, ToolError> {

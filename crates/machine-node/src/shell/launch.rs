@@ -34,6 +34,8 @@ const PIPE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) session: String,
+    /// The id of the principal that starts it, when the gateway sent one.
+    pub(super) owner: Option<String>,
     pub(super) command: String,
     pub(super) workdir: PathBuf,
     pub(super) input: Input,

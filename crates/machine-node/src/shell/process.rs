@@ -11,6 +11,7 @@ use super::Shell;
 use super::arguments::{clamped, whole};
 use super::input::MAX_BYTES;
 use super::session::{Order, Session};
+use super::sessions::Access;
 
 const DEFAULT_LIMIT: u64 = 200;
 /// How long a session that is killed may take to be gone.
@@ -44,16 +45,18 @@ enum Action {
 
 #[async_trait::async_trait]
 impl NodeTool for Process {
-    async fn call(&self, _ctx: ToolContext, args: Value) -> ToolResult {
+    async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
         let args: Arguments = serde_json::from_value(args)?;
+        let access = Access::of(&ctx);
         if args.action == Action::List {
-            let sessions: Vec<Value> = self.shell.sessions.all().iter().map(|session| session.listed()).collect();
+            let sessions: Vec<Value> =
+                self.shell.sessions.visible(&access).iter().map(|session| session.listed()).collect();
             return Ok(json!({ "count": sessions.len(), "sessions": sessions }));
         }
         let Some(id) = args.session_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) else {
             return Err(ToolError::InvalidArgs("sessionId is required for every action but list".to_owned()));
         };
-        let session = self.shell.sessions.get(id)?;
+        let session = self.shell.sessions.get(id, &access)?;
         match args.action {
             Action::List | Action::Poll => Ok(session.polled()),
             Action::Log => {
@@ -83,8 +86,8 @@ impl NodeTool for Process {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Manages the sessions that Bash has left in the background. list: all that run or ended in the last 30 minutes, \
-             newest first; poll: whether one runs, how it ended, the end of its output; log: lines of its output; write: \
+            "Manages the sessions that you have left in the background with Bash. list: all that run or ended in the last \
+             30 minutes, newest first; poll: whether one runs, how it ended, the end of its output; log: lines of its output; write: \
              data for its stdin; submit: the same and Enter; kill: SIGKILL to it and all that it started."
                 .to_owned(),
         )

@@ -38,7 +38,8 @@ pub(super) async fn start(
 ) -> Result<Arc<Session>, ToolError> {
     let launched = launch::launch(shell, &plan).await?;
     let stdin = Stdin::new(launched.input, matches!(plan.input, Input::Terminal { .. }));
-    let who = Identity { id: plan.session, command: plan.command, workdir: plan.workdir, pid: launched.pid };
+    let Plan { session: id, owner, command, workdir, .. } = plan;
+    let who = Identity { id, owner, command, workdir, pid: launched.pid };
     let (session, orders) = Session::new(who, stdin);
     let reader = Reader::new(launched.output);
     let (keeper, private) = (launched.keeper, launched.private);

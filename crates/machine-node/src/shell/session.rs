@@ -21,6 +21,8 @@ const SHORT: usize = 200;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: String,
+    /// The id of the principal that started it, when the gateway sent one.
+    pub(super) owner: Option<String>,
     command: String,
     /// For people and models; the path itself may be anything but text.
     workdir: String,
@@ -78,6 +80,7 @@ impl End {
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
+    pub(super) owner: Option<String>,
     pub(super) command: String,
     pub(super) workdir: PathBuf,
     pub(super) pid: i32,
@@ -88,6 +91,7 @@ impl Session {
         let (orders, receiver) = mpsc::unbounded_channel();
         let session = Self {
             id: who.id,
+            owner: who.owner,
             command: who.command,
             workdir: who.workdir.to_string_lossy().into_owned(),
             pid: who.pid,
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     fn session() -> Arc<Session> {
-        let who = Identity { id: "s".into(), command: "é".repeat(300), workdir: "/w".into(), pid: 7 };
+        let who = Identity { id: "s".into(), owner: None, command: "é".repeat(300), workdir: "/w".into(), pid: 7 };
         Session::new(who, Stdin::new(None, false)).0
     }
 

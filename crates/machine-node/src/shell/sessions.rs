@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sa_node_sdk::ToolError;
+use sa_node_sdk::{Principal, ToolContext, ToolError};
 
 use super::session::Session;
 
@@ -18,6 +18,32 @@ const MAX_RUNNING: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     known: Mutex<HashMap<String, Arc<Session>>>,
+}
+
+/// Which sessions a call may see and control.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Access {
+    /// All of them: the caller is an operator, or the gateway does not send the principals of its calls.
+    All,
+    /// Those that this principal started.
+    Own(String),
+}
+
+impl Access {
+    pub(super) fn of(ctx: &ToolContext) -> Self {
+        Self::for_principal(ctx.principal())
+    }
+
+    fn for_principal(principal: Option<Principal>) -> Self {
+        principal.filter(|principal| !principal.is_operator()).map_or(Self::All, |principal| Self::Own(principal.id))
+    }
+
+    fn includes(&self, session: &Session) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(id) => session.owner.as_deref() == Some(id),
+        }
+    }
 }
 
 impl Sessions {
@@ -36,16 +62,24 @@ impl Sessions {
         self.known().insert(session.id.clone(), Arc::clone(session));
     }
 
-    pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, ToolError> {
-        self.known().get(id).cloned().ok_or_else(|| {
+    /// A session of another principal is reported as missing, so that its existence is not revealed.
+    pub(super) fn get(&self, id: &str, access: &Access) -> Result<Arc<Session>, ToolError> {
+        self.known().get(id).filter(|session| access.includes(session)).cloned().ok_or_else(|| {
             ToolError::NotFound(format!(
-                "session {id} is not found or is not backgrounded; Process, action list, shows all"
+                "session {id} is not found or is not backgrounded; Process, action list, shows yours"
             ))
         })
     }
 
+    /// The sessions that a call may see, the newest first.
+    pub(super) fn visible(&self, access: &Access) -> Vec<Arc<Session>> {
+        let mut sessions = self.all();
+        sessions.retain(|session| access.includes(session));
+        sessions
+    }
+
     /// The newest first.
-    pub(super) fn all(&self) -> Vec<Arc<Session>> {
+    fn all(&self) -> Vec<Arc<Session>> {
         let mut all: Vec<_> = self.known().values().cloned().collect();
         all.sort_unstable_by(|a, b| (b.started_ms, &b.id).cmp(&(a.started_ms, &a.id)));
         all
@@ -70,5 +104,50 @@ impl Sessions {
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::input::Stdin;
+    use crate::shell::session::Identity;
+
+    fn sessions(owners: &[Option<&str>]) -> Sessions {
+        let sessions = Sessions::default();
+        for (number, owner) in owners.iter().enumerate() {
+            let who = Identity {
+                id: number.to_string(),
+                owner: owner.map(str::to_owned),
+                command: "true".into(),
+                workdir: "/".into(),
+                pid: 1,
+            };
+            sessions.insert(&Session::new(who, Stdin::new(None, false)).0);
+        }
+        sessions
+    }
+
+    #[track_caller]
+    fn check(principal: Option<(&str, &str)>, expected: &[&str]) {
+        let sessions = sessions(&[Some("anna"), Some("ben"), None]);
+        let principal = principal.map(|(id, role)| Principal::new(id, role));
+        let access = Access::for_principal(principal);
+        let mut seen: Vec<_> = sessions.visible(&access).iter().map(|session| session.id.clone()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, expected);
+        for id in ["0", "1", "2"] {
+            assert_eq!(sessions.get(id, &access).is_ok(), expected.contains(&id), "{id}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_caller_sees_and_controls_its_own_sessions_and_an_operator_all() {
+        check(Some(("anna", "agent")), &["0"]);
+        check(Some(("ben", "user")), &["1"]);
+        check(Some(("carl", "agent")), &[]);
+        check(Some(("carl", "operator")), &["0", "1", "2"]);
+        // A gateway that sends no principals leaves the access check to its policy.
+        check(None, &["0", "1", "2"]);
     }
 }

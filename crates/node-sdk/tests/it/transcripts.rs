@@ -24,7 +24,8 @@ async fn what_gateways_say_is_understood() {
     for line in lines.iter().filter(|line| line.frame["type"] == "tool_request") {
         let tool = Tool(|ctx: ToolContext, args: Value| async move {
             let deadline = ctx.deadline().is_some();
-            Ok(json!([ctx.request_id, ctx.tool_name, args, ctx.session_key, ctx.traceparent(), deadline]))
+            let principal = ctx.principal().map(|principal| json!([principal.id, principal.role]));
+            Ok(json!([ctx.request_id, ctx.tool_name, args, ctx.session_key, ctx.traceparent(), deadline, principal]))
         });
         registry.register_host_tool(line.frame["tool"].as_str().unwrap(), tool);
     }
@@ -41,7 +42,10 @@ async fn what_gateways_say_is_understood() {
             "tool_request" => {
                 let [id, tool, args] = ["request_id", "tool", "args"].map(|name| &meaning[name]);
                 let (session, trace) = (&meaning["session_key"], &meaning["traceparent"]);
-                let seen = json!([id, tool, args, session, trace, meaning.get("deadline_ms").is_some()]);
+                let principal =
+                    meaning.get("principal_id").map(|principal| json!([principal, meaning["principal_role"]]));
+                let deadline = meaning.get("deadline_ms").is_some();
+                let seen = json!([id, tool, args, session, trace, deadline, principal]);
                 let expected = json!({"type":"tool_response","request_id":id,"ok":true,"result":seen});
                 assert_eq!(peer.recv().await, expected, "{place}");
             }

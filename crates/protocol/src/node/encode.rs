@@ -12,6 +12,8 @@ pub fn encode_request(out: &mut String, frame: &ToolRequest<'_>) {
         .opt_text("session_key", frame.session_key.as_deref())
         .opt_text("traceparent", frame.traceparent.as_deref())
         .opt_plain("deadline_ms", frame.deadline_ms)
+        .opt_text("principal_id", frame.principal_id.as_deref())
+        .opt_text("principal_role", frame.principal_role.as_deref())
         .end();
 }
 

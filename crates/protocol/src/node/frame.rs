@@ -33,6 +33,12 @@ pub struct NodeFrame<'a> {
     /// Of `tool_request`.
     #[serde(borrow, default)]
     pub deadline_ms: Option<&'a RawValue>,
+    /// Of `tool_request`.
+    #[serde(borrow, default, deserialize_with = "json::opt_cow")]
+    pub principal_id: Option<Cow<'a, str>>,
+    /// Of `tool_request`.
+    #[serde(borrow, default, deserialize_with = "json::opt_cow")]
+    pub principal_role: Option<Cow<'a, str>>,
     /// Of `tool_response`.
     #[serde(default)]
     pub ok: Option<bool>,

@@ -12,8 +12,8 @@
 //!
 //! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old peer ignores or never
 //! gets: `node_hello` may list `tools`, `features` and `host`, and say its `max_request_bytes`; `gateway_welcome` may list
-//! `features`, and say its `max_frame_bytes`; `tool_request` may carry `traceparent` and `deadline_ms`; `tool_response` may
-//! carry `attachments`; and the frames `tool_cancel`, `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and
+//! `features`, and say its `max_frame_bytes`; `tool_request` may carry `traceparent`, `deadline_ms`,
+//! `principal_id` and `principal_role`; `tool_response` may carry `attachments`; and the frames `tool_cancel`, `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and
 //! `node_event` go only to a peer that listed the feature (see [`Features`]).
 
 mod encode;
@@ -142,6 +142,10 @@ pub struct ToolRequest<'a> {
     pub traceparent: Option<Cow<'a, str>>,
     /// Milliseconds until nobody waits for the answer any more.
     pub deadline_ms: Option<u64>,
+    /// The id of the principal that makes the call: stable, and never a token.
+    pub principal_id: Option<Cow<'a, str>>,
+    /// The role of that principal, such as `operator` or `agent`.
+    pub principal_role: Option<Cow<'a, str>>,
 }
 
 /// `tool_response`: the one answer to a request.

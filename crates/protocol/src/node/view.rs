@@ -26,6 +26,8 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
             session_key: frame.session_key,
             traceparent: frame.traceparent,
             deadline_ms: field(frame.deadline_ms, "deadline_ms")?,
+            principal_id: frame.principal_id,
+            principal_role: frame.principal_role,
         }),
         "tool_progress" => Incoming::Progress(ToolProgress {
             request_id: required(frame.request_id, "request_id")?,
