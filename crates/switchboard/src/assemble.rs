@@ -21,7 +21,7 @@ use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
-use sa_vault::{Vault, bounded};
+use sa_vault::{Vault, bounded, secret_file};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -82,6 +82,10 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
     }
     ensure_operator(&tokens, &config.operator_token_file()).await?;
+    // Machine nodes on this machine refuse to hand out marked files, wherever the data directory is.
+    if let Err(error) = secret_file::mark_directory(&config.data_dir) {
+        warn!(%error, dir = %config.data_dir.display(), "cannot mark the gateway's secret files: nodes on this machine may read them");
+    }
 
     // What is seen of it: metrics, spans, the journal.
     let metrics = Arc::new(Metrics::new());
@@ -369,6 +373,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
+    secret_file::mark(&draft)?;
     fs::rename(&draft, path)
 }
 

@@ -1,6 +1,7 @@
 //! What is sealed before it reaches the disk: the settings of plugins, and the logins at upstream servers.
 
 pub mod bounded;
+pub mod secret_file;
 
 use std::fs;
 use std::io::Write as _;
@@ -107,6 +108,7 @@ fn write_key(file: &Path) -> std::io::Result<String> {
     let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     open.write_all(key.as_bytes())?;
     open.sync_all()?;
+    secret_file::mark(&draft)?;
     fs::rename(&draft, file)?;
     if let Some(dir) = file.parent() {
         fs::File::open(dir)?.sync_all()?;

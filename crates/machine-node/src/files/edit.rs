@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use sa_vault::secret_file;
 use serde_json::{Value, json};
 
 use super::args::{Args, invalid, optional};
@@ -171,6 +172,10 @@ fn content(target: &Target, path: &Path) -> Result<(Vec<u8>, Stat), Trouble> {
     let file = File::from(openat(&target.directory, &target.name, flags, Mode::empty())?);
     let stat = fstat(&file)?;
     trouble::regular(path, &stat, trouble::TO_READ).map_err(Trouble::Said)?;
+    // The file may have been swapped since the target was checked.
+    if secret_file::is_marked(&file) {
+        return Err(Trouble::Said(trouble::secret(path)));
+    }
     let mut content = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).map_err(|error| errno(&error))?;
     if content.len() > MAX_BYTES {

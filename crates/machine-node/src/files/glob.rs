@@ -10,6 +10,7 @@ use ignore::DirEntry;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolResult};
+use sa_vault::secret_file;
 use serde_json::{Value, json};
 
 use super::args::{Args, optional};
@@ -143,7 +144,8 @@ fn find(files: &Arc<Files>, pattern: Pattern, start: &Path, watch: Arc<Watch>) -
         move |path: &Path| {
             let Ok(stat) = near.look_at(&walk.files, path) else { return };
             let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            if regular && !walk.hidden.is(&stat) && !walk.hidden.covers(path) {
+            let hidden = || walk.hidden.is(&stat) || walk.hidden.covers(path) || secret_file::is_marked_path(path);
+            if regular && !hidden() {
                 count.fetch_add(1, Ordering::Relaxed);
                 mine.push(((stat.st_mtime, stat.st_mtime_nsec as i64), path.to_owned()));
             }

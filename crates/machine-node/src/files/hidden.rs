@@ -1,10 +1,12 @@
-//! What no tool may show: the node's own token and configuration, and the ways to the node's memory.
+//! What no tool may show: the node's own token and configuration, the secrets of any gateway on the same machine, and the
+//! ways to the node's memory.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FileType, Stat, fstatfs};
+use sa_vault::secret_file;
 
 use super::args::absolute;
 
@@ -66,7 +68,7 @@ impl HiddenNow {
 
     /// Whether an open file may not be looked at.
     pub(crate) fn forbids(&self, file: impl AsFd, stat: &Stat) -> bool {
-        if self.is(stat) {
+        if self.is(stat) || secret_file::is_marked(&file) {
             return true;
         }
         // Nearly all files of processes say that they are empty, or larger than any disk; no other file need be asked.

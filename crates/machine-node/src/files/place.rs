@@ -41,7 +41,7 @@ pub(super) struct Target {
 
 /// A pipe that nobody writes to must not keep the reader waiting, and a terminal must not become ours.
 pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const LOOK_DIRECTORY: OFlags = LOOK.union(OFlags::DIRECTORY);
 
 /// As many as the kernel follows.

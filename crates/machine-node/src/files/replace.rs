@@ -8,7 +8,7 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr,
@@ -16,15 +16,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
+use sa_vault::secret_file;
 
 use super::hidden::real_path;
-use super::place::{Place, Target};
+use super::place::{LOOK, Place, Target};
 use super::trouble;
 
 /// The file that is to be replaced, if there is one: a regular file that may be written and is not hidden.
 pub(super) fn current(place: &Place, path: &Path, target: &Target) -> Result<Option<Stat>, ToolError> {
     let hidden = place.hidden();
-    if real_path(&target.directory).is_none_or(|directory| hidden.covers(&directory.join(&target.name))) {
+    let covered = |directory: PathBuf| hidden.covers(&directory.join(&target.name));
+    if real_path(&target.directory).is_none_or(covered) || secret_file::is_marked(&target.directory) {
         return Err(trouble::secret(path));
     }
     let explain = |errno| trouble::explain(place, path, errno);
@@ -33,7 +35,8 @@ pub(super) fn current(place: &Place, path: &Path, target: &Target) -> Result<Opt
         stat => stat.map_err(explain)?,
     };
     trouble::regular(path, &stat, trouble::TO_WRITE)?;
-    if hidden.is(&stat) {
+    let old = openat(&target.directory, &target.name, LOOK | OFlags::NOFOLLOW, Mode::empty()).map_err(explain)?;
+    if hidden.is(&stat) || secret_file::is_marked(old) {
         return Err(trouble::secret(path));
     }
     // A new file could take the place of one that may not be written; whoever protected it did not mean that.

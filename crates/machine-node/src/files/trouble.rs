@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, openat};
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
+use sa_vault::secret_file;
 
 use super::place::Place;
 
@@ -62,7 +63,10 @@ fn directory(path: &Path, instead: &str) -> ToolError {
 }
 
 pub(super) fn secret(path: &Path) -> ToolError {
-    ToolError::NotAllowed(format!("{} belongs to the node itself; no tool may touch it", path.display()))
+    ToolError::NotAllowed(format!(
+        "{} holds secrets of this node or of a gateway; no tool may read, write or list it",
+        path.display()
+    ))
 }
 
 fn missing(place: &Place, path: &Path) -> ToolError {
@@ -74,7 +78,10 @@ fn missing(place: &Place, path: &Path) -> ToolError {
     let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
     let hidden = place.hidden();
     let nearest = names(&parent)
-        .filter(|near| !hidden.covers(&path.with_file_name(near)))
+        .filter(|near| {
+            let near = path.with_file_name(near);
+            !hidden.covers(&near) && !secret_file::is_marked_path(&near)
+        })
         .map(|near| (strsim::osa_distance(&name.to_lowercase(), &near.to_lowercase()), near))
         .filter(|(distance, near)| *distance <= (near.chars().count() / 4).max(1))
         .min();

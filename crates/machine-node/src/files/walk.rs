@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
+use sa_vault::secret_file;
 
 use super::hidden::{HiddenNow, real_path};
 use super::watch::Watch;
@@ -117,6 +118,9 @@ impl Walk {
         if directory.path_is_symlink() && !self.may_follow(path) {
             return false;
         }
+        if secret_file::is_marked_path(path) {
+            return false;
+        }
         !self.closed.read().unwrap_or_else(PoisonError::into_inner).contains(path)
     }
 
@@ -150,7 +154,8 @@ pub(super) fn check_base(files: &Files, base: &Path) -> Result<(), ToolError> {
         Errno::NOTDIR if base.is_file() => ToolError::Failed(format!("{} is a file, not a directory", base.display())),
         errno => trouble::explain(&files.place, base, errno),
     })?;
-    if real_path(&directory).is_some_and(|real| files.place.hidden().covers(&real)) {
+    let covered = |real: PathBuf| files.place.hidden().covers(&real);
+    if real_path(&directory).is_some_and(covered) || secret_file::is_marked(&directory) {
         return Err(trouble::secret(base));
     }
     Ok(())

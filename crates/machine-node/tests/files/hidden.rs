@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use sa_node_sdk::ErrorKind::{self, NotAllowed};
+use sa_vault::secret_file;
 use serde_json::json;
 
 use crate::Place;
@@ -50,6 +51,50 @@ async fn no_search_finds_it() {
     }
     let message = place.fails("Read", json!({ "path": "tokem" }), ErrorKind::NotFound).await;
     assert!(!message.contains("token"), "{message}");
+}
+
+/// The data directory of a gateway that this node knows nothing of.
+fn beside_a_gateway() -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.path("data")).unwrap();
+    std::fs::write(place.path("data/operator.token"), "s3cret").unwrap();
+    std::fs::hard_link(place.path("data/operator.token"), place.path("hard")).unwrap();
+    symlink("data/operator.token", place.path("link")).unwrap();
+    secret_file::mark_directory(&place.path("data")).unwrap();
+    place
+}
+
+#[tokio::test]
+async fn the_secrets_of_any_gateway_are_refused_under_every_name() {
+    let place = beside_a_gateway();
+    for path in ["data/operator.token", "hard", "link"] {
+        place.fails("Read", json!({ "path": path }), NotAllowed).await;
+        place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
+        place.fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed).await;
+        place.fails("Grep", json!({ "pattern": "s3cret", "path": path }), NotAllowed).await;
+    }
+    place.fails("Write", json!({ "path": "data/new", "content": "x" }), NotAllowed).await;
+    place.fails("Glob", json!({ "pattern": "*", "path": "data" }), NotAllowed).await;
+    place.fails("Grep", json!({ "pattern": "s", "path": "data" }), NotAllowed).await;
+    place.file("open", "s3cret");
+    assert_eq!(place.ok("Glob", json!({ "pattern": "**" })).await["matches"], json!([place.shown("open")]));
+    assert_eq!(place.ok("Grep", json!({ "pattern": "s3cret" })).await["count"], 1);
+    let message = place.fails("Read", json!({ "path": "harb" }), ErrorKind::NotFound).await;
+    assert!(!message.contains("hard"), "{message}");
+    assert_eq!(place.text("data/operator.token"), "s3cret");
+}
+
+#[tokio::test]
+async fn a_bind_mount_of_a_gateways_secret_is_refused() {
+    let place = beside_a_gateway();
+    place.file("elsewhere", "");
+    let (from, to) = (place.path("data/operator.token"), place.path("elsewhere"));
+    if let Err(errno) = rustix::mount::mount_bind(&from, &to) {
+        return sa_test_needs::missing("mount", &format!("a bind mount needs root: {errno}"));
+    }
+    let outcome = place.call("Read", json!({ "path": "elsewhere" })).await;
+    rustix::mount::unmount(&to, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), NotAllowed);
 }
 
 #[tokio::test]

@@ -1,0 +1,124 @@
+//! Marks on files that hold a gateway's secrets, so that no tool on the same machine hands them out.
+//!
+//! The mark is an extended attribute of the file. It belongs to the inode, so hard links and bind mounts carry it, and the
+//! reader does not need to know where a gateway keeps its data. Some file systems have no user attributes. There a marker
+//! file in the same directory does the same for the files beside it, but a hard link elsewhere escapes it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, getxattr};
+use rustix::io::Errno;
+
+const ATTRIBUTE: &str = "user.switchboard.secret";
+const MARKER: &str = ".switchboard-secret";
+const EXPLANATION: &str = "The files in this directory hold secrets of a Switchboard gateway. Machine nodes do not hand \
+them out while this file is here.\n";
+
+/// Marks a directory and the regular files in it.
+pub fn mark_directory(directory: &Path) -> io::Result<()> {
+    mark(directory)?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            match mark(&entry.path()) {
+                // A temporary file may be renamed or removed at any moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                marked => marked?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Marks one file or directory.
+pub fn mark(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    match fsetxattr(&file, ATTRIBUTE, b"1", XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => {
+            let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+            fs::write(directory.join(MARKER), EXPLANATION)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether an open file or directory holds a gateway's secrets.
+pub fn is_marked(file: impl AsFd) -> bool {
+    match fgetxattr(&file, ATTRIBUTE, &mut [0_u8; 1]) {
+        // A handle that was opened with O_PATH has no attributes of its own.
+        Err(Errno::BADF) => is_marked_path(&link(&file)),
+        read => by_attribute(read, || fs::read_link(link(&file)).ok()),
+    }
+}
+
+/// The same for a path; symbolic links are followed.
+pub fn is_marked_path(path: &Path) -> bool {
+    by_attribute(getxattr(path, ATTRIBUTE, &mut [0_u8; 1]), || path.canonicalize().ok())
+}
+
+fn by_attribute(read: Result<usize, Errno>, real: impl FnOnce() -> Option<PathBuf>) -> bool {
+    match read {
+        Ok(_) | Err(Errno::RANGE) => true,
+        Err(Errno::OPNOTSUPP) => real().is_some_and(|real| has_marker(&real)),
+        // There is no such attribute, or this user cannot read the file.
+        Err(_) => false,
+    }
+}
+
+fn has_marker(real: &Path) -> bool {
+    [Some(real), real.parent()].into_iter().flatten().any(|directory| directory.join(MARKER).exists())
+}
+
+fn link(file: impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_a_marked_directory_is_marked_under_every_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        fs::create_dir_all(data.join("nested")).unwrap();
+        let (token, hard, soft) = (data.join("operator.token"), dir.path().join("hard"), dir.path().join("soft"));
+        fs::write(&token, "secret").unwrap();
+        fs::write(data.join("nested/message"), "no secret").unwrap();
+        fs::write(dir.path().join("plain"), "no secret").unwrap();
+        mark_directory(&data).unwrap();
+        fs::hard_link(&token, &hard).unwrap();
+        std::os::unix::fs::symlink(&token, &soft).unwrap();
+        for path in [&data, &token, &hard, &soft] {
+            assert!(is_marked_path(path) && is_marked(File::open(path).unwrap()), "{}", path.display());
+            let by_path = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            assert!(is_marked(by_path), "{}", path.display());
+        }
+        for path in [data.join("nested/message"), dir.path().join("plain"), dir.path().to_owned()] {
+            assert!(!is_marked_path(&path) && !is_marked(File::open(&path).unwrap()), "{}", path.display());
+        }
+        assert!(!is_marked_path(&dir.path().join("missing")));
+        // Marking again changes nothing, and needs no marker file where attributes work.
+        mark_directory(&data).unwrap();
+        assert!(!data.join(MARKER).exists());
+    }
+
+    #[test]
+    fn a_marker_file_counts_where_attributes_are_not_supported() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("token"), "secret").unwrap();
+        let unsupported = |path: PathBuf| by_attribute(Err(Errno::OPNOTSUPP), || Some(path));
+        assert!(!unsupported(data.join("token")));
+        fs::write(data.join(MARKER), EXPLANATION).unwrap();
+        assert!(unsupported(data.join("token")) && unsupported(data.clone()));
+        assert!(!unsupported(dir.path().join("plain")));
+    }
+}
