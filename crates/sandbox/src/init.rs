@@ -49,6 +49,7 @@ pub struct Ended {
 }
 
 pub(crate) fn run() -> ExitCode {
+    close_inherited();
     let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(UnixStream::from) else {
         return ExitCode::FAILURE;
     };
@@ -65,6 +66,17 @@ pub(crate) fn run() -> ExitCode {
     report(&socket, &Report::Ended(ended));
     end_others(&socket);
     ExitCode::from(ended.exit_code())
+}
+
+/// Closes files that the supervisor was started with, such as a directory that its shell had open: through them, the
+/// command would get at the host's files. There are no other files yet.
+fn close_inherited() {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The one by which the directory was read is closed already.
+        let _ = nix::unistd::close(number);
+    }
 }
 
 /// Enters the sandbox and starts the command in it.

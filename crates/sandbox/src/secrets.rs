@@ -37,6 +37,9 @@ pub(crate) fn of_the_system() -> Vec<PathBuf> {
     if rustix::process::geteuid().is_root() {
         unreadable(Path::new(CONFIGURATION), MAX_DEPTH, &mut found);
     }
+    // A link may lead to them, and a file is hidden where it is.
+    let mut found: Vec<PathBuf> =
+        found.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
     found.sort();
     found.dedup();
     found

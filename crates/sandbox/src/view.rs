@@ -24,26 +24,8 @@ pub(crate) const DEVICES: [&str; 6] =
 pub(crate) const TERMINALS: &str = "/dev/pts";
 pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Entries of `/proc` that say something about the whole machine and that root may read: keys, memory, addresses.
-const MACHINE: [&str; 17] = [
-    "acpi",
-    "bus",
-    "driver",
-    "kallsyms",
-    "kcore",
-    "key-users",
-    "keys",
-    "kmsg",
-    "kpagecgroup",
-    "kpagecount",
-    "kpageflags",
-    "latency_stats",
-    "sched_debug",
-    "scsi",
-    "slabinfo",
-    "sysrq-trigger",
-    "timer_list",
-];
+/// Entries of `/proc` about the whole machine that everybody can read and that a command has no use for.
+const MACHINE: [&str; 8] = ["acpi", "bus", "driver", "kallsyms", "key-users", "keys", "sched_debug", "scsi"];
 
 /// An empty file and an empty directory that nobody can read, to cover what is hidden.
 const EMPTY_FILE: &str = "/.hidden-file";
@@ -107,6 +89,10 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
             io::Error::new(error.kind(), format!("{} cannot be a part of the sandbox: {error}", path.display()))
         })?;
         if source != *path {
+            if policy.hidden.iter().any(|hidden| source.starts_with(hidden)) {
+                let (path, source) = (path.display(), source.display());
+                return Err(io::Error::other(format!("{path} leads to {source}, which is hidden")));
+            }
             // By the name that was given as well, unless a link of the system's leads there: /bin is one on most systems.
             let known = policy.readable.iter().any(|root| root != path && path.starts_with(root));
             if !known {
@@ -120,6 +106,13 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
     }
     for bind in &policy.binds {
         let source = bind.source.canonicalize()?;
+        let covers = |step: &&Step| bind.target.starts_with(&step.target);
+        if let Some(step) = steps.iter().find(covers) {
+            let (path, target) = (step.target.display(), bind.target.display());
+            return Err(io::Error::other(format!(
+                "{path} cannot be a part of the sandbox, which needs {target} itself"
+            )));
+        }
         steps.push(Step { target: bind.target.clone(), kind: Kind::Bound { source, writable: false } });
     }
     steps.extend(policy.private_directories().map(|path| Step { target: path.clone(), kind: Kind::Private }));
@@ -199,9 +192,15 @@ fn mount_processes() -> io::Result<()> {
     directory(&inside("/proc"))?;
     let flags = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     new("proc", Path::new("/proc"), flags, c"").map_err(|error| io::Error::other(format!("{NO_PROC}: {error}")))?;
-    for name in MACHINE {
-        let at = inside(Path::new("/proc").join(name));
+    for entry in fs::read_dir(inside("/proc"))?.flatten() {
+        let (at, name) = (entry.path(), entry.file_name());
         let Ok(found) = at.symlink_metadata() else { continue };
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // Root owns what others cannot read there, and would need no capability for it.
+        let is_open = found.permissions().mode() & 0o004 != 0;
+        if is_process || found.is_symlink() || is_open && !MACHINE.iter().any(|machine| name == *machine) {
+            continue;
+        }
         let empty = if found.is_dir() { EMPTY_DIRECTORY } else { EMPTY_FILE };
         mount_bind(inside(empty), &at).map_err(|error| failed("hide", &at, error))?;
     }

@@ -55,7 +55,7 @@ fn calls_into_the_kernel_are_refused() {
             assert_eq!(rig.output(&call(number, args)), expected, "{name} as {user:?}");
         }
         // Input for a terminal; without the filter it would be an error that this is none.
-        assert_eq!(rig.output("perl -e 'ioctl(STDIN, 0x5412, \"x\") or print $!+0'"), EPERM);
+        assert_eq!(rig.output("perl -e 'ioctl(STDIN, 0x5412, $x = \"x\") or print $!+0'"), EPERM);
     }
 }
 
@@ -208,5 +208,20 @@ fn it_runs_by_the_users_own_number_with_little_around_it() {
         assert_eq!(rig.output("id -u").trim(), outside, "{user:?}");
         let ran = rig.command("echo $0; ls -A /tmp /home /root; cat").stdin(Stdio::null()).output().unwrap();
         assert!(ran.status.success(), "{ran:?}");
+    }
+}
+
+#[test]
+fn files_that_the_supervisor_inherited_are_closed() {
+    for user in users() {
+        let rig = Rig::new(*user);
+        let command = rig.command("ls /proc/self/fd; cat <&7; ls /proc/self/fd/7/");
+        // A directory of the host, as a shell would leave it open.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 7</; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        shell.current_dir(rig.workspace());
+        let ran = shell.output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert_eq!(said, "0\n1\n2\n3\n", "{user:?}: {ran:?}");
     }
 }
