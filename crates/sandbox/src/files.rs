@@ -82,5 +82,7 @@ fn without(path: &Path, secrets: &[PathBuf]) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.flat_map(|entry| without(&entry.path(), secrets)).collect()
+    // A rule for a link would be one for its target, which may be a secret.
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    files.flat_map(|entry| without(&entry.path(), secrets)).collect()
 }

@@ -73,9 +73,11 @@ fn a_secret_that_is_replaced_while_a_command_runs_stays_hidden() {
         let data = open_dir();
         let (secret, new) = (data.path().join("secret"), data.path().join("new"));
         fs::write(&secret, "canary").unwrap();
+        symlink("secret", data.path().join("link")).unwrap();
         rig.policy.readable.push(data.path().to_owned());
         rig.policy.hidden.push(secret.clone());
-        let script = format!("touch ready; until [ -e go ]; do sleep 0.01; done; cat {}", secret.display());
+        let script = "touch ready; until [ -e go ]; do sleep 0.01; done; cat DATA/secret DATA/link";
+        let script = script.replace("DATA", data.path().to_str().unwrap());
         let running = rig.command(&script).stdout(std::process::Stdio::piped()).spawn().unwrap();
         eventually("the command runs", || rig.workspace().join("ready").exists());
         fs::write(&new, "canary").unwrap();
