@@ -1,7 +1,7 @@
 //! The supervisor's part: it enters new namespaces and starts the first process in them.
 
 use std::ffi::OsString;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -38,12 +38,15 @@ pub struct Started {
     /// The first process of the sandbox. To kill it is to kill all others. It ends shortly after the command, with the
     /// command's exit code, or 128 and the number of the signal that ended the command.
     pub init: Child,
-    report: UnixStream,
+    report: BufReader<UnixStream>,
 }
 
 const FORBIDDEN: &str = "user namespaces are not available to this user (see the settings user.max_user_namespaces, \
 kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; most container runtimes forbid them \
 by default, and root needs CAP_SETFCAP)";
+
+/// The longest line of a report, in bytes.
+const MAX_REPORT: u64 = 16 * 1024;
 
 /// What the first process needs to build the view. It gives these up before it starts the command.
 const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
@@ -87,8 +90,9 @@ impl Namespaces {
         let launch = handover::in_memory(&Launch { policy: self.policy, command })?;
         let [input, output, errors] = files;
         handover::send(&ours, &[launch.as_fd(), input, output, errors])?;
-        match Report::read(&ours)? {
-            Some(Report::Started) => Ok(Started { init, report: ours }),
+        let mut report = BufReader::new(ours);
+        match Report::read(&mut report)? {
+            Some(Report::Started) => Ok(Started { init, report }),
             Some(Report::Failed(why)) => Err(io::Error::other(why)),
             _ => Err(io::Error::other("the sandbox's first process ended before it started the command")),
         }
@@ -97,8 +101,8 @@ impl Namespaces {
 
 impl Started {
     /// How the command ended, once `init` has ended. `None` if `init` was killed.
-    pub fn ended(&self) -> Option<Ended> {
-        match Report::read(&self.report) {
+    pub fn ended(&mut self) -> Option<Ended> {
+        match Report::read(&mut self.report) {
             Ok(Some(Report::Ended(ended))) => Some(ended),
             _ => None,
         }
@@ -107,15 +111,10 @@ impl Started {
 
 impl Report {
     /// The next line of what `init` reports.
-    fn read(socket: &UnixStream) -> io::Result<Option<Self>> {
-        let mut line = Vec::new();
-        for byte in socket.take(16 * 1024).bytes() {
-            match byte? {
-                b'\n' => return Ok(serde_json::from_slice(&line).ok()),
-                byte => line.push(byte),
-            }
-        }
-        Ok(None)
+    fn read(lines: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut line = String::new();
+        lines.take(MAX_REPORT).read_line(&mut line)?;
+        Ok(serde_json::from_str(&line).ok())
     }
 }
 

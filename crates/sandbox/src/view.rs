@@ -44,8 +44,8 @@ pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> 
         .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
     new("tmpfs", Path::new("/"), MountFlags::NODEV, c"mode=0755,size=16m")
         .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
-    File::create(inside(EMPTY_FILE))?.set_permissions(Permissions::from_mode(0))?;
-    DirBuilder::new().mode(0).create(inside(EMPTY_DIRECTORY))?;
+    File::create(inside(EMPTY_FILE))?.set_permissions(Permissions::from_mode(0o000))?;
+    DirBuilder::new().mode(0o000).create(inside(EMPTY_DIRECTORY))?;
     mount_processes()?;
     mount_devices(terminal)?;
     for step in &plan {

@@ -239,7 +239,7 @@ fn listen(tell: &mpsc::Sender<News>) {
 /// Takes in every process that ends, and tells of the shell's end. There being none left is the end of the tree: orphans
 /// are given to this process, so that as long as one lives, this process has a child.
 fn reap(shell: &mpsc::Receiver<Shell>, children: &Children, tell: &mpsc::Sender<News>) {
-    let Ok(shell) = shell.recv() else { return };
+    let Ok(mut shell) = shell.recv() else { return };
     loop {
         // It is left a corpse for as long as somebody may be about to send a signal to its number.
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -253,7 +253,7 @@ fn reap(shell: &mpsc::Receiver<Shell>, children: &Children, tell: &mpsc::Sender<
             && pid == shell.pid
         {
             // A sandbox's first process reports how the shell ended, unless it was killed.
-            let reported = shell.sandbox.as_ref().and_then(Started::ended);
+            let reported = shell.sandbox.as_mut().and_then(Started::ended);
             let (code, signal) = match reported {
                 Some(ended) => (ended.code, ended.signal),
                 None => (status.exit_status(), status.terminating_signal()),
