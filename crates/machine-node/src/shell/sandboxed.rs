@@ -23,11 +23,11 @@ pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) ->
 
 /// Tries the sandbox in a process of its own, so that a node which cannot provide it does not start.
 pub(super) fn check(keeper: &Path, policy: &Policy, secrets: &[PathBuf]) -> Result<(), StartError> {
-    let refused = |why: String| StartError::Sandbox { why };
+    let visible = |why: String| StartError::Secret { why };
     let secrets: Vec<PathBuf> =
         secrets.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
     if let Some(path) = secrets.iter().find(|path| policy.writable.iter().any(|root| path.starts_with(root))) {
-        return Err(refused(format!(
+        return Err(visible(format!(
             "{} lies in the workspace, which commands may use and where it could not be kept from them; choose a workspace \
              that does not hold it, such as one project's directory (or move it elsewhere)",
             path.display()
@@ -35,7 +35,7 @@ pub(super) fn check(keeper: &Path, policy: &Policy, secrets: &[PathBuf]) -> Resu
     }
     let linked = |path: &&PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.nlink() > 1);
     if let Some(path) = secrets.iter().find(linked) {
-        return Err(refused(format!(
+        return Err(visible(format!(
             "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
              file by a copy",
             path.display()
@@ -46,5 +46,5 @@ pub(super) fn check(keeper: &Path, policy: &Policy, secrets: &[PathBuf]) -> Resu
         path: std::env::temp_dir(),
         error,
     })?;
-    sa_sandbox::probe(keeper, &policy.with_writable(private.path())).map_err(refused)
+    sa_sandbox::probe(keeper, &policy.with_writable(private.path())).map_err(|why| StartError::Sandbox { why })
 }

@@ -176,7 +176,7 @@ async fn a_secret_in_reach_is_refused_at_the_start() {
     options.sandbox = Some(Sandbox { network: true });
     options.hidden = vec![dir.path().join("token")];
     let error = Machine::new(options).unwrap_err();
-    assert!(matches!(&error, StartError::Sandbox { why } if why.contains("token")), "{error}");
+    assert!(matches!(&error, StartError::Secret { why } if why.contains("token")), "{error}");
 }
 
 #[tokio::test]
