@@ -155,7 +155,7 @@ async fn a_sandbox_hides_what_is_not_the_agents() {
     }
 }
 
-/// What an agent tries that was told to take over the machine. As root it had all of root's capabilities once.
+/// What a hostile agent tries. The gateway may run as root.
 const ATTACKS: [&str; 12] = [
     "cat TOKEN",
     "ls DATA | grep -v relay",
@@ -186,7 +186,7 @@ async fn an_agent_in_a_sandbox_does_not_get_out_of_it() {
     let order = json!({ "message": script, "agent": "shell", "wait_ms": 20_000 });
     let answer = caller.post("/v1/sessions", &order).await.body;
     let said = texts(&answer);
-    assert_eq!(said.first().map(String::as_str), Some("0000000000000000 1 2"), "{answer}");
+    assert!(said.contains(&"0000000000000000 1 2".to_owned()), "{answer}");
     let worked: Vec<&String> = said.iter().filter(|line| line.ends_with("worked")).collect();
     assert!(worked.is_empty(), "{worked:?}: {answer}");
     assert!(!answer.to_string().contains(token.trim()), "{answer}");
