@@ -99,6 +99,8 @@ const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
 /// What makes `open` create a file, and so look at its mode.
 const CREATING: [u64; 2] = [libc::O_CREAT.unsigned_abs() as u64, O_TMPFILE];
+/// It has the same number on every architecture, and not every one has it in its list of calls yet.
+const FCHMODAT2: c_long = 452;
 /// Without the bit that says that it is a directory.
 const O_TMPFILE: u64 = (libc::O_TMPFILE & !libc::O_DIRECTORY).unsigned_abs() as u64;
 
@@ -168,7 +170,7 @@ fn set_id(calls: &mut Calls) -> Result<(), Error> {
     let mut modes = vec![
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
-        (libc::SYS_fchmodat2, 2),
+        (FCHMODAT2, 2),
         (libc::SYS_mknodat, 2),
         (libc::SYS_mkdirat, 2),
     ];

@@ -116,6 +116,9 @@ impl Policy {
             if !path.is_absolute() {
                 return Err(format!("{} is not an absolute path", path.display()));
             }
+            if self.hidden.contains(path) {
+                return Err(format!("{} is hidden and cannot be a part of the sandbox, too", path.display()));
+            }
         }
         let reserved = |path: &&PathBuf| {
             RESERVED
@@ -171,6 +174,9 @@ mod tests {
         for refused in ["/", "/proc", "/proc/self", "/dev", "/dev/pts", "/sys/x", "relative"] {
             assert!(Policy::new(false).with_writable(Path::new(refused)).check().is_err(), "{refused}");
         }
+        let hidden = Policy::new(false).hiding(["/srv/secret".into()]);
+        assert!(hidden.with_writable(Path::new("/srv/secret")).check().is_err());
+        assert_eq!(hidden.with_writable(Path::new("/srv/secret/inner")).check(), Ok(()));
         for fine in ["/srv", "/tmp", "/dev/shm/x", "/usr/src/x"] {
             assert_eq!(Policy::new(false).with_writable(Path::new(fine)).check(), Ok(()), "{fine}");
         }

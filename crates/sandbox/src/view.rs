@@ -172,18 +172,13 @@ impl Step {
 
 /// What a mount is for: the longest path of the plan that leads there decides.
 fn access(plan: &[Step], path: &Path) -> Access {
-    if path.starts_with(TERMINALS)
-        || path.starts_with("/dev")
-            && path != Path::new(SHARED_MEMORY)
-            && !plan.iter().any(|step| path.starts_with(&step.target))
-    {
-        return if path.starts_with(TERMINALS) { Access::Device } else { Access::ReadOnlyDevice };
-    }
-    let last = plan.iter().rfind(|step| path.starts_with(&step.target)).map(|step| &step.kind);
-    match last {
+    match plan.iter().rfind(|step| path.starts_with(&step.target)).map(|step| &step.kind) {
         Some(Kind::Private | Kind::Bound { writable: true, .. }) => Access::Writable,
+        Some(_) => Access::ReadOnly,
         None if path == Path::new(SHARED_MEMORY) => Access::Writable,
-        _ => Access::ReadOnly,
+        None if path.starts_with(TERMINALS) => Access::Device,
+        None if path.starts_with("/dev") => Access::ReadOnlyDevice,
+        None => Access::ReadOnly,
     }
 }
 
