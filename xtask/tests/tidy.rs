@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 30] = [
+const SEES: [(&str, &[&str]); 31] = [
     ("sa-protocol", &[]),
     ("sa-core", &[]),
     ("sa-socket", &["sa-core"]),
@@ -18,7 +18,8 @@ const SEES: [(&str, &[&str]); 30] = [
     ("sa-mcp", &["sa-core", "sa-lines"]),
     ("sa-upstream", &["sa-core", "sa-lines", "sa-vault"]),
     ("sa-chat", &["sa-core", "sa-sse", "sa-vault"]),
-    ("sa-relay", &["sa-core", "sa-protocol"]),
+    ("sa-sandbox", &[]),
+    ("sa-relay", &["sa-core", "sa-protocol", "sa-sandbox"]),
     ("sa-caller", &["sa-sse"]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-egress", &[]),
@@ -27,7 +28,7 @@ const SEES: [(&str, &[&str]); 30] = [
     ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
-    ("sa-node", &["sa-node-sdk"]),
+    ("sa-node", &["sa-node-sdk", "sa-sandbox"]),
     ("sa-sim", &["sa-core", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket"]),
     ("sa-store-faults", &["sa-core", "sa-store"]),
     (

@@ -76,10 +76,16 @@ pub enum StartError {
         /// What the system says.
         error: std::io::Error,
     },
-    /// The sandbox that was asked for cannot be had; without it nothing is offered.
+    /// The sandbox is not possible here; without it nothing is offered.
     #[error("commands cannot be held in a sandbox: {why}")]
     Sandbox {
         /// What is missing.
+        why: String,
+    },
+    /// A secret of the node's would be visible in the sandbox.
+    #[error("commands cannot be held in a sandbox: {why}")]
+    Secret {
+        /// Which one, and why.
         why: String,
     },
 }

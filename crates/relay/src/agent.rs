@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use crate::sandbox;
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
 
@@ -44,9 +45,6 @@ const PASSED_ON: [&str; 12] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
-/// Where a sandbox has what is ours.
-const INSIDE: &str = "/run/switchboard";
-
 /// `[sessions.agents.NAME]`: what is run for a session.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,7 +52,7 @@ pub struct AgentCommand {
     /// The program and its arguments.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Run it under bubblewrap: a file system of its own, in which it sees the system's programs, its directory, and the relay.
+    /// Run it in a sandbox, in which it sees the system's programs, its directory and the relay.
     #[serde(default)]
     pub sandbox: bool,
     /// Whether a sandbox has the network.
@@ -196,17 +194,21 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std:
     }
     let options = &sessions.options;
     let mut keeper = Command::new(&options.program);
-    keeper.args(["agent-keeper", "--"]).current_dir(&dir).env_clear();
+    keeper.arg("agent-keeper").current_dir(&dir).env_clear();
     let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
     keeper.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
     keeper.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
     let mut program = options.program.clone();
     if command.sandbox {
-        let dir = dir.canonicalize()?;
-        check_visible(command, &dir)?;
-        keeper.args(sandbox(command, &session.socket, &options.program, &dir, &options.data_dir));
-        keeper.env("SWITCHBOARD_RELAY_SOCKET", format!("{INSIDE}/relay.sock"));
-        program = Path::new(INSIDE).join("switchboard");
+        let home = command.env.get("HOME").map(PathBuf::from).or_else(|| std::env::var_os("HOME").map(PathBuf::from));
+        let hidden = options.hidden.iter().chain([&options.socket_dir]).cloned();
+        let mut policy = sandbox::policy(command, &options.data_dir)?.hiding(hidden);
+        policy.private.extend(home.filter(|home| home.is_absolute()));
+        let policy = sandbox::of_session(policy, &dir.canonicalize()?, &session.socket, &options.program);
+        sandbox::check_program(&policy, command)?;
+        keeper.arg("--sandbox").arg(serde_json::to_string(&policy)?);
+        keeper.env("SWITCHBOARD_RELAY_SOCKET", sandbox::RELAY).env("TMPDIR", "/tmp");
+        program = PathBuf::from(sandbox::PROGRAM);
     } else {
         keeper.env("SWITCHBOARD_RELAY_SOCKET", &session.socket);
     }
@@ -216,53 +218,9 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std:
     // An empty place would be the agent's own directory.
     let places = places.filter(|place| !place.as_os_str().is_empty());
     keeper.env("PATH", std::env::join_paths(places).unwrap_or(path)).env("SWITCHBOARD_PROGRAM", &program);
-    keeper.args(&command.command);
+    keeper.arg("--").args(&command.command);
     keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     keeper.spawn()
-}
-
-/// Refuses a program that the sandbox has not: bubblewrap would only say that there is none, though there is.
-fn check_visible(command: &AgentCommand, dir: &Path) -> std::io::Result<()> {
-    let program = command.command.first().map(Path::new).filter(|program| program.is_absolute());
-    let seen = SYSTEM.iter().map(Path::new).chain(command.read.iter().map(Path::new)).chain([dir]);
-    match program {
-        Some(program) if program.exists() && !seen.into_iter().any(|seen| program.starts_with(seen)) => {
-            let folder = program.parent().unwrap_or(program).display();
-            Err(std::io::Error::other(format!("the sandbox does not see it; add read = [\"{folder}\"]")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// What a sandbox has of the system.
-const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt"];
-
-/// The words of bubblewrap. The system's programs can be read, the agent's directory can be written; of the rest, not even the
-/// names are there.
-fn sandbox(command: &AgentCommand, socket: &Path, program: &Path, dir: &Path, data_dir: &Path) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["bwrap".into()];
-    let mut add =
-        |parts: &[&dyn AsRef<std::ffi::OsStr>]| words.extend(parts.iter().map(|part| part.as_ref().to_owned()));
-    add(&[&"--die-with-parent", &"--new-session", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts"]);
-    if !command.network {
-        add(&[&"--unshare-net"]);
-    }
-    for system in SYSTEM {
-        add(&[&"--ro-bind-try", &system, &system]);
-    }
-    // Names are looked up by way of a file that is a link to here on some systems.
-    add(&[&"--ro-bind-try", &"/run/systemd/resolve", &"/run/systemd/resolve"]);
-    add(&[&"--dev", &"/dev", &"--proc", &"/proc", &"--tmpfs", &"/tmp", &"--tmpfs", &"/home", &"--tmpfs", &"/root"]);
-    for path in &command.read {
-        add(&[&"--ro-bind", path, path]);
-    }
-    // Whatever was allowed, the gateway's own data is not.
-    add(&[&"--tmpfs", &data_dir]);
-    add(&[&"--bind", &dir, &dir, &"--chdir", &dir]);
-    add(&[&"--bind", &socket, &format!("{INSIDE}/relay.sock")]);
-    add(&[&"--ro-bind", &program, &format!("{INSIDE}/switchboard")]);
-    add(&[&"--"]);
-    words
 }
 
 /// Sees to an agent until it ends, or its session does.

@@ -5,58 +5,89 @@
 //! the end of the gateway. The agent has stdout and stderr to itself.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead as _, PipeReader, PipeWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, set_child_subreaper, waitid,
 };
+use sa_sandbox::{Namespaces, Policy};
 
 /// How long an agent may take to end by itself once it is asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a command until it or the gateway ends, and gives back its exit code.
-pub fn keep(command: &[OsString]) -> i32 {
+/// Runs a command until it or the gateway ends, and returns its exit code. With a policy, the command runs in a sandbox.
+/// To be called while the process has one thread.
+pub fn keep(command: &[OsString], sandbox: Option<Policy>) -> i32 {
     let Some((program, args)) = command.split_first() else {
         eprintln!("there is no command to run");
         return 2;
     };
-    // Whatever the agent leaves behind becomes ours, and goes with us.
+    // What the agent leaves behind becomes a child of this process, and ends with it.
     let _ = set_child_subreaper(Pid::from_raw(std::process::id().cast_signed()));
-    let spawned = Command::new(program).args(args).stdin(Stdio::piped()).process_group(0).spawn();
+    let refused = |error: std::io::Error| {
+        eprintln!("cannot start {}: {error}", program.display());
+        127
+    };
+    let sandbox = match sandbox.map(Namespaces::enter).transpose() {
+        Ok(sandbox) => sandbox,
+        Err(error) => return refused(error),
+    };
+    let (input, stdin) = match std::io::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => return refused(error),
+    };
+    // No thread can be started once there is a sandbox, so these wait for the command.
+    let (ended, end) = mpsc::channel();
+    let (started, start) = mpsc::channel();
+    let gateway_ended = ended.clone();
+    std::thread::spawn(move || {
+        pass_on(Some(stdin));
+        let _ = gateway_ended.send(());
+    });
+    std::thread::spawn(move || {
+        let Ok(group) = start.recv() else { return };
+        // It is not collected yet, so that the number of its group cannot belong to another one.
+        let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let _ = ended.send(());
+    });
+    let spawned = match sandbox {
+        Some(sandbox) => start_in_sandbox(sandbox, program, args, input),
+        None => Command::new(program).args(args).stdin(input).process_group(0).spawn(),
+    };
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => {
-            eprintln!("cannot start {}: {error}", program.display());
-            return 127;
-        }
+        Err(error) => return refused(error),
     };
-    let stdin = child.stdin.take();
-    let (tell, told) = mpsc::channel();
-    let gone = tell.clone();
-    std::thread::spawn(move || {
-        pass_on(stdin);
-        let _ = gone.send(());
-    });
+    // The first process of a sandbox leads a group, too, which the agent is in.
     let group = Pid::from_child(&child);
-    std::thread::spawn(move || {
-        // Not reaped yet, so that the number of its group cannot have become another one's.
-        let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-        let _ = tell.send(());
-    });
-    // Whichever is first: the agent's end, or the gateway's.
-    let _ = told.recv();
+    let _ = started.send(group);
+    // The agent's end or the gateway's, whichever is first.
+    let _ = end.recv();
     if !has_ended(group) {
         let _ = kill_process_group(group, Signal::TERM);
-        let _ = told.recv_timeout(GRACE);
+        let _ = end.recv_timeout(GRACE);
     }
     let _ = kill_process_group(group, Signal::KILL);
     let code = reap(&mut child);
     end_orphans();
     code
+}
+
+fn start_in_sandbox(
+    sandbox: Namespaces,
+    program: &OsString,
+    args: &[OsString],
+    input: PipeReader,
+) -> std::io::Result<Child> {
+    let command = sa_sandbox::Command { program: program.clone(), args: args.to_vec(), terminal: false };
+    let (output, errors) = (std::io::stdout(), std::io::stderr());
+    let started = sandbox.start(Some(command), [input.as_fd(), output.as_fd(), errors.as_fd()])?;
+    Ok(started.init)
 }
 
 fn has_ended(child: Pid) -> bool {
@@ -72,7 +103,7 @@ fn reap(child: &mut Child) -> i32 {
 }
 
 /// Passes on what the gateway writes, until it writes no more.
-fn pass_on(mut agent: Option<ChildStdin>) {
+fn pass_on(mut agent: Option<PipeWriter>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         match serde_json::from_str::<Option<String>>(&line) {

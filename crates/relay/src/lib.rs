@@ -18,6 +18,7 @@ mod link;
 mod presence;
 mod record;
 mod rpc;
+mod sandbox;
 mod session;
 mod sessions;
 mod socket;
@@ -31,6 +32,7 @@ pub use agent::{AgentCommand, Input};
 pub use asking::{Following, News};
 pub use events::Event;
 pub use record::SessionView;
+pub use sandbox::check as check_sandboxes;
 pub use session::Session;
 pub use sessions::Sessions;
 pub use socket::socket_dir;
@@ -50,7 +52,9 @@ pub struct Options {
     pub socket_dir: PathBuf,
     /// What no agent in a sandbox may see.
     pub data_dir: PathBuf,
-    /// The program that keeps an agent's processes, called as `PROGRAM agent-keeper -- COMMAND…`.
+    /// Files that no agent in a sandbox may see either, such as the gateway's configuration.
+    pub hidden: Vec<PathBuf>,
+    /// The program that keeps an agent's processes, called as `PROGRAM agent-keeper [--sandbox POLICY] -- COMMAND…`.
     pub program: PathBuf,
     /// How long a caller's tool may take, where the session does not say.
     pub timeout: Duration,

@@ -1,5 +1,6 @@
 //! The sessions of this gateway, as its configuration has them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,14 @@ pub(crate) async fn start(
     if !settings.enabled {
         return Ok(None);
     }
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    check_sandboxes(config, &program).await.map_err(anyhow::Error::msg)?;
     let options = Options {
         socket_dir: sa_relay::socket_dir(&config.data_dir)
             .context("cannot make the directory for the sockets of sessions")?,
         data_dir: std::path::absolute(&config.data_dir)?,
-        program: std::env::current_exe().context("cannot tell where this program is")?,
+        hidden: config.file.iter().chain(config.tls.iter().map(|tls| &tls.key)).cloned().collect(),
+        program,
         timeout: millis(settings.caller_timeout_ms),
         caller_grace: millis(settings.caller_grace_ms),
         idle: millis(settings.idle_ms),
@@ -39,4 +43,12 @@ pub(crate) async fn start(
     };
     let sessions = Sessions::start(Arc::clone(router), notices.clone(), Arc::clone(log), records, options).await?;
     Ok(Some(sessions))
+}
+
+/// Whether the agents that are to run in a sandbox can. The error names the agent and the part that is missing.
+pub(crate) async fn check_sandboxes(config: &Config, program: &Path) -> Result<(), String> {
+    let agents = config.settings.sessions.agents.clone();
+    let (program, data_dir) = (program.to_owned(), config.data_dir.clone());
+    let checked = tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &data_dir, &agents)).await;
+    checked.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -37,6 +37,11 @@ command = ["/nonexistent/program"]
 command = ["sh", "-c", "command -v switchboard"]
 input = "text"
 sandbox = true
+[sessions.agents.shell]
+command = ["bash"]
+input = "text"
+sandbox = true
+network = false
 [sessions.agents.hidden]
 command = ["{AGENT}"]
 sandbox = true
@@ -147,6 +152,63 @@ async fn a_sandbox_hides_what_is_not_the_agents() {
     {
         work.order(&format!("exists {path}")).await;
         assert_eq!(work.said(&path).await, expected, "{path}");
+    }
+}
+
+/// What a hostile agent tries. The gateway may run as root.
+const ATTACKS: [&str; 12] = [
+    "cat TOKEN",
+    "ls DATA | grep -v relay",
+    "cat /etc/shadow",
+    "ls /root/.[a-z]*",
+    "mknod disk b 254 0",
+    "mount -t tmpfs none /tmp",
+    "mount --bind / /tmp",
+    "touch /usr/switchboard-was-here",
+    "unshare -Ur true",
+    "kill -0 GATEWAY",
+    "tr '\\0' ' ' < /proc/GATEWAY/cmdline",
+    "perl -e '$r = shmget(1, 16, 01666); defined $r or die'",
+];
+
+#[tokio::test]
+async fn an_agent_in_a_sandbox_does_not_get_out_of_it() {
+    let gateway = setup().spawn(SWITCHBOARD).await;
+    let caller = gateway.new_agent("ant").await;
+    let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
+    let mut script = "grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | sort -u | xargs\n".to_owned();
+    for (number, attack) in ATTACKS.iter().enumerate() {
+        let attack = attack.replace("TOKEN", "DATA/operator.token");
+        let attack = attack.replace("DATA", gateway.data_dir().to_str().unwrap());
+        let attack = attack.replace("GATEWAY", &gateway.pid().to_string());
+        script += &format!("({attack}) && echo 'attack {number} worked'\n");
+    }
+    let order = json!({ "message": script, "agent": "shell", "wait_ms": 20_000 });
+    let answer = caller.post("/v1/sessions", &order).await.body;
+    let said = texts(&answer);
+    assert!(said.contains(&"0000000000000000 1 2".to_owned()), "{answer}");
+    let worked: Vec<&String> = said.iter().filter(|line| line.ends_with("worked")).collect();
+    assert!(worked.is_empty(), "{worked:?}: {answer}");
+    assert!(!answer.to_string().contains(token.trim()), "{answer}");
+    assert!(!Path::new("/usr/switchboard-was-here").exists());
+}
+
+#[test]
+fn a_gateway_whose_agents_cannot_have_their_sandbox_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.toml");
+    std::fs::write(&config, "[sessions.agents.boxed]\ncommand = [\"true\"]\nsandbox = true\n").unwrap();
+    for (command, word) in [("serve --listen 127.0.0.1:0", "error"), ("doctor", "FIX")] {
+        let script = format!("echo 0 > /proc/sys/user/max_user_namespaces; exec {SWITCHBOARD} {command}");
+        let ran = std::process::Command::new("unshare")
+            .args(["-Ur", "sh", "-c", &script])
+            .env("SWITCHBOARD_DATA_DIR", dir.path().join("data"))
+            .env("SWITCHBOARD_CONFIG", &config)
+            .output()
+            .unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert!(!ran.status.success(), "{said}");
+        assert!(said.contains("user namespaces are not available") && said.contains(word), "{said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The whole way with real processes: a caller on MCP, in both eras, and an agent under bubblewrap that speaks stdio MCP to
+//! The whole way with real processes: a caller on MCP, in both eras, and an agent in a sandbox that speaks stdio MCP to
 //! `switchboard relay`. The gateway is killed on the way, and the next one serves them as well.
 
 use sa_testkit::{Gateway, soon};

@@ -1,6 +1,6 @@
 //! Starting a command: its pipes or its terminal, and the keeper that runs it.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as Socket;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use sa_node_sdk::ToolError;
+use sa_sandbox::handover;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 
-use super::keeper::wire::{self, Launch, Said};
+use super::keeper::wire::{Launch, Said};
 use super::private::PrivateDir;
-use super::sandbox::Policy;
 use super::{Shell, environment, keeper, private};
 
 /// How long a keeper may take to get a command going.
@@ -99,7 +99,7 @@ pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolE
         shell: shell.program.clone(),
         command: plan.command.clone(),
         terminal: matches!(plan.input, Input::Terminal { .. }),
-        sandbox: shell.sandbox.as_ref().zip(directory).map(|(policy, directory)| policy.with_private(directory)),
+        sandbox: shell.sandbox.as_ref().zip(directory).map(|(policy, directory)| policy.with_writable(directory)),
     };
     let mut keeper = start_keeper(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
@@ -132,8 +132,8 @@ fn start_keeper(
     }
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
     let process = command.spawn()?;
-    let files = wire::in_memory(launch)?;
-    wire::send(&ours, &[files.as_fd(), ends.their_input.as_fd(), ends.their_output.as_fd()])?;
+    let files = handover::in_memory(launch)?;
+    handover::send(&ours, &[files.as_fd(), ends.their_input.as_fd(), ends.their_output.as_fd()])?;
     ours.set_nonblocking(true)?;
     let (said, orders) = UnixStream::from_std(ours)?.into_split();
     Ok(Keeper { process, said: BufReader::new(said).lines(), orders })
@@ -176,27 +176,5 @@ impl Ends {
         let Some(input) = self.our_input else { return Ok((output, None)) };
         rustix::io::ioctl_fionbio(&input, true)?;
         Ok((output, Some(Sender::from_owned_fd_unchecked(input)?)))
-    }
-}
-
-/// Has a keeper enter the sandbox, and says what it lacks.
-pub(super) fn probe(keeper: &Path, policy: &Policy) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot try it out: {error}");
-    let mut process = std::process::Command::new(keeper)
-        .arg(keeper::PROBE)
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
-    let policy = serde_json::to_vec(policy).map_err(|error| failed(error.into()))?;
-    // One that reads none of it says so by how it ends.
-    let _ = process.stdin.take().map(|mut stdin| stdin.write_all(&policy));
-    let output = process.wait_with_output().map_err(failed)?;
-    match (output.status.success(), output.stdout.as_slice()) {
-        (true, _) => Ok(()),
-        (false, b"") => Err(format!("{} ended with {}", keeper.display(), output.status)),
-        (false, why) => Err(String::from_utf8_lossy(why).into_owned()),
     }
 }

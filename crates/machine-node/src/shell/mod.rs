@@ -6,33 +6,30 @@
 
 mod arguments;
 mod bash;
-mod calls;
 mod environment;
 mod input;
 pub(crate) mod keeper;
 mod launch;
 mod live;
-mod mounts;
 mod orphans;
 mod output;
 mod private;
 mod process;
 mod runner;
-mod sandbox;
+mod sandboxed;
 mod session;
 mod sessions;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::{NodeEvents, ToolError, ToolRegistry};
+use sa_sandbox::Policy;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::private::PrivateDir;
-use self::sandbox::Policy;
 use self::session::Session;
 use self::sessions::Sessions;
 use crate::machine::{Machine, Options, StartError};
@@ -81,10 +78,11 @@ impl Shell {
             Some(wanted) => {
                 private::remove_abandoned();
                 let environment = environment::of_a_sandbox(given);
-                let policy = Policy::new(&options.workspace, options.read_only, wanted.network)
-                    .hiding(&options.hidden)
-                    .hiding_home(home.as_deref());
-                check(&keeper, keeper_is_self, &policy)?;
+                let policy = sandboxed::policy(options, wanted, home.as_deref());
+                if keeper_is_self && !keeper::prepared() {
+                    return Err(StartError::Sandbox { why: UNPREPARED.to_owned() });
+                }
+                sandboxed::check(&keeper, &policy, &options.hidden)?;
                 (Some(policy), environment)
             }
         };
@@ -123,34 +121,6 @@ impl Shell {
 
 const UNPREPARED: &str = "this program cannot keep commands: it has to call sa_node::keeper::run_if_asked() first thing \
 in main, or name another program in Options::keeper";
-
-/// Tries the sandbox out, in a process of its own, so that a node which could not keep its word does not start.
-fn check(keeper: &Path, keeper_is_self: bool, policy: &Policy) -> Result<(), StartError> {
-    let refused = |why: String| StartError::Sandbox { why };
-    if let Some(path) = policy.exposed() {
-        return Err(refused(format!(
-            "{} lies in the workspace, which commands may use and where it could not be kept from them; choose a workspace \
-             that does not hold it, such as one project's directory (or move it elsewhere)",
-            path.display()
-        )));
-    }
-    if let Some(path) = policy.linked() {
-        return Err(refused(format!(
-            "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
-             file by a copy",
-            path.display()
-        )));
-    }
-    if keeper_is_self && !keeper::prepared() {
-        return Err(refused(UNPREPARED.to_owned()));
-    }
-    let private = PrivateDir::new().map_err(|error| StartError::Directory {
-        what: "the directory for temporary files",
-        path: std::env::temp_dir(),
-        error,
-    })?;
-    launch::probe(keeper, &policy.with_private(private.path())).map_err(refused)
-}
 
 /// Milliseconds since the Unix epoch.
 fn now_ms() -> i64 {

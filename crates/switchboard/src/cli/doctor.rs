@@ -67,6 +67,7 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);
             files(&config, &mut findings);
+            sandboxes(&config, &mut findings).await;
             if args.deep || args.accept_loss {
                 // No gateway is expected to answer: it would be in the way.
                 store(&config, args.accept_loss, &mut findings).await;
@@ -107,6 +108,22 @@ fn environment(findings: &mut Vec<Finding>) {
         let fix = format!("unset it, or mend its name: {}", instead_of(&name));
         findings.push(Finding::bad(format!("the variable {name} sets nothing"), fix));
     }
+}
+
+/// Whether agents with `sandbox = true` can have one on this machine.
+async fn sandboxes(config: &Config, findings: &mut Vec<Finding>) {
+    let settings = &config.settings.sessions;
+    if !settings.enabled || !settings.agents.values().any(|agent| agent.sandbox) {
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else { return };
+    findings.push(match crate::sessions::check_sandboxes(config, &program).await {
+        Ok(()) => Finding::good("agents can run in a sandbox"),
+        Err(why) => {
+            let (what, fix) = why.rsplit_once("; ").unwrap_or((&why, "see docs/sessions.md"));
+            Finding::bad(what, fix)
+        }
+    });
 }
 
 fn files(config: &Config, findings: &mut Vec<Finding>) {

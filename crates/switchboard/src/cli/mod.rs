@@ -162,6 +162,9 @@ enum Command {
     /// Run an agent's command until it or the gateway ends.
     #[command(hide = true)]
     AgentKeeper {
+        /// In a sandbox with this policy, as JSON.
+        #[arg(long)]
+        sandbox: Option<String>,
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
@@ -271,7 +274,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Mcp(args) => block_on(mcp::run(global, args)),
         Command::Sessions(args) => block_on(sessions::run(global, args)),
         Command::Relay(args) => block_on(relay::run(args)),
-        Command::AgentKeeper { command } => std::process::exit(sa_relay::keeper::keep(&command)),
+        Command::AgentKeeper { sandbox, command } => {
+            let policy = sandbox.map(|policy| serde_json::from_str(&policy)).transpose();
+            let policy = policy.map_err(|error| Failure::usage(format!("the policy is not valid: {error}")))?;
+            std::process::exit(sa_relay::keeper::keep(&command, policy))
+        }
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Chat(args) => block_on(chat::run(global, args)),

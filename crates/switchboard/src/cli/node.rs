@@ -112,7 +112,8 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let machine = Machine::new(options).map_err(|error| {
         let failure = Failure::usage(error.to_string());
         match error {
-            StartError::Sandbox { .. } => failure.hint("--workspace DIR names another one"),
+            StartError::Secret { .. } => failure.hint("--workspace DIR names another one"),
+            StartError::Sandbox { .. } => failure.hint("docs/machine.md says what the sandbox needs"),
             StartError::Directory { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
                 let path = path.display().to_string();
                 failure.hint(format!("mkdir -p {}   (or name a folder that is there)", quoted(&path)))

@@ -65,7 +65,7 @@ pub const NAMED_KEYS: &[(&str, &str, &str)] = &[
     (
         "sessions.agents.NAME.sandbox",
         "false",
-        "Run it under bubblewrap: it sees the system's programs, its directory, and the relay.",
+        "Run it in a sandbox: it sees the system's programs, its directory and the relay.",
     ),
     ("sessions.agents.NAME.network", "true", "Whether a sandbox has the network."),
     (

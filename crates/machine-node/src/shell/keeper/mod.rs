@@ -6,15 +6,16 @@
 //! node's. When the node says so, when the socket ends (the node died, by whatever signal) or when the command's shell
 //! ends, the keeper ends the whole tree, and then itself.
 //!
-//! Between the keeper and the shell there is one step more, [`stage`]: this program a third time, which becomes the
-//! shell after it has made the session, the terminal and the sandbox.
+//! Between the keeper and the shell there is one more process, this program a third time. Without a sandbox it is
+//! [`stage`], which makes the session and the terminal and becomes the shell. With one it is the first process of the
+//! sandbox, which starts the shell; the keeper is the sandbox's supervisor.
 
 mod stage;
 mod tree;
 pub(super) mod wire;
 
 use std::io::Read as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -29,16 +30,16 @@ use rustix::process::{
     setsid, wait, waitid,
 };
 
+use sa_sandbox::{Namespaces, Started, handover};
+
 use self::tree::{Children, Tree};
-use self::wire::Said;
+use self::wire::{Launch, Said};
 use super::private;
 
 /// The word by which this program is asked to be a keeper.
 pub(super) const KEEPER: &str = "__keeper";
 /// The word by which it is asked to become a command.
 const STAGE: &str = "__command";
-/// The word by which it is asked whether a sandbox can be had here.
-pub(super) const PROBE: &str = "__probe-sandbox";
 
 /// What a command has between SIGTERM and SIGKILL.
 const MERCY: Duration = Duration::from_millis(250);
@@ -53,12 +54,14 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// without [`Options::keeper`](crate::Options::keeper) starts the program that it is part of.
 pub fn run_if_asked() -> Option<ExitCode> {
     PREPARED.store(true, Ordering::Release);
+    if let Some(code) = sa_sandbox::run_if_asked() {
+        return Some(code);
+    }
     let mut words = std::env::args_os().skip(1);
     let first = words.next()?;
     match first.to_str()? {
         KEEPER => Some(keep(words.next().map(PathBuf::from).as_deref())),
         STAGE => Some(stage::become_command(words.next())),
-        PROBE => Some(stage::probe()),
         _ => None,
     }
 }
@@ -76,7 +79,7 @@ fn keep(private: Option<&Path>) -> ExitCode {
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
     match prepare() {
         Ok((shell, tree, news)) => {
-            say(&Said::Started { pid: shell.as_raw_pid() });
+            say(&Said::Started { pid: shell });
             stay(tree, &news, private);
             ExitCode::SUCCESS
         }
@@ -89,22 +92,47 @@ fn keep(private: Option<&Path>) -> ExitCode {
 
 /// Starts the command, after all that the keeper needs: a command can take from its keeper what it may still open or
 /// start. So each of the two things to wait for has a thread that blocks on it, and what both find comes by a channel.
-fn prepare() -> std::io::Result<(Pid, Tree, mpsc::Receiver<News>)> {
+///
+/// A sandbox's namespaces are entered before there are threads, and it is started after them, as [`Namespaces`] wants it.
+fn prepare() -> std::io::Result<(i32, Tree, mpsc::Receiver<News>)> {
     set_child_subreaper(Some(getpid()))?;
-    let files = wire::receive(rustix::stdio::stdin())?;
+    let files: [OwnedFd; 3] = handover::receive(rustix::stdio::stdin())?;
+    let mut launch: Launch = handover::from_memory(files[0].try_clone()?)?;
+    let sandbox = launch.sandbox.take().map(Namespaces::enter).transpose()?;
     let tree = Tree::new()?;
     let (tell, news) = mpsc::channel();
     let (started, shell) = mpsc::channel();
     let (children, reaped) = (tree.children(), tell.clone());
     std::thread::Builder::new().spawn(move || reap(&shell, &children, &reaped))?;
     std::thread::Builder::new().spawn(move || listen(&tell))?;
-    let shell = start(files)?;
+    let shell = match sandbox {
+        Some(sandbox) => start_in_sandbox(sandbox, launch, files)?,
+        None => Shell { pid: start(files)?, sandbox: None },
+    };
+    let pid = shell.pid.as_raw_pid();
     let _ = started.send(shell);
-    Ok((shell, tree, news))
+    Ok((pid, tree, news))
+}
+
+/// The process whose end is the end of the command: the shell, or the first process of the shell's sandbox.
+struct Shell {
+    pid: Pid,
+    sandbox: Option<Started>,
+}
+
+fn start_in_sandbox(sandbox: Namespaces, launch: Launch, files: [OwnedFd; 3]) -> std::io::Result<Shell> {
+    let [_, input, output] = files;
+    let command = sa_sandbox::Command {
+        program: launch.shell.into(),
+        args: vec!["-lc".into(), launch.command.into()],
+        terminal: launch.terminal,
+    };
+    let started = sandbox.start(Some(command), [input.as_fd(), output.as_fd(), output.as_fd()])?;
+    Ok(Shell { pid: Pid::from_child(&started.init), sandbox: Some(started) })
 }
 
 /// Starts the step that becomes the shell, and waits until it has.
-fn start(files: Vec<OwnedFd>) -> std::io::Result<Pid> {
+fn start(files: [OwnedFd; 3]) -> std::io::Result<Pid> {
     let (ours, theirs) = UnixStream::pair()?;
     let child = Command::new("/proc/self/exe")
         .arg0("switchboard-command")
@@ -114,7 +142,7 @@ fn start(files: Vec<OwnedFd>) -> std::io::Result<Pid> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    wire::send(&ours, files.iter().map(std::os::fd::AsFd::as_fd).collect::<Vec<_>>().as_slice())?;
+    handover::send(&ours, &files.each_ref().map(OwnedFd::as_fd))?;
     // The command's own end of its pipe must be the last one.
     drop(files);
     // It closes its end by becoming the shell, or says why it could not.
@@ -210,8 +238,8 @@ fn listen(tell: &mpsc::Sender<News>) {
 
 /// Takes in every process that ends, and tells of the shell's end. There being none left is the end of the tree: orphans
 /// are given to this process, so that as long as one lives, this process has a child.
-fn reap(shell: &mpsc::Receiver<Pid>, children: &Children, tell: &mpsc::Sender<News>) {
-    let Ok(shell) = shell.recv() else { return };
+fn reap(shell: &mpsc::Receiver<Shell>, children: &Children, tell: &mpsc::Sender<News>) {
+    let Ok(mut shell) = shell.recv() else { return };
     loop {
         // It is left a corpse for as long as somebody may be about to send a signal to its number.
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -222,10 +250,15 @@ fn reap(shell: &mpsc::Receiver<Pid>, children: &Children, tell: &mpsc::Sender<Ne
             }
         }
         if let Ok(Some((pid, status))) = children.still(|| wait(WaitOptions::NOHANG))
-            && pid == shell
+            && pid == shell.pid
         {
-            let said = Said::Exited { code: status.exit_status(), signal: status.terminating_signal() };
-            let _ = tell.send(News::Ended(said));
+            // A sandbox's first process reports how the shell ended, unless it was killed.
+            let reported = shell.sandbox.as_mut().and_then(Started::ended);
+            let (code, signal) = match reported {
+                Some(ended) => (ended.code, ended.signal),
+                None => (status.exit_status(), status.terminating_signal()),
+            };
+            let _ = tell.send(News::Ended(Said::Exited { code, signal }));
         }
     }
 }

@@ -1,21 +1,17 @@
 //! The step between the keeper and the shell: what has to be done in the process that becomes the shell.
 
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _, Write as _};
+use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::process::{Signal, getppid, ioctl_tiocsctty, set_parent_process_death_signal, setsid};
-use rustix::termios::ttyname;
+use sa_sandbox::handover;
 
-use super::wire::{self, Launch};
-use crate::shell::sandbox::{self, Policy};
+use super::wire::Launch;
 
 /// Becomes the shell, or tells the keeper why not.
 pub(super) fn become_command(keeper: Option<OsString>) -> ExitCode {
@@ -40,24 +36,11 @@ fn attempt(keeper: Option<OsString>) -> Result<Infallible, Failed> {
 }
 
 fn command(socket: &UnixStream, keeper: Option<OsString>) -> io::Result<Infallible> {
-    let mut files = wire::receive(socket)?.into_iter();
-    let (Some(launch), Some(input), Some(output)) = (files.next(), files.next(), files.next()) else {
-        return Err(io::Error::other("files are missing"));
-    };
-    let launch: Launch = wire::from_memory(launch)?;
+    let [launch, input, output] = handover::receive(socket)?;
+    let launch: Launch = handover::from_memory(launch)?;
     setsid()?;
     if launch.terminal {
         ioctl_tiocsctty(input.as_fd())?;
-    }
-    let mut input = input;
-    if let Some(policy) = &launch.sandbox {
-        let terminal = launch.terminal.then(|| ttyname(&input, Vec::new())).and_then(Result::ok);
-        let terminal = terminal.as_deref().map(|name| Path::new(OsStr::from_bytes(name.to_bytes())));
-        sandbox::enter(policy, terminal)?;
-        if !launch.terminal && FileType::from_raw_mode(fstat(&input)?.st_mode) == FileType::CharacterDevice {
-            // The one that the node has opened could be changed through its descriptor.
-            input = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        }
     }
     // A keeper that is killed cannot end the tree; the shell at least goes with it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -76,18 +59,4 @@ fn take_over(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     rustix::stdio::dup2_stdout(&output)?;
     rustix::stdio::dup2_stderr(output)?;
     Ok(())
-}
-
-/// Enters the sandbox that stdin describes, and says on stdout why it cannot be had.
-pub(super) fn probe() -> ExitCode {
-    let mut text = String::new();
-    let read = io::stdin().read_to_string(&mut text);
-    let policy = read.and_then(|_| serde_json::from_str::<Policy>(&text).map_err(io::Error::from));
-    match policy.and_then(|policy| sandbox::enter(&policy, None)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = write!(io::stdout(), "{error}");
-            ExitCode::FAILURE
-        }
-    }
 }

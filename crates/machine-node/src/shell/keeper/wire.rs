@@ -1,18 +1,7 @@
 //! What node, keeper and stage say to each other.
 
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
+use sa_sandbox::Policy;
 use serde::{Deserialize, Serialize};
-
-use crate::shell::sandbox::Policy;
 
 /// What to run. Directory and environment are those of the keeper.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,57 +33,10 @@ impl Said {
     }
 }
 
-/// Puts something into a file of no name, which may be as long as it wants: a socket's messages may not.
-pub(crate) fn in_memory(what: &impl Serialize) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create("launch", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(what)?)?;
-    Ok(file.into())
-}
-
-pub(super) fn from_memory<T: for<'a> Deserialize<'a>>(file: OwnedFd) -> io::Result<T> {
-    let mut file = File::from(file);
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(serde_json::from_slice(&bytes)?)
-}
-
-/// The launch, the command's input and its output.
-const FILES: usize = 3;
-
-/// Hands files to whoever is at the other end.
-pub(crate) fn send(socket: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(io::Error::other("too many files for one message"));
-    }
-    sendmsg(socket, &[IoSlice::new(b"f")], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Takes the files that the other end hands over.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut files = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            files.extend(received);
-        }
-    }
-    if files.len() == FILES {
-        Ok(files)
-    } else {
-        Err(io::Error::other("the other end left before it said what to run"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use sa_sandbox::handover::{from_memory, in_memory};
 
     use super::*;
 

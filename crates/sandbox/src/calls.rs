@@ -1,0 +1,220 @@
+//! The system calls that a command in a sandbox is refused.
+//!
+//! Most of them need a capability, or act on something that a namespace already isolates. They are refused nevertheless,
+//! because each is a way into kernel code that an attack could use.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use nix::libc::{self, c_long};
+use rustix::io::Errno;
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
+use seccompiler::{BpfProgram, Error, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule};
+
+use crate::policy::Policy;
+
+type Calls = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Refused with every argument.
+const REFUSED: [c_long; 55] = [
+    // Keys of the kernel, which belong to a user and not to a namespace.
+    libc::SYS_add_key,
+    libc::SYS_keyctl,
+    libc::SYS_request_key,
+    // Shared memory, semaphores and message queues of System V.
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    // Namespaces and mounts.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    // Files by a handle in place of a path, which goes around the view.
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    // Parts of the kernel with many faults in the past.
+    libc::SYS_bpf,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    // The machine as a whole.
+    libc::SYS_acct,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_init_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_reboot,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+];
+
+/// Namespaces that `clone` can make. `clone3` has its flags in memory, where a filter cannot look, and is missing instead.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWCGROUP,
+];
+
+/// Input that a terminal takes as typed, and the console's own commands.
+const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
+
+/// The user's or the group's rights for everybody who runs the file.
+const SET_ID: [u64; 2] = [0o4000, 0o2000];
+/// What makes `open` create a file, and so look at its mode.
+const CREATING: [u64; 2] = [libc::O_CREAT.unsigned_abs() as u64, O_TMPFILE];
+/// It has the same number on every architecture, and not every one has it in its list of calls yet.
+const FCHMODAT2: c_long = 452;
+/// Without the bit that says that it is a directory.
+const O_TMPFILE: u64 = (libc::O_TMPFILE & !libc::O_DIRECTORY).unsigned_abs() as u64;
+
+/// Refuses them from here on, to this process and all that it starts.
+pub(crate) fn filter(policy: &Policy) -> io::Result<()> {
+    let missing = |error: Error| {
+        io::Error::other(format!("seccomp filters are not available (the kernel needs CONFIG_SECCOMP_FILTER): {error}"))
+    };
+    install(policy).map_err(missing)
+}
+
+fn install(policy: &Policy) -> Result<(), Error> {
+    refuse(sockets(policy)?, Errno::ACCESS)?;
+    refuse(forbidden()?, Errno::PERM)?;
+    // Programs do without these on older kernels. The mode that openat2 gives a file is in memory, like clone3's flags.
+    refuse(Calls::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]), Errno::NOSYS)?;
+    #[cfg(target_arch = "x86_64")]
+    seccompiler::apply_filter(&second_table())?;
+    Ok(())
+}
+
+fn refuse(calls: Calls, error: Errno) -> Result<(), Error> {
+    let refused = SeccompAction::Errno(error.raw_os_error().unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter: BpfProgram = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch)?.try_into()?;
+    seccompiler::apply_filter(&filter)
+}
+
+/// Only the usual families: others reach around network namespaces (the host of a virtual machine by `AF_VSOCK`) or are
+/// rarely used parts of the kernel.
+fn sockets(policy: &Policy) -> Result<Calls, Error> {
+    let mut families = Vec::new();
+    // Without a network, the sandbox has a network namespace of its own.
+    if policy.network || policy.unix_sockets {
+        families.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
+    }
+    if policy.unix_sockets {
+        families.push(libc::AF_UNIX);
+    }
+    let others: Result<Vec<_>, _> =
+        families.iter().map(|family| SeccompCondition::new(0, Dword, Ne, family.unsigned_abs().into())).collect();
+    let others = others?;
+    // No rule at all refuses a call whatever its arguments are.
+    let rules = if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] };
+    Ok(Calls::from([(libc::SYS_socket, rules)]))
+}
+
+fn forbidden() -> Result<Calls, Error> {
+    let mut calls: Calls = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([libc::SYS_ioperm, libc::SYS_iopl].map(|call| (call, Vec::new())));
+    for flag in NAMESPACES {
+        let flag = flag.unsigned_abs().into();
+        let made = SeccompCondition::new(0, Dword, MaskedEq(flag), flag)?;
+        calls.entry(libc::SYS_clone).or_default().push(rule([made])?);
+    }
+    for request in TERMINAL_INPUT {
+        calls.entry(libc::SYS_ioctl).or_default().push(rule([SeccompCondition::new(1, Dword, Eq, request)?])?);
+    }
+    set_id(&mut calls)?;
+    Ok(calls)
+}
+
+/// Files that are made with such a mode, or given it: they would count outside of the sandbox.
+fn set_id(calls: &mut Calls) -> Result<(), Error> {
+    // Which of the arguments is the mode, and which says whether there is one.
+    let mut modes = vec![
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        (FCHMODAT2, 2),
+        (libc::SYS_mknodat, 2),
+        (libc::SYS_mkdirat, 2),
+    ];
+    let mut opens = vec![(libc::SYS_openat, 2, 3)];
+    #[cfg(target_arch = "x86_64")]
+    {
+        modes.extend([(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_mkdir, 1), (libc::SYS_creat, 1)]);
+        opens.push((libc::SYS_open, 1, 2));
+    }
+    for bit in SET_ID {
+        for (call, mode) in &modes {
+            calls.entry(*call).or_default().push(rule([SeccompCondition::new(*mode, Dword, MaskedEq(bit), bit)?])?);
+        }
+        for (call, flags, mode) in &opens {
+            for creating in CREATING {
+                let creates = SeccompCondition::new(*flags, Dword, MaskedEq(creating), creating)?;
+                let powerful = SeccompCondition::new(*mode, Dword, MaskedEq(bit), bit)?;
+                calls.entry(*call).or_default().push(rule([creates, powerful])?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, Error> {
+    SeccompRule::new(conditions.into()).map_err(Error::from)
+}
+
+/// Some kernels know all calls by a second number (x32), which the other filters do not look for.
+#[cfg(target_arch = "x86_64")]
+fn second_table() -> BpfProgram {
+    use libc::{BPF_ABS, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO};
+    const SECOND: u32 = 0x4000_0000;
+    let step = |code: u32, jump_if_not: u8, value: u32| seccompiler::sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt: 0,
+        jf: jump_if_not,
+        k: value,
+    };
+    vec![
+        // The number comes first.
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        step(BPF_JMP | BPF_JGE | BPF_K, 1, SECOND),
+        step(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        step(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
+    ]
+}

@@ -1,0 +1,45 @@
+//! One sandbox for programs that are not trusted: agents and the commands of a machine node.
+//!
+//! A [`Policy`] says which files a command sees and whether it has a network. The process that starts the command is its
+//! supervisor. The supervisor enters new namespaces ([`Namespaces::enter`]) and starts this program again as the first
+//! process of a new PID namespace ([`Namespaces::start`]). That process, `init`, builds the command's file system
+//! (`view`), gives up every capability (`privileges`), restricts itself with Landlock (`files`) and seccomp (`calls`),
+//! and then starts the command. When `init` ends, the kernel kills every process in the namespace. When the supervisor
+//! ends, the kernel kills `init`.
+//!
+//! Every layer is required. A kernel or a system that refuses one of them is an error that names the missing part.
+//! A program that uses this crate calls [`run_if_asked`] at the start of `main`.
+
+mod calls;
+mod files;
+pub mod handover;
+mod init;
+mod mounted;
+mod namespaces;
+mod policy;
+mod privileges;
+mod probe;
+mod secrets;
+mod view;
+
+use std::process::ExitCode;
+
+pub use init::Ended;
+pub use namespaces::{Command, Namespaces, Started};
+pub use policy::{Bind, Policy};
+pub use probe::probe;
+
+/// The argument that makes this program the first process of a sandbox.
+const INIT: &str = "__sandbox-init";
+/// The argument that makes this program check whether a sandbox is possible here.
+const PROBE: &str = "__sandbox-probe";
+
+/// Runs this process as a part of a sandbox if it was started as one, and returns how it ended. Call it at the start of
+/// `main`, before any thread is started and any argument is read.
+pub fn run_if_asked() -> Option<ExitCode> {
+    match std::env::args_os().nth(1)?.to_str()? {
+        INIT => Some(init::run()),
+        PROBE => Some(probe::run()),
+        _ => None,
+    }
+}

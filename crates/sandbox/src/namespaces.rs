@@ -1,0 +1,156 @@
+//! The supervisor's part: it enters new namespaces and starts the first process in them.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::init::{Ended, Launch, Report};
+use crate::{INIT, Policy, handover};
+
+/// What to run. Its directory and its environment are those of the supervisor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Command {
+    pub program: OsString,
+    pub args: Vec<OsString>,
+    /// Whether its input is a terminal, which becomes its controlling terminal.
+    pub terminal: bool,
+}
+
+/// The namespaces of a sandbox in which nothing runs yet.
+#[derive(Debug)]
+pub struct Namespaces {
+    policy: Policy,
+}
+
+/// A command that runs in a sandbox.
+#[derive(Debug)]
+pub struct Started {
+    /// The first process of the sandbox. To kill it is to kill all others. It ends shortly after the command, with the
+    /// command's exit code, or 128 and the number of the signal that ended the command.
+    pub init: Child,
+    report: BufReader<UnixStream>,
+}
+
+const FORBIDDEN: &str = "user namespaces are not available to this user (see the settings user.max_user_namespaces, \
+kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; most container runtimes forbid them \
+by default, and root needs CAP_SETFCAP)";
+
+/// The longest line of a report, in bytes.
+const MAX_REPORT: u64 = 16 * 1024;
+
+/// What the first process needs to build the view. It gives these up before it starts the command.
+const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
+
+impl Namespaces {
+    /// Moves this process to new user, mount, IPC, host name and, without a network, network namespaces. The process must
+    /// not have other threads yet: the kernel refuses a user namespace to a process that has.
+    pub fn enter(policy: Policy) -> io::Result<Self> {
+        policy.check().map_err(io::Error::other)?;
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let mut flags =
+            CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+        flags.set(CloneFlags::CLONE_NEWNET, !policy.network);
+        let forbidden = |error: &dyn std::fmt::Display| io::Error::other(format!("{FORBIDDEN}: {error}"));
+        unshare(flags).map_err(|error| forbidden(&error))?;
+        // One user and one group, by the same numbers as outside: files of the workspace keep their owner.
+        std::fs::write("/proc/self/setgroups", "deny").map_err(|error| forbidden(&error))?;
+        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(|error| forbidden(&error))?;
+        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(|error| forbidden(&error))?;
+        if !policy.network {
+            // Programs that talk to themselves need it; a sandbox without it is still a sandbox.
+            let _ = raise_loopback();
+        }
+        Ok(Self { policy })
+    }
+
+    /// Starts a command with this input, output and error output. The process can start no thread after this, because
+    /// its children are in another PID namespace. The calling thread has to live as long as the command may.
+    pub fn start(self, command: Option<Command>, files: [BorrowedFd<'_>; 3]) -> io::Result<Started> {
+        unshare(CloneFlags::CLONE_NEWPID)
+            .map_err(|error| io::Error::other(format!("PID namespaces are not available: {error}")))?;
+        pass_on_capabilities()?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let init = std::process::Command::new("/proc/self/exe")
+            .arg0("switchboard-sandbox")
+            .arg(INIT)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let launch = handover::in_memory(&Launch { policy: self.policy, command })?;
+        let [input, output, errors] = files;
+        handover::send(&ours, &[launch.as_fd(), input, output, errors])?;
+        let mut report = BufReader::new(ours);
+        match Report::read(&mut report)? {
+            Some(Report::Started) => Ok(Started { init, report }),
+            Some(Report::Failed(why)) => Err(io::Error::other(why)),
+            _ => Err(io::Error::other("the sandbox's first process ended before it started the command")),
+        }
+    }
+}
+
+impl Started {
+    /// How the command ended, once `init` has ended. `None` if `init` was killed.
+    pub fn ended(&mut self) -> Option<Ended> {
+        match Report::read(&mut self.report) {
+            Ok(Some(Report::Ended(ended))) => Some(ended),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// The next line of what `init` reports.
+    fn read(lines: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut line = String::new();
+        lines.take(MAX_REPORT).read_line(&mut line)?;
+        Ok(serde_json::from_str(&line).ok())
+    }
+}
+
+/// Lets the next program keep the capabilities that it needs. The kernel takes them from every user but root when a
+/// program is started, except those in the ambient set.
+fn pass_on_capabilities() -> io::Result<()> {
+    let needed: CapabilitySet = NEEDED.into_iter().collect();
+    let own = capabilities(None)?;
+    let inheritable = own.inheritable | needed;
+    let denied = |error| io::Error::other(format!("capabilities are not available in a user namespace: {error}"));
+    set_capabilities(None, CapabilitySets { inheritable, ..own }).map_err(denied)?;
+    for capability in NEEDED {
+        configure_capability_in_ambient_set(capability, true).map_err(denied)?;
+    }
+    Ok(())
+}
+
+/// Sets the flag `IFF_UP` of the loopback device with a message of rtnetlink: `RTM_NEWLINK` for the device 1.
+fn raise_loopback() -> io::Result<()> {
+    const LENGTH: u32 = 32;
+    const RTM_NEWLINK: u16 = 16;
+    const REQUEST_AND_ACK: u16 = 1 | 4;
+    const LOOPBACK: i32 = 1;
+    const IFF_UP: u32 = 1;
+    let mut message = Vec::with_capacity(LENGTH as usize);
+    message.extend(LENGTH.to_ne_bytes());
+    message.extend(RTM_NEWLINK.to_ne_bytes());
+    message.extend(REQUEST_AND_ACK.to_ne_bytes());
+    // Sequence number, port; then family, padding and kind of device.
+    message.extend([0; 4 + 4 + 4]);
+    message.extend(LOOPBACK.to_ne_bytes());
+    message.extend(IFF_UP.to_ne_bytes());
+    message.extend(IFF_UP.to_ne_bytes());
+    // The default protocol of this family is that of routes and devices.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    send(&socket, &message, SendFlags::empty())?;
+    recv(&socket, &mut [0; 1024], RecvFlags::empty())?;
+    Ok(())
+}

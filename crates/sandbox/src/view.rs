@@ -1,0 +1,257 @@
+//! The file system that a command sees: a new root with the parts of the host that the policy names, and no other.
+
+use std::ffi::CStr;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::process::pivot_root;
+
+use crate::mounted::{self, Access};
+use crate::policy::{Policy, depth};
+
+/// Where the new root is built. Nothing below it is a part of the new root, so nothing that is needed gets covered.
+const BASE: &str = "/proc";
+
+/// Where a command finds the terminal that it was given, which is not among its own.
+pub(crate) const TERMINAL: &str = "/dev/console";
+pub(crate) const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+pub(crate) const TERMINALS: &str = "/dev/pts";
+pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Entries of `/proc` about the whole machine that everybody can read and that a command has no use for.
+const MACHINE: [&str; 8] = ["acpi", "bus", "driver", "kallsyms", "key-users", "keys", "sched_debug", "scsi"];
+
+/// An empty file and an empty directory that nobody can read, to cover what is hidden.
+const EMPTY_FILE: &str = "/.hidden-file";
+const EMPTY_DIRECTORY: &str = "/.hidden-directory";
+
+const FORBIDDEN: &str = "mounts are not available in a user namespace (see the setting \
+kernel.apparmor_restrict_unprivileged_userns; a container's runtime may forbid them, too)";
+const NO_PROC: &str = "a private /proc is not available: the kernel refuses it where parts of the outer /proc are covered, \
+as most container runtimes do (start the container with an uncovered /proc, such as --security-opt systempaths=unconfined)";
+
+/// Moves this process to the new root. The old one is gone for it.
+pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> {
+    let here = std::env::current_dir()?;
+    let plan = plan(policy)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
+    new("tmpfs", Path::new("/"), MountFlags::NODEV, c"mode=0755,size=16m")
+        .map_err(|error| io::Error::other(format!("{FORBIDDEN}: {error}")))?;
+    File::create(inside(EMPTY_FILE))?.set_permissions(Permissions::from_mode(0o000))?;
+    DirBuilder::new().mode(0o000).create(inside(EMPTY_DIRECTORY))?;
+    mount_processes()?;
+    mount_devices(terminal)?;
+    for step in &plan {
+        step.apply(&plan)?;
+    }
+    std::env::set_current_dir(BASE)?;
+    pivot_root(".", ".").map_err(|error| failed("make a root of", Path::new(BASE), error))?;
+    // Now both roots are at the same place, the old one on top.
+    unmount(".", UnmountFlags::DETACH).map_err(|error| failed("leave", Path::new("/"), error))?;
+    std::env::set_current_dir("/")?;
+    fs::remove_file(EMPTY_FILE)?;
+    fs::remove_dir(EMPTY_DIRECTORY)?;
+    mounted::protect(|path| access(&plan, path))?;
+    std::env::set_current_dir(&here).map_err(|error| {
+        let why = format!("the directory {} is not visible in the sandbox: {error}", here.display());
+        io::Error::new(error.kind(), why)
+    })
+}
+
+/// One thing in the new root. The order of the kinds is that in which they are applied to the same path.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Hidden,
+    Private,
+    Link { to: PathBuf },
+    Bound { source: PathBuf, writable: bool },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    target: PathBuf,
+    kind: Kind,
+}
+
+/// Everything in the new root, parents before what lies in them.
+fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    let given = policy.readable.iter().map(|path| (path, false)).chain(policy.writable.iter().map(|path| (path, true)));
+    for (path, writable) in given {
+        let source = path.canonicalize().map_err(|error| {
+            io::Error::new(error.kind(), format!("{} cannot be a part of the sandbox: {error}", path.display()))
+        })?;
+        if source != *path {
+            if policy.hidden.iter().any(|hidden| source.starts_with(hidden)) {
+                let (path, source) = (path.display(), source.display());
+                return Err(io::Error::other(format!("{path} leads to {source}, which is hidden")));
+            }
+            // By the name that was given as well, unless a link of the system's leads there: /bin is one on most systems.
+            let known = policy.readable.iter().any(|root| root != path && path.starts_with(root));
+            if !known {
+                steps.push(Step { target: path.clone(), kind: Kind::Link { to: source.clone() } });
+            }
+            if policy.readable.iter().any(|root| root != path && !writable && source.starts_with(root)) {
+                continue;
+            }
+        }
+        steps.push(Step { target: source.clone(), kind: Kind::Bound { source, writable } });
+    }
+    for bind in &policy.binds {
+        let source = bind.source.canonicalize()?;
+        let covers = |step: &&Step| bind.target.starts_with(&step.target);
+        if let Some(step) = steps.iter().find(covers) {
+            let (path, target) = (step.target.display(), bind.target.display());
+            return Err(io::Error::other(format!(
+                "{path} cannot be a part of the sandbox, which needs {target} itself"
+            )));
+        }
+        steps.push(Step { target: bind.target.clone(), kind: Kind::Bound { source, writable: false } });
+    }
+    steps.extend(policy.private_directories().map(|path| Step { target: path.clone(), kind: Kind::Private }));
+    steps.extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
+    steps.sort_by(|a, b| (depth(&a.target), &a.kind).cmp(&(depth(&b.target), &b.kind)));
+    Ok(steps)
+}
+
+impl Step {
+    fn apply(&self, plan: &[Self]) -> io::Result<()> {
+        let at = inside(&self.target);
+        match &self.kind {
+            Kind::Hidden => self.hide(&at, plan)?,
+            Kind::Private => {
+                directory(&at)?;
+                let options = if self.target == Path::new("/tmp") { c"mode=1777" } else { c"mode=0755" };
+                new("tmpfs", &self.target, MountFlags::NODEV, options)?;
+            }
+            Kind::Link { to } if at.symlink_metadata().is_err() => {
+                directory(at.parent().unwrap_or(&at))?;
+                symlink(to, &at)?;
+            }
+            Kind::Link { .. } => {}
+            Kind::Bound { source, .. } => {
+                if source.is_dir() {
+                    directory(&at)?;
+                } else {
+                    file(&at)?;
+                }
+                mount_bind_recursive(source, &at).map_err(|error| failed("bind", source, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hide(&self, at: &Path, plan: &[Self]) -> io::Result<()> {
+        let bind = |empty: &str| mount_bind(inside(empty), at).map_err(|error| failed("hide", &self.target, error));
+        match at.symlink_metadata() {
+            Ok(found) if found.is_dir() => {
+                let holds_more = plan.iter().any(|step| {
+                    step.target != self.target && step.target.starts_with(&self.target) && step.kind != Kind::Hidden
+                });
+                if holds_more {
+                    new("tmpfs", &self.target, MountFlags::NODEV, c"mode=0711,size=1m")
+                } else {
+                    bind(EMPTY_DIRECTORY)
+                }
+            }
+            // Its target is hidden, if that is a secret.
+            Ok(found) if found.is_symlink() => Ok(()),
+            Ok(_) => bind(EMPTY_FILE),
+            // It is not there, or nobody gets there.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What a mount is for: the longest path of the plan that leads there decides.
+fn access(plan: &[Step], path: &Path) -> Access {
+    match plan.iter().rfind(|step| path.starts_with(&step.target)).map(|step| &step.kind) {
+        Some(Kind::Private | Kind::Bound { writable: true, .. }) => Access::Writable,
+        Some(_) => Access::ReadOnly,
+        None if path == Path::new(SHARED_MEMORY) => Access::Writable,
+        None if path.starts_with(TERMINALS) => Access::Device,
+        None if path.starts_with("/dev") => Access::ReadOnlyDevice,
+        None => Access::ReadOnly,
+    }
+}
+
+/// `/proc` of the new PID namespace, which this process is in.
+fn mount_processes() -> io::Result<()> {
+    directory(&inside("/proc"))?;
+    let flags = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    new("proc", Path::new("/proc"), flags, c"").map_err(|error| io::Error::other(format!("{NO_PROC}: {error}")))?;
+    for entry in fs::read_dir(inside("/proc"))?.flatten() {
+        let (at, name) = (entry.path(), entry.file_name());
+        let Ok(found) = at.symlink_metadata() else { continue };
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // Root owns what others cannot read there, and would need no capability for it.
+        let is_open = found.permissions().mode() & 0o004 != 0;
+        if is_process || found.is_symlink() || is_open && !MACHINE.iter().any(|machine| name == *machine) {
+            continue;
+        }
+        let empty = if found.is_dir() { EMPTY_DIRECTORY } else { EMPTY_FILE };
+        mount_bind(inside(empty), &at).map_err(|error| failed("hide", &at, error))?;
+    }
+    Ok(())
+}
+
+fn mount_devices(terminal: Option<&Path>) -> io::Result<()> {
+    for path in DEVICES {
+        if Path::new(path).exists() {
+            file(&inside(path))?;
+            mount_bind(path, inside(path)).map_err(|error| failed("bind", Path::new(path), error))?;
+        }
+    }
+    if let Some(terminal) = terminal {
+        file(&inside(TERMINAL))?;
+        mount_bind(terminal, inside(TERMINAL)).map_err(|error| failed("bind", terminal, error))?;
+    }
+    directory(&inside(TERMINALS))?;
+    new("devpts", Path::new(TERMINALS), MountFlags::NOEXEC, c"newinstance,ptmxmode=0666,mode=0620")?;
+    directory(&inside(SHARED_MEMORY))?;
+    new("tmpfs", Path::new(SHARED_MEMORY), MountFlags::NODEV, c"size=64m,mode=1777")?;
+    for (name, to) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        symlink(to, inside("/dev").join(name))?;
+    }
+    Ok(())
+}
+
+fn inside(path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Mounts a new file system at a path of the new root.
+fn new(kind: &str, path: &Path, flags: MountFlags, options: &CStr) -> io::Result<()> {
+    mount(kind, inside(path), kind, flags | MountFlags::NOSUID, options)
+        .map_err(|error| failed(&format!("mount a {kind} at"), path, error))
+}
+
+fn directory(at: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(at)
+}
+
+fn file(at: &Path) -> io::Result<()> {
+    directory(at.parent().unwrap_or(at))?;
+    if at.symlink_metadata().is_err() {
+        File::create(at)?;
+    }
+    Ok(())
+}
+
+fn failed(what: &str, path: &Path, error: rustix::io::Errno) -> io::Error {
+    io::Error::other(format!("cannot {what} {}: {error}", path.display()))
+}

@@ -1,0 +1,227 @@
+//! What a command in a sandbox tries, and how the kernel answers.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::{Command, Stdio};
+
+use crate::rig::{Rig, users};
+
+const EPERM: &str = "1";
+const EACCES: &str = "13";
+const ENOSYS: &str = "38";
+
+/// Perl makes any system call; texts have to be variables. Prints the error's number, or that it worked.
+fn call(number: i64, args: &str) -> String {
+    format!("perl -e '$x = \"x\" x 4096; $r = syscall({number}, {args}); print $r < 0 ? $!+0 : \"done\"'")
+}
+
+#[test]
+fn calls_into_the_kernel_are_refused() {
+    use nix::libc;
+    let calls: [(&str, i64, &str, &str); 28] = [
+        ("add_key", libc::SYS_add_key, "$a = \"user\", $b = \"name\", $x, 4, -3", EPERM),
+        ("request_key", libc::SYS_request_key, "$a = \"user\", $b = \"name\", 0, -3", EPERM),
+        ("keyctl", libc::SYS_keyctl, "0, -3, 1", EPERM),
+        ("shmget", libc::SYS_shmget, "0, 4096, 01600", EPERM),
+        ("shmat", libc::SYS_shmat, "0, 0, 0", EPERM),
+        ("semget", libc::SYS_semget, "0, 1, 01600", EPERM),
+        ("msgget", libc::SYS_msgget, "0, 01600", EPERM),
+        ("unshare a user namespace", libc::SYS_unshare, "0x10000000", EPERM),
+        ("unshare a mount namespace", libc::SYS_unshare, "0x20000", EPERM),
+        ("setns", libc::SYS_setns, "0, 0", EPERM),
+        ("clone with a user namespace", libc::SYS_clone, "0x10000011, 0, 0, 0, 0", EPERM),
+        ("clone3", libc::SYS_clone3, "$x, 64", ENOSYS),
+        ("perf_event_open", libc::SYS_perf_event_open, "$x, 0, -1, -1, 0", EPERM),
+        ("bpf", libc::SYS_bpf, "0, $x, 64", EPERM),
+        ("userfaultfd", libc::SYS_userfaultfd, "1", EPERM),
+        ("io_uring_setup", libc::SYS_io_uring_setup, "1, $x", EPERM),
+        ("mount", libc::SYS_mount, "$a = \"none\", $b = \"/tmp\", $c = \"tmpfs\", 0, 0", EPERM),
+        ("umount2", libc::SYS_umount2, "$a = \"/proc\", 2", EPERM),
+        ("pivot_root", libc::SYS_pivot_root, "$a = \".\", $b = \".\"", EPERM),
+        ("fsopen", libc::SYS_fsopen, "$a = \"tmpfs\", 0", EPERM),
+        ("open_tree", libc::SYS_open_tree, "-100, $a = \"/\", 1", EPERM),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at, "-100, $x, 0", EPERM),
+        ("init_module", libc::SYS_init_module, "$x, 10, $a = \"\"", EPERM),
+        ("kexec_load", libc::SYS_kexec_load, "0, 0, 0, 0", EPERM),
+        ("reboot", libc::SYS_reboot, "0, 0, 0, 0", EPERM),
+        ("settimeofday", libc::SYS_settimeofday, "$x, 0", EPERM),
+        ("a socket to the machine's host", libc::SYS_socket, "40, 1, 0", EACCES),
+        ("a Unix socket", libc::SYS_socket, "1, 1, 0", EACCES),
+    ];
+    for user in users() {
+        let rig = Rig::new(*user);
+        for (name, number, args, expected) in calls {
+            assert_eq!(rig.output(&call(number, args)), expected, "{name} as {user:?}");
+        }
+        // Input for a terminal; without the filter it would be an error that this is none.
+        assert_eq!(rig.output("perl -e 'ioctl(STDIN, 0x5412, $x = \"x\") or print $!+0'"), EPERM);
+    }
+}
+
+#[test]
+fn it_has_no_capabilities_and_gets_none() {
+    for user in users() {
+        let said = Rig::new(*user).output("grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | xargs");
+        let none = "0000000000000000";
+        assert_eq!(said, format!("{none} {none} {none} {none} {none} 1 2\n"), "{user:?}");
+        // A program that runs as root elsewhere, too.
+        let said = Rig::new(*user).output("su -c id root; mount -o remount,rw /usr; hostname x; chroot / true");
+        assert!(!said.contains("uid="), "{user:?}: {said}");
+    }
+}
+
+#[test]
+fn no_disk_is_mounted_and_nothing_of_the_system_is_written() {
+    for user in users() {
+        let rig = Rig::new(*user);
+        let attempts = [
+            "mknod disk b 254 0",
+            "mknod /dev/disk b 254 0",
+            "mount -t ext4 /dev/vda /tmp",
+            "mount -t proc proc /tmp",
+            "mount --bind / /tmp",
+            "touch /usr/x",
+            "touch /etc/x",
+            "touch /x",
+            "touch /proc/x",
+            "echo x > /proc/sys/kernel/core_pattern",
+            "echo b > /proc/sysrq-trigger",
+            "chmod 777 /etc/passwd",
+            "echo x > /dev/kmsg",
+            "ls /proc/1/root/",
+            "ls /sys/kernel",
+            "unshare -Ur true",
+            "chmod 4755 /usr/bin/env",
+            "cp /usr/bin/env . && chmod 4755 env",
+        ];
+        for attempt in attempts {
+            assert_eq!(
+                rig.output(&format!("({attempt}) >/dev/null 2>&1 || echo refused")),
+                "refused\n",
+                "{attempt} as {user:?}"
+            );
+        }
+        assert_eq!(rig.output("echo fine > file && cat file && echo fine > /tmp/x && cat /tmp/x"), "fine\nfine\n");
+    }
+}
+
+/// Makes a segment of shared memory with a key, or prints what is in it, or changes it.
+const SEGMENT: &str = "$id = shmget($ARGV[0], 16, oct $ARGV[1]); defined $id or die \"no segment: $!\\n\";";
+
+#[test]
+fn shared_memory_of_other_processes_is_out_of_reach() {
+    let perl = |script: &str, key: &str, mode: &str| {
+        let script = format!("{SEGMENT}{script}");
+        let ran = Command::new("perl").args(["-e", &script, key, mode]).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let key = (u64::from(std::process::id()) + 0x5342_0000).to_string();
+    perl("shmwrite($id, \"untouched\", 0, 9)", &key, "1666");
+    for user in users() {
+        let attack = format!("perl -e '{SEGMENT} shmwrite($id, \"destroyed\", 0, 9)' {key} 666");
+        let said = Rig::new(*user).output(&attack);
+        assert!(said.contains("no segment"), "{user:?}: {said}");
+    }
+    let found = perl("shmread($id, $text, 0, 9); print $text; shmctl($id, 0, 0)", &key, "666");
+    assert_eq!(found, "untouched");
+}
+
+#[test]
+fn other_processes_are_neither_seen_nor_signalled() {
+    let mut outside = Command::new("sleep").arg("1000").env("CANARY", "canary").spawn().unwrap();
+    let pid = outside.id();
+    for user in users() {
+        let rig = Rig::new(*user);
+        let seen = rig.output("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ps ax 2>/dev/null | wc -l");
+        assert!(!seen.contains("sleep 1000") && !seen.contains("sa-sandbox-run"), "{user:?}: {seen}");
+        let said = rig.output(&format!("cat /proc/{pid}/environ; kill -9 {pid}; kill -9 -1; true"));
+        assert!(said.contains("No such file") && said.contains("No such process"), "{user:?}: {said}");
+        assert!(outside.try_wait().unwrap().is_none(), "{user:?} killed a process of the host");
+        let said = rig.output("cat /proc/keys /proc/1/environ; readlink /proc/1/root; kill -9 1; echo on");
+        assert_eq!(said.matches("Permission denied").count(), 2, "{user:?}: {said}");
+        assert!(said.starts_with("on\n"), "{user:?}: {said}");
+    }
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+}
+
+/// Connects to an abstract socket.
+const CONNECT: &str = "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die $!; \
+print connect(S, pack(\"S\", AF_UNIX) . \"\\0$ARGV[0]\") ? \"connected\" : \"refused\"'";
+
+#[test]
+fn abstract_sockets_of_the_host_are_out_of_reach() {
+    let name = format!("sandbox-test-{}", std::process::id());
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    for user in users() {
+        let mut rig = Rig::new(*user);
+        rig.policy.unix_sockets = true;
+        assert_eq!(rig.output(&format!("{CONNECT} {name}")), "refused", "{user:?}");
+        // With a network, Landlock keeps them apart, from Linux 6.12 on.
+        rig.policy.network = true;
+        let expected = if linux() >= (6, 12) { "refused" } else { "connected" };
+        assert_eq!(rig.output(&format!("{CONNECT} {name}")), expected, "{user:?}");
+    }
+}
+
+fn linux() -> (u32, u32) {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_str().unwrap().split('.').map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+const TCP: &str = "perl -MIO::Socket::INET -e '\
+$server = IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1\") or die \"none: $!\"; \
+print IO::Socket::INET->new(PeerAddr => \"127.0.0.1\", PeerPort => $server->sockport) ? \"own \" : \"no own \"; \
+print IO::Socket::INET->new(PeerAddr => $ARGV[0]) ? \"host\" : \"no host\"'";
+
+#[test]
+fn without_a_network_there_is_a_loopback_device_of_its_own() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = format!("{TCP} {}", listener.local_addr().unwrap());
+    for user in users() {
+        let mut rig = Rig::new(*user);
+        assert!(rig.output(&script).starts_with("none"), "no sockets at all, as {user:?}");
+        rig.policy.unix_sockets = true;
+        assert_eq!(rig.output(&script), "own no host", "{user:?}");
+        rig.policy.network = true;
+        assert_eq!(rig.output(&script), "own host", "{user:?}");
+    }
+}
+
+#[test]
+fn a_debugger_works_inside() {
+    for user in users() {
+        let trace = "perl -e '$pid = fork // die; if (!$pid) { sleep 1000; exit } \
+                     print syscall(NUMBER, 16, $pid, 0, 0) == 0 ? \"traced\" : $!; kill 9, $pid'";
+        let trace = trace.replace("NUMBER", &nix::libc::SYS_ptrace.to_string());
+        assert_eq!(Rig::new(*user).output(&trace), "traced", "{user:?}");
+    }
+}
+
+#[test]
+fn it_runs_by_the_users_own_number_with_little_around_it() {
+    for user in users() {
+        let rig = Rig::new(*user);
+        let outside = rig.supervisor_id();
+        assert_eq!(rig.output("id -u").trim(), outside, "{user:?}");
+        let ran = rig.command("echo $0; ls -A /tmp /home /root; cat").stdin(Stdio::null()).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+}
+
+#[test]
+fn files_that_the_supervisor_inherited_are_closed() {
+    for user in users() {
+        let rig = Rig::new(*user);
+        let command = rig.command("ls /proc/self/fd; cat <&7; ls /proc/self/fd/7/");
+        // A directory of the host, as a shell would leave it open.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 7</; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        shell.current_dir(rig.workspace());
+        let ran = shell.output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert_eq!(said, "0\n1\n2\n3\n", "{user:?}: {ran:?}");
+    }
+}

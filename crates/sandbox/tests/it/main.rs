@@ -1,0 +1,7 @@
+//! Attacks on a sandbox with real processes, by root and by an unprivileged user.
+
+mod attacks;
+mod lifetime;
+mod missing;
+mod rig;
+mod secrets;
