@@ -39,6 +39,18 @@ pub fn with_hash(name: &str, address: &str) -> String {
     format!("{}_{:08x}", &name[..keep], fnv1a(address.as_bytes()) as u32)
 }
 
+/// A provider's id as it appears in exposed names; `None` when it appears as it is.
+pub(crate) fn space(id: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (!id.chars().all(fits)).then(|| id.chars().map(|c| if fits(c) { c } else { '_' }).collect())
+}
+
+/// The ids of providers whose tools can have this exposed name: each part of it that `__` follows.
+pub(crate) fn spaces(name: &str) -> impl Iterator<Item = &str> {
+    let bytes = name.as_bytes();
+    (1..bytes.len()).filter(move |at| bytes[*at..].starts_with(b"__")).map(|at| &name[..at])
+}
+
 /// FNV-1a, folded: stable over releases and platforms, which the standard hasher does not promise to be.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let hash = bytes

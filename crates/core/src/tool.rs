@@ -52,20 +52,27 @@ impl Tool {
         256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
     }
 
-    /// Names that it may have besides those that it has: the exposed ones that it would have if nobody else had them, or if
-    /// somebody did, and the short one; and those of a dotted name in lowercase, which nodes take for the same.
-    pub fn aliases(&self, provider: &ProviderId) -> Vec<String> {
-        let address = self.address(provider);
-        let plain = naming::expose(&self.wish, &address);
-        let longer = naming::with_hash(&plain, &address);
-        let mut aliases = vec![plain, longer];
-        aliases.extend(self.short.as_deref().map(str::to_owned));
+    /// Every name that the tool has, claims or could get: the exposed ones with and without a suffix, its own and the short
+    /// one; and those of a dotted name in lowercase, because nodes ignore case there.
+    pub fn all_names(&self, provider: &ProviderId) -> Vec<String> {
+        let (plain, suffixed) = self.exposed_names(provider);
+        let mut names = vec![plain, suffixed, self.name.to_string()];
+        names.extend(self.short.as_deref().map(str::to_owned));
         if self.name.contains('.') && self.name.contains(char::is_uppercase) {
             let lower = Self::undescribed(&self.name.to_lowercase(), provider);
-            aliases.extend(lower.aliases(provider));
-            aliases.push(lower.name.to_string());
+            names.extend(lower.all_names(provider));
         }
-        aliases
+        names
+    }
+
+    /// The plain exposed name, and the one with a suffix. The two differ.
+    pub(crate) fn exposed_names(&self, provider: &ProviderId) -> (String, String) {
+        let address = self.address(provider);
+        let plain = naming::expose(&self.wish, &address);
+        let suffixed = naming::with_hash(&plain, &address);
+        // A name that was too long has that suffix already.
+        let suffixed = if suffixed == plain { naming::with_hash(&plain, &format!("{address}#1")) } else { suffixed };
+        (plain, suffixed)
     }
 
     /// Which tool it is, whatever it goes by: no other one has the same. The suffix of an exposed name is made from it.

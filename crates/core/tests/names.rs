@@ -185,21 +185,16 @@ fn a_narrow_scope_does_not_take_a_listed_name_by_its_own_name() {
 }
 
 #[test]
-fn who_has_not_listed_anything_is_asked_for_what_begins_with_its_id_until_it_has() {
+fn a_provider_that_has_listed_nothing_yet_gets_the_names_that_begin_with_its_id() {
     let directory = directory();
     let unlisted = Catalog { unlisted: true, ..Catalog::default() };
     let _host = directory.attach(attach("host", "g", tools(&["mail__read"]), connection())).unwrap();
-    let mail = directory.attach(attach("mail", "g", unlisted.clone(), connection())).unwrap();
-    let session = Scope::Session("s".into());
-    let narrow = Attach { scope: session.clone(), ..attach("notes", "g", unlisted, connection()) };
-    let _notes = directory.attach(narrow).unwrap();
+    let mail = directory.attach(attach("mail", "g", unlisted, connection())).unwrap();
     let asked = |name: &str, view: &View| directory.resolve(name, view).ok().map(|route| route.id.id.to_string());
     assert_eq!(asked("mail__send", &view()).as_deref(), Some("mail"));
     assert_eq!(asked("mail__read", &view()).as_deref(), Some("host"), "what somebody lists goes first");
     assert_eq!(asked("mails__send", &view()), None);
     assert_eq!(asked("mail", &view()), None);
-    assert_eq!(asked("notes__add", &view()), None, "it is in a session");
-    assert_eq!(asked("notes__add", &View { scopes: vec![session], ..view() }).as_deref(), Some("notes"));
     mail.publish(tools(&["mail__other"]));
     assert_eq!(asked("mail__send", &view()), None);
     let error = directory.resolve("nobody__has", &view()).unwrap_err().into_error("nobody__has");

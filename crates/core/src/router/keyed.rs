@@ -17,7 +17,6 @@ use crate::json::RawJson;
 use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::Scope;
-use crate::provider::GrantId;
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
 #[derive(Default)]
@@ -127,12 +126,12 @@ fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, 
     let mut leads = vec![address.into()];
     // Providers with one grant stand in for each other where their tools want the same name, and which of them has the call
     // depends on who is here at the moment.
-    if let Some(GrantId(grant)) = directory.grant(&provider) {
+    if let Some(grant) = directory.grant(&provider) {
         let place = match &scope {
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
         };
-        leads.push(format!("{} {grant} {place} {}", provider.kind, wish.to_lowercase()).into());
+        leads.push(format!("{} {} {place} {}", provider.kind, grant.id, wish.to_lowercase()).into());
     }
     Ok(leads)
 }
