@@ -135,7 +135,7 @@ fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
     let usable = metadata.methods.iter().filter(|method| sa_core::naming::is_exposable(&method.name));
     let tools = usable.map(|method| Tool {
         name: method.name.as_str().into(),
-        wish: format!("{PREFIX}_{participant}_{}", method.name),
+        preferred_name: format!("{PREFIX}_{participant}_{}", method.name),
         description: method.description.as_deref().map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].into()),
         input: method.parameters.and_then(readable).map(Schema::new),
         output_schema: method.returns.and_then(readable),

@@ -39,7 +39,7 @@ use crate::limits::Entered;
 use crate::naming;
 use crate::notice::{Notice, NoticeBody, Notices};
 use crate::principal::{Scope, View};
-use crate::provider::{Grant, Provider, ProviderId};
+use crate::provider::{Grant, Provider, ProviderId, Rank};
 use crate::tool::{Catalog, Tool};
 
 /// Of the providers of one grant that left, those beyond this are forgotten, the longest gone first.
@@ -189,10 +189,14 @@ impl Directory {
         self.read(|index| index.member(provider).map(|member| member.owner.grant.clone()))
     }
 
-    /// The provider that everyone can see and that has an id, of any kind.
-    pub fn id_holder(&self, id: &str) -> Option<ProviderId> {
-        let space = naming::space(id);
-        self.read(|index| index.id_owner(space.as_deref().unwrap_or(id)).map(|owner| owner.id.clone()))
+    /// The provider of another kind that an operator installed and that has this id.
+    pub fn installed_besides(&self, provider: &ProviderId) -> Option<ProviderId> {
+        let space = naming::space(&provider.id);
+        self.read(|index| {
+            let mut owners = index.owners_of(space.as_deref().unwrap_or(&provider.id));
+            let found = owners.find(|owner| owner.grant.rank == Rank::Installed && owner.id.kind != provider.kind);
+            found.map(|owner| owner.id.clone())
+        })
     }
 
     /// The tools of a view for which `keep` holds, from `cursor` on, at most `limit`.

@@ -16,7 +16,7 @@ pub struct Tool {
     /// The provider's own name for it, which is what the provider is sent.
     pub name: Arc<str>,
     /// The name it would like to be exposed under; made to fit, and unique, by the directory.
-    pub wish: String,
+    pub preferred_name: String,
     /// What it is called where its own name carries its provider's: it may be called so while nobody else's is.
     pub short: Option<Arc<str>>,
     pub title: Option<String>,
@@ -48,7 +48,7 @@ impl Tool {
         let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
         let schema = self.input.as_ref().map_or(0, |schema| schema.raw().len());
         let capabilities: usize = self.capabilities.iter().map(String::len).sum();
-        let texts = self.name.len() + self.wish.len() + text(&self.title) + text(&self.description);
+        let texts = self.name.len() + self.preferred_name.len() + text(&self.title) + text(&self.description);
         256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
     }
 
@@ -68,7 +68,7 @@ impl Tool {
     /// The plain exposed name, and the one with a suffix. The two differ.
     pub(crate) fn exposed_names(&self, provider: &ProviderId) -> (String, String) {
         let address = self.address(provider);
-        let plain = naming::expose(&self.wish, &address);
+        let plain = naming::expose(&self.preferred_name, &address);
         let suffixed = naming::with_hash(&plain, &address);
         // A name that was too long has that suffix already.
         let suffixed = if suffixed == plain { naming::with_hash(&plain, &format!("{address}#1")) } else { suffixed };
@@ -85,15 +85,15 @@ impl Tool {
     /// A tool below a provider's open prefix, of which only the name is known. It would be exposed as a described one is: a
     /// dotted name is its whole address, and another one goes with its provider's id.
     pub(crate) fn undescribed(name: &str, provider: &ProviderId) -> Self {
-        let wish = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
-        Self { wish, ..Self::named(name) }
+        let preferred_name = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
+        Self { preferred_name, ..Self::named(name) }
     }
 
     /// A tool of which only the name is known.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.into(),
-            wish: name.into(),
+            preferred_name: name.into(),
             short: None,
             title: None,
             description: None,

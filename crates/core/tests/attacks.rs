@@ -25,7 +25,7 @@ fn upstream(id: &str, names: &[&str]) -> Attach {
 /// A machine that may be called by bare names.
 fn host(id: &str, grant: &str, names: &[&str]) -> Attach {
     let tool = |name: &&str| Tool {
-        wish: if name.contains('.') { (*name).to_owned() } else { format!("{id}__{name}") },
+        preferred_name: if name.contains('.') { (*name).to_owned() } else { format!("{id}__{name}") },
         ..Tool::named(name)
     };
     let catalog = Catalog {
@@ -111,7 +111,8 @@ fn a_node_cannot_have_the_id_of_what_an_operator_installed() {
                     || installed(id, &["x"]),
                     |directory| {
                         assert!(directory.members("node").is_empty(), "{node_id}");
-                        assert_eq!(directory.id_holder(node_id), Some(ProviderId::new(kind, id)));
+                        let node = ProviderId::new("node", node_id);
+                        assert_eq!(directory.installed_besides(&node), Some(ProviderId::new(kind, id)));
                     },
                 );
                 let directory = directory();
@@ -235,7 +236,7 @@ proptest! {
             prop_assert!(!policy.allows(&view.principal, tool), "{} of {id}", tool.name);
         }
         let node = ProviderId::new("node", &id);
-        let spellings = names.iter().flat_map(|name| [Tool::named(name), Tool { wish: format!("{id}__{name}"), ..Tool::named(name) }]);
+        let spellings = names.iter().flat_map(|name| [Tool::named(name), Tool { preferred_name: format!("{id}__{name}"), ..Tool::named(name) }]);
         for name in spellings.flat_map(|tool| tool.all_names(&node)) {
             let Ok(route) = gateway.directory.resolve(&name, &view) else { continue };
             let included = view.principal.includes(&route.leading);

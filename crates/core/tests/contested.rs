@@ -177,7 +177,7 @@ fn a_tool_that_merely_looks_alike_does_not_stand_in() {
     assert!(!error.into_error("office_greet_all").hint.unwrap().contains(&*other));
 
     // A preferred name with the provider's id means that provider alone.
-    let of = |server: &str| Tool { wish: format!("{server}__files.read"), ..Tool::named("files.read") };
+    let of = |server: &str| Tool { preferred_name: format!("{server}__files.read"), ..Tool::named("files.read") };
     let one = Catalog { tools: vec![of("one")], ..Catalog::default() };
     let two = Catalog { tools: vec![of("two")], ..Catalog::default() };
     drop(directory.attach(attach("one", "u", one, connection())).unwrap());

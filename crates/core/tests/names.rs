@@ -16,7 +16,7 @@ use support::*;
 struct Offer {
     id: usize,
     scope: Scope,
-    /// The provider's own name, and the wish.
+    /// The provider's own name, and the preferred_name.
     tools: Vec<(String, String)>,
     bare_names: bool,
 }
@@ -49,7 +49,10 @@ fn offers() -> impl Strategy<Value = Vec<Offer>> {
 }
 
 fn catalog(offer: &Offer) -> Catalog {
-    let tool = |(name, wish): &(String, String)| Tool { wish: wish.clone(), ..Tool::named(name) };
+    let tool = |(name, preferred_name): &(String, String)| Tool {
+        preferred_name: preferred_name.clone(),
+        ..Tool::named(name)
+    };
     let tools = offer.tools.iter().map(tool).collect();
     Catalog { tools, bare_names: offer.bare_names, ..Catalog::default() }
 }
@@ -174,8 +177,11 @@ fn a_tool_listed_twice_is_one_tool() {
 fn a_narrow_scope_does_not_take_a_listed_name_by_its_own_name() {
     let directory = directory();
     let _host = directory.attach(attach("host", "g", tools(&["x"]), connection())).unwrap();
-    let catalog =
-        Catalog { tools: vec![Tool { wish: "y".into(), ..Tool::named("x") }], bare_names: true, ..tools(&[]) };
+    let catalog = Catalog {
+        tools: vec![Tool { preferred_name: "y".into(), ..Tool::named("x") }],
+        bare_names: true,
+        ..tools(&[])
+    };
     let session = Scope::Session("s".into());
     let narrow = Attach { scope: session.clone(), ..attach("narrow", "g", catalog, connection()) };
     let _narrow = directory.attach(narrow).unwrap();

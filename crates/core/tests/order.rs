@@ -42,7 +42,7 @@ struct Offered {
 impl Offered {
     fn catalog(&self) -> Catalog {
         let tool = |(own, exposed): &(String, String)| Tool {
-            wish: exposed.clone(),
+            preferred_name: exposed.clone(),
             short: self.short.then(|| "a".into()),
             ..Tool::named(own)
         };

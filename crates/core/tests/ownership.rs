@@ -172,7 +172,7 @@ impl Model {
 
 fn catalog(claims: &Claims) -> Catalog {
     // Exposed names that nothing asks for here, so that only a provider's own names count.
-    let tool = |name: &String| Tool { wish: format!("listed-{name}"), ..Tool::named(name) };
+    let tool = |name: &String| Tool { preferred_name: format!("listed-{name}"), ..Tool::named(name) };
     let tools = claims.tools.iter().map(tool).collect();
     Catalog { tools, prefixes: claims.prefixes.clone(), bare_names: true, ..Catalog::default() }
 }
@@ -287,8 +287,8 @@ fn a_listed_tool_of_another_grant_below_a_held_prefix_is_not_listed() {
 #[test]
 fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
     let directory = directory();
-    let bash = |wish: &str| Catalog {
-        tools: vec![Tool { wish: wish.into(), ..Tool::named("Bash") }],
+    let bash = |preferred_name: &str| Catalog {
+        tools: vec![Tool { preferred_name: preferred_name.into(), ..Tool::named("Bash") }],
         bare_names: true,
         ..Catalog::default()
     };
@@ -312,7 +312,7 @@ fn primary(directory: &Directory) -> Option<String> {
 }
 
 fn host(id: &str, bare_names: bool, preferred: bool) -> Catalog {
-    let bash = Tool { wish: format!("{id}__Bash"), ..Tool::named("Bash") };
+    let bash = Tool { preferred_name: format!("{id}__Bash"), ..Tool::named("Bash") };
     Catalog { tools: vec![bash], bare_names, preferred, ..Catalog::default() }
 }
 

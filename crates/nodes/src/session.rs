@@ -112,8 +112,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                 }
                 () = registration.replaced().cancelled_owned() => {
                     nodes.router.journal().count("node", "replaced");
-                    let holder = nodes.router.directory().id_holder(&id);
-                    if let Some(holder) = holder.filter(|holder| holder.kind != KIND) {
+                    let holder = nodes.router.directory().installed_besides(&ProviderId::new(KIND, &id));
+                    if let Some(holder) = holder {
                         warn!(node = id, %holder, "the node lost its id");
                         outbox.close(Close::new(close::ID_HELD, installed(&id, holder.kind)));
                         "an operator installed another provider with its id"

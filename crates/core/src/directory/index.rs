@@ -152,7 +152,7 @@ impl Index {
         let losers: Vec<ProviderId> = losers.map(|other| other.id.clone()).collect();
         let mut contests: Vec<Contest> = losers.iter().map(|loser| Contest::for_id(&owner.id, loser)).collect();
         for loser in &losers {
-            self.remove(loser).map(Presence::replace);
+            self.replace(loser);
         }
         self.generation += 1;
         let generation = self.generation;
@@ -160,7 +160,7 @@ impl Index {
             Presence::Online { provider, slots: Arc::new(Slots::new(max_running)), since: Instant::now(), replaced };
         let id = owner.id.clone();
         let ages = before.map(|id| self.ages(&id)).unwrap_or_default();
-        self.remove(&id).map(Presence::replace);
+        self.replace(&id);
         let owner = Arc::new(owner);
         self.enter_id(&owner);
         let member = Member {
@@ -214,7 +214,13 @@ impl Index {
     }
 
     pub(super) fn withdraw(&mut self, id: &ProviderId, generation: u64) -> bool {
-        self.current(id, generation).is_some() && self.remove(id).map(Presence::close).is_some()
+        if self.current(id, generation).is_none() {
+            return false;
+        }
+        if let Some(Presence::Online { slots, .. }) = self.remove(id) {
+            slots.close();
+        }
+        true
     }
 
     /// `true` when a provider was forgotten. What is remembered is bounded for each grant by itself, so that no grant can
@@ -260,6 +266,14 @@ impl Index {
         self.members.get_mut(id).filter(|member| member.generation == generation)
     }
 
+    /// Removes a provider, whose connection hears that another one took its place.
+    fn replace(&mut self, id: &ProviderId) {
+        if let Some(Presence::Online { replaced, slots, .. }) = self.remove(id) {
+            slots.close();
+            replaced.cancel();
+        }
+    }
+
     fn remove(&mut self, id: &ProviderId) -> Option<Presence> {
         self.withdraw_names(id);
         let member = self.members.remove(id)?;
@@ -290,22 +304,5 @@ impl Index {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.scopes.is_empty() && self.ids.is_empty()
-    }
-}
-
-impl Presence {
-    /// No call waits for a place here any more.
-    fn close(self) {
-        if let Self::Online { slots, .. } = self {
-            slots.close();
-        }
-    }
-
-    /// The same, and its connection hears that another one took its place.
-    fn replace(self) {
-        if let Self::Online { replaced, slots, .. } = self {
-            slots.close();
-            replaced.cancel();
-        }
     }
 }

@@ -112,7 +112,9 @@ proptest! {
         registrations.clear();
         if !forget {
             for id in 0..4 {
-                attach(&directory, id, "g", Scope::Everyone, Vec::new()).map(Registration::withdraw);
+                if let Some(registration) = attach(&directory, id, "g", Scope::Everyone, Vec::new()) {
+                    registration.withdraw();
+                }
             }
         }
         directory.sweep();

@@ -56,7 +56,7 @@ pub enum Unresolved {
         /// Which tool it is, whatever it goes by.
         address: String,
         /// The name that it wants to have in lists.
-        wish: String,
+        preferred_name: String,
     },
 }
 
@@ -270,8 +270,8 @@ fn route(
             let (provider, gone_for) = (provider.clone(), at.elapsed());
             let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
             let shown = Arc::clone(exposed.unwrap_or(&tool.name));
-            let wish = tool.wish.clone();
-            Err(Unresolved::Offline { absence, scope, shown, leading, all_names, address, wish })
+            let preferred_name = tool.preferred_name.clone();
+            Err(Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name })
         }
     })
 }
@@ -295,8 +295,8 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim)
     });
     let absence = Absence { rival, ..absence.clone() };
     match unresolved {
-        Unresolved::Offline { scope, shown, leading, all_names, address, wish, .. } => {
-            Unresolved::Offline { absence, scope, shown, leading, all_names, address, wish }
+        Unresolved::Offline { scope, shown, leading, all_names, address, preferred_name, .. } => {
+            Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name }
         }
         unknown @ Unresolved::Unknown { .. } => unknown,
     }

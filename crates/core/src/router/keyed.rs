@@ -118,9 +118,11 @@ fn places(call: &KeyedCall) -> Vec<Place> {
 
 /// What leads to a call beside the name that it was made by.
 fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let (address, provider, scope, wish) = match directory.resolve(&request.tool, &request.view) {
-        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.wish.clone()),
-        Err(Unresolved::Offline { absence, scope, address, wish, .. }) => (address, absence.provider, scope, wish),
+    let (address, provider, scope, preferred_name) = match directory.resolve(&request.tool, &request.view) {
+        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.preferred_name.clone()),
+        Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
+            (address, absence.provider, scope, preferred_name)
+        }
         Err(unknown) => return Err(unknown),
     };
     let mut leads = vec![address.into()];
@@ -131,7 +133,7 @@ fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, 
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
         };
-        leads.push(format!("{} {} {place} {}", provider.kind, grant.id, wish.to_lowercase()).into());
+        leads.push(format!("{} {} {place} {}", provider.kind, grant.id, preferred_name.to_lowercase()).into());
     }
     Ok(leads)
 }

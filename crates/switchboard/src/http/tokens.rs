@@ -255,7 +255,10 @@ pub(crate) async fn revoke(
     })?;
     cut_off(&app, &identity, &record).await?;
     let was_valid = record.expires_ms.is_none_or(|at| at > clock::now_ms());
-    let shut = was_valid && record.role == Role::Node.as_str() && app.config.node_tokens.is_empty();
+    let shut = was_valid
+        && record.role == Role::Node.as_str()
+        && app.config.node_tokens.is_empty()
+        && app.tokens.any_for_nodes();
     let notice = (shut && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
         .then(|| NODES_STAY_OUT.to_owned());
     Ok(Json(TokenDoc { notice, ..TokenDoc::of(record, None) }))

@@ -35,7 +35,7 @@ pub(in crate::directory) struct Offer {
 impl Offer {
     /// Whether two offers are the same tool of different providers, which can stand in for each other.
     pub(in crate::directory) fn is_like(&self, other: &Self) -> bool {
-        self.tool.name == other.tool.name && self.tool.wish == other.tool.wish
+        self.tool.name == other.tool.name && self.tool.preferred_name == other.tool.preferred_name
     }
 }
 

@@ -48,7 +48,7 @@ impl Index {
         }) {
             let pair = match self.winner_over(scope, &name, &claim) {
                 Some(holder) => Some((holder.id.clone(), id.clone())),
-                None => self.loser_to(scope, &name, &claim).map(|loser| (id.clone(), loser.id.clone())),
+                None => loser_to(scope, &name, &claim).map(|loser| (id.clone(), loser.id.clone())),
             };
             if let Some(pair) = pair {
                 found.entry(pair).or_insert((name, 0)).1 += 1;
@@ -104,11 +104,11 @@ impl Index {
         let shared = held.by.kind.is_bare() && claim.kind.is_bare() && held.by.rank() == claim.rank();
         (held.by.owner.grant != claim.owner.grant && !shared).then_some(&held.by.owner)
     }
+}
 
-    /// A provider with another grant that claims a name which this claim holds.
-    fn loser_to<'i>(&'i self, scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
-        let others = scope.names.get(name)?.iter().filter(|other| other.kind != Kind::Suffixed);
-        let mut others = others.filter(|other| other.owner.grant != claim.owner.grant);
-        others.find(|other| !(other.kind.is_bare() && claim.kind.is_bare())).map(|other| &*other.owner)
-    }
+/// A provider with another grant that claims a name which this claim holds.
+fn loser_to<'i>(scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
+    let others = scope.names.get(name)?.iter().filter(|other| other.kind != Kind::Suffixed);
+    let mut others = others.filter(|other| other.owner.grant != claim.owner.grant);
+    others.find(|other| !(other.kind.is_bare() && claim.kind.is_bare())).map(|other| &*other.owner)
 }

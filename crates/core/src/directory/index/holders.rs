@@ -115,8 +115,12 @@ impl Index {
 
     /// The provider that an id leads to in exposed names.
     pub(in crate::directory) fn id_owner(&self, space: &str) -> Option<&Owner> {
-        let owners = self.ids.get(space)?.iter();
-        owners.min_by_key(|owner| (owner.grant.rank, owner.age)).map(|owner| &**owner)
+        self.owners_of(space).min_by_key(|owner| (owner.grant.rank, owner.age))
+    }
+
+    /// Everyone who has this id. Only what an operator installed can share one.
+    pub(in crate::directory) fn owners_of(&self, space: &str) -> impl Iterator<Item = &Owner> {
+        self.ids.get(space).into_iter().flatten().map(|owner| &**owner)
     }
 
     /// The name under which these scopes list a tool; `None` when it is not listed.

@@ -20,7 +20,10 @@ pub(super) struct Ages {
 impl Ages {
     /// A tool with the same names is as old as it was.
     fn of_tool(&self, tool: &Tool) -> Option<u64> {
-        self.tools.get(&tool.name).filter(|before| before.tool.wish == tool.wish).map(|before| before.age)
+        self.tools
+            .get(&tool.name)
+            .filter(|before| before.tool.preferred_name == tool.preferred_name)
+            .map(|before| before.age)
     }
 }
 
@@ -64,7 +67,7 @@ impl Index {
         member.preferred = catalog.preferred;
         member.unlisted = catalog.unlisted;
         let scope = member.owner.scope.clone();
-        let claims = self.members.get(id).map(|member| member.claims()).unwrap_or_default();
+        let claims = self.members.get(id).map(Member::claims).unwrap_or_default();
         if claims.is_empty() {
             return;
         }
@@ -82,7 +85,7 @@ impl Index {
     }
 
     pub(super) fn withdraw_names(&mut self, id: &ProviderId) {
-        let Some(claims) = self.members.get(id).map(|member| member.claims()) else { return };
+        let Some(claims) = self.members.get(id).map(Member::claims) else { return };
         let Some(member) = self.members.get_mut(id) else { return };
         member.offers = Vec::new();
         member.prefixes = Vec::new();
@@ -139,9 +142,10 @@ impl Member {
                 claims.push((Arc::clone(name), claim, false));
             }
         }
-        let described: HashSet<&str> = match self.prefixes.is_empty() {
-            true => HashSet::new(),
-            false => self.offers.iter().map(|offer| &*offer.tool.name).collect(),
+        let described: HashSet<&str> = if self.prefixes.is_empty() {
+            HashSet::new()
+        } else {
+            self.offers.iter().map(|offer| &*offer.tool.name).collect()
         };
         for (prefix, age) in &self.prefixes {
             let claim = Claim { owner: Arc::clone(&self.owner), offer: None, kind: Kind::Named, age: *age };
