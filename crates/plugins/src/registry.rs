@@ -107,7 +107,7 @@ pub enum ChangeError {
     Private(String),
     #[error("there is a plugin \"{0}\" already")]
     Exists(String),
-    #[error("the identifier \"{}\" belongs to the {0}", .0.id)]
+    #[error("the identifier belongs to the {0}")]
     Taken(ProviderId),
     #[error("there is no plugin \"{0}\"")]
     Unknown(String),

@@ -93,7 +93,7 @@ pub enum ChangeError {
     Invalid(String),
     #[error("there is an upstream \"{0}\" already")]
     Exists(String),
-    #[error("the name \"{}\" belongs to the {0}", .0.id)]
+    #[error("the name belongs to the {0}")]
     Taken(ProviderId),
     #[error("there is no upstream \"{0}\"")]
     Unknown(String),
