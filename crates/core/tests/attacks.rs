@@ -69,7 +69,7 @@ fn a_node_that_claims_the_name_of_a_plugin_first_loses_it_to_the_plugin() {
                 |directory| {
                     leads_to(directory, "session_send", "plugin", "talk");
                     let names = listed(directory);
-                    assert_eq!(names.contains(&"session_send".to_owned()), true);
+                    assert!(names.contains(&"session_send".to_owned()));
                     let other = names.iter().find(|name| **name != "session_send").unwrap();
                     assert_eq!(other.starts_with("session_send_"), suffixed, "{other}");
                     leads_to(directory, other, "node", "evil");

@@ -102,8 +102,11 @@ fn a_token_includes_no_tool_by_a_name_that_another_one_could_have() {
     assert_eq!(scene.call("mac.notes.delete", &["mac_notes_delete"]), DENIED);
 }
 
-/// A tool of each kind that there is, and all names that lead to it.
-fn every_kind() -> (Gateway, Vec<(Vec<String>, Vec<Registration>)>) {
+/// All names of a tool, and the registrations of its providers.
+type Named = (Vec<String>, Vec<Registration>);
+
+/// A tool of each kind that there is.
+fn every_kind() -> (Gateway, Vec<Named>) {
     let gateway = gateway(RouterOptions::default());
     let offer = |kind, id: &str, grant, catalog| {
         let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
