@@ -91,7 +91,7 @@ pub(crate) struct Blocked<'a> {
     name: &'a str,
     /// The id of the provider that holds it.
     held_by: &'a str,
-    /// The kind of that provider: `node`, `plugin`, `upstream` or `session`.
+    /// The kind of that provider: `node`, `plugin`, `upstream` or `sessions`.
     held_by_kind: &'a str,
 }
 
