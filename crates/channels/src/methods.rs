@@ -8,7 +8,7 @@ use sa_core::directory::{Attach, Registration};
 use sa_core::json::{object, why};
 use sa_core::link::{Link, LinkProvider};
 use sa_core::{
-    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, GrantId, Output, ProviderId, RawJson, Schema, Scope,
+    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, Grant, Output, ProviderId, RawJson, Schema, Scope,
     Tool, Update, clock,
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
@@ -96,7 +96,7 @@ impl Offer {
             id: ProviderId::new(KIND, &format!("{}/{participant}", channel.name)),
             scope: Scope::Channel(Arc::clone(&channel.name)),
             // One for all in the channel: who is who has been settled by their tokens, and their names by the directory.
-            grant: GrantId(format!("channel:{}", channel.name).into()),
+            grant: Grant::token(&format!("channel:{}", channel.name)),
             provider: Arc::clone(&provider) as Arc<dyn sa_core::Provider>,
             catalog,
             max_running: channel.hub.options.max_pending,
@@ -135,7 +135,7 @@ fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
     let usable = metadata.methods.iter().filter(|method| sa_core::naming::is_exposable(&method.name));
     let tools = usable.map(|method| Tool {
         name: method.name.as_str().into(),
-        wish: format!("{PREFIX}_{participant}_{}", method.name),
+        preferred_name: format!("{PREFIX}_{participant}_{}", method.name),
         description: method.description.as_deref().map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].into()),
         input: method.parameters.and_then(readable).map(Schema::new),
         output_schema: method.returns.and_then(readable),

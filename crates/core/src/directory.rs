@@ -1,21 +1,21 @@
 //! The live index over everything that providers offer.
 //!
-//! **Names.** Each described tool gets one exposed name, unique among all that anyone who sees it can see. The first
-//! one to come has the plain name, a later one gets a suffix made from its address; either keeps what it has for
-//! as long as its provider is here or remembered, unless another one has the better claim to the same tool (`wishes.rs`
-//! says when). Once the plain name is free, the next one that wants it has it.
+//! **Names.** For each scope and name there is one ordered list of claims: the exposed names of tools with and without a
+//! suffix, own names, open prefixes, bare names and short names. Grants are ordered by rank (installed by an operator, with a
+//! token, without one), then by the age of the oldest claim. The first grant holds the name until it is forgotten. Within it
+//! the oldest provider that is online gets the call. All others are listed under their suffixed names, which always lead to
+//! them. Ages are supplied, and nothing depends on the order in which claims arrive.
 //!
-//! **Ownership.** A provider's own names and prefixes are claims, and a claim is weighed by age. One that lies at or
-//! below what an older provider with another grant holds gets no traffic, however long its match is; with the same
-//! grant the longest match wins, and of equal ones the oldest, the others standing by. Nothing is decided when a
-//! claim is made: it is weighed at each look-up, so nothing has to be mended when a provider leaves.
+//! **Prefixes and ids.** Names below an open prefix belong to the grant that holds the prefix. Names that begin with a
+//! provider's id and `__` belong to that provider. Another grant gets no such name, not even with a suffix, so that a pattern
+//! such as `mail__*` never matches the tool of another provider. Providers that everyone can see have different ids; the
+//! better rank takes an id at any time.
 //!
-//! **Hosts.** An undotted name (`Bash`) is what every host calls its shell, and belongs to none of them. It goes to the
-//! first of the hosts that have it: whom the operator prefers, else who has been here longest; while that one is away,
-//! to the next. The first of all is the primary host.
+//! **Hosts.** An undotted name (`Bash`) is what every host calls its shell, and belongs to no grant. It goes to the first
+//! host of the best rank that is online: the one that the operator prefers, else the oldest. What is listed goes first.
 //!
-//! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own,
-//! lists say `online: false`, and a call can say who is missing and since when instead of "unknown tool".
+//! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own, lists show
+//! `online: false`, and the error of a call names the provider that is missing.
 
 mod index;
 #[cfg(test)]
@@ -23,22 +23,23 @@ mod leaks;
 mod resolve;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::index::{Index, Leaving, Member, Presence, Remembered};
+use self::index::{Contest, Index, Leaving, Remembered};
 pub use self::resolve::{Absence, Rival, Route, Unresolved};
+use crate::audit::{AuditEvent, Journal};
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
-use crate::limits::{Entered, Slots};
+use crate::limits::Entered;
+use crate::naming;
 use crate::notice::{Notice, NoticeBody, Notices};
 use crate::principal::{Scope, View};
-use crate::provider::{GrantId, Provider, ProviderId};
+use crate::provider::{Grant, Provider, ProviderId, Rank};
 use crate::tool::{Catalog, Tool};
 
 /// Of the providers of one grant that left, those beyond this are forgotten, the longest gone first.
@@ -51,6 +52,8 @@ pub struct Directory {
     waiting: Notify,
     documents: watch::Sender<u64>,
     notices: Notices,
+    /// Where contested names are reported.
+    journal: OnceLock<Arc<dyn Journal>>,
     /// How long a provider that left keeps its names.
     memory: Duration,
 }
@@ -59,21 +62,22 @@ pub struct Directory {
 pub struct Attach {
     pub id: ProviderId,
     pub scope: Scope,
-    pub grant: GrantId,
+    pub grant: Grant,
     pub provider: Arc<dyn Provider>,
     pub catalog: Catalog,
     /// How many calls it may be given at once.
     pub max_running: usize,
     /// What an operator is shown about it: a JSON object.
     pub about: RawJson,
-    /// Whether it may take its id from a provider with another grant, with all that the id holds: its own grant is for
-    /// this very id. From one that had come in without any, everybody may take the id, and nobody takes more.
+    /// Whether its grant is for this very id: it then takes the id from a provider of its kind with another grant, with all
+    /// names that the id holds. From a provider without a token it takes nothing but the id.
     pub may_take_over: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    #[error("the id \"{}\" belongs to another {}", .0.id, .0.kind)]
+    /// Carries the provider that has the id.
+    #[error("the id belongs to another provider, the {0}")]
     HeldByAnother(ProviderId),
 }
 
@@ -89,8 +93,8 @@ pub struct ToolPage {
 #[derive(Debug, Clone)]
 pub struct ToolView {
     pub name: Arc<str>,
-    /// The longer name that it went by before it got this one.
-    pub also: Option<Arc<str>>,
+    /// For a principal that may use some tools only: every name that leads to the tool.
+    pub leading: Vec<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: ProviderId,
     pub scope: Scope,
@@ -117,23 +121,23 @@ pub struct MemberView {
     pub host: bool,
     /// Whether bare names run here.
     pub primary: bool,
-    /// What it offers and gets no traffic for, with the one that holds it.
+    /// The names that it claims and gets no calls by, each with the provider that holds it.
     pub blocked: Vec<(String, ProviderId)>,
-    /// Its tools that go by a longer name than they would, because another one has it.
+    /// Its tools that are listed with a suffix, because another tool holds the plain name.
     pub renamed: Vec<Renamed>,
     /// Its tools whose schemas have shown to be of no use, each with why.
     pub flawed: Vec<(Arc<str>, String)>,
     pub about: RawJson,
 }
 
-/// A tool that goes by a longer name than it wished for.
+/// A tool that is listed with a suffix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renamed {
     pub name: Arc<str>,
+    /// The plain name.
     pub wanted: Arc<str>,
-    /// Who goes by what it wanted.
+    /// The provider that holds the plain name.
     pub held_by: ProviderId,
-    /// Whether that one is away.
     pub holder_away: bool,
 }
 
@@ -141,37 +145,58 @@ impl Directory {
     pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
         let revision = watch::Sender::new(0);
         let (waiting, documents) = (Notify::new(), watch::Sender::new(0));
-        Arc::new(Self { index: RwLock::default(), revision, waiting, documents, notices, memory })
+        let (index, journal) = (RwLock::default(), OnceLock::new());
+        Arc::new(Self { index, revision, waiting, documents, notices, journal, memory })
     }
 
-    /// Takes a provider in. One with the same id and grant is replaced, and told so; with another grant the newcomer
-    /// is refused for as long as the other one is here or remembered, unless it may take over.
+    /// Names the journal to which contested names are reported; the first one stays.
+    pub(crate) fn report_to(&self, journal: &Arc<dyn Journal>) {
+        self.journal.get_or_init(|| Arc::clone(journal));
+    }
+
+    /// Takes a provider in. One with the same id and grant is replaced. A newcomer with another grant is refused for as long
+    /// as the id is known, unless its rank is better or it may take over.
     pub fn attach(self: &Arc<Self>, attach: Attach) -> Result<Registration, AttachError> {
+        self.attach_with(attach, None)
+    }
+
+    /// The same with a supplied age, such as the position in a log. The lower age goes first. Ages begin with 1, and the
+    /// events of one provider come in the order of their ages.
+    pub fn attach_at(self: &Arc<Self>, attach: Attach, age: u64) -> Result<Registration, AttachError> {
+        self.attach_with(attach, Some(age))
+    }
+
+    fn attach_with(self: &Arc<Self>, attach: Attach, age: Option<u64>) -> Result<Registration, AttachError> {
         let replaced = CancellationToken::new();
         let id = attach.id.clone();
-        let presence = Presence::Online {
-            provider: attach.provider,
-            slots: Arc::new(Slots::new(attach.max_running)),
-            since: Instant::now(),
-            replaced: replaced.clone(),
-        };
-        // On its own, so that it is told though the newcomer be refused.
+        // A change of its own, so that it is announced even if the newcomer is refused.
         self.sweep();
-        let generation = self.change(|index| {
-            let member = Member::new(id.clone(), attach.scope, attach.grant, attach.about, presence);
-            index.admit(member, attach.catalog, attach.may_take_over)
+        let admitted = self.change(|index| {
+            let age = age.unwrap_or_else(|| index.next_age());
+            index.admit(attach, age, replaced.clone())
         })?;
-        Ok(Registration { directory: Arc::clone(self), id, generation, replaced })
+        self.report(&admitted.contests);
+        Ok(Registration { directory: Arc::clone(self), id, generation: admitted.generation, replaced })
     }
 
-    /// Finds who answers to a name, among what the view can see.
+    /// Finds the provider that answers to a name, among what the view can see.
     pub fn resolve(&self, name: &str, view: &View) -> Result<Route, Unresolved> {
         self.read(|index| resolve::resolve(index, name, view))
     }
 
     /// By whose permission a provider is here, or was.
-    pub(crate) fn grant(&self, provider: &ProviderId) -> Option<GrantId> {
-        self.read(|index| index.member(provider).map(|member| member.grant.clone()))
+    pub(crate) fn grant(&self, provider: &ProviderId) -> Option<Grant> {
+        self.read(|index| index.member(provider).map(|member| member.owner.grant.clone()))
+    }
+
+    /// The provider of another kind that an operator installed and that has this id.
+    pub fn installed_besides(&self, provider: &ProviderId) -> Option<ProviderId> {
+        let space = naming::space(&provider.id);
+        self.read(|index| {
+            let mut owners = index.owners_of(space.as_deref().unwrap_or(&provider.id));
+            let found = owners.find(|owner| owner.grant.rank == Rank::Installed && owner.id.kind != provider.kind);
+            found.map(|owner| owner.id.clone())
+        })
     }
 
     /// The tools of a view for which `keep` holds, from `cursor` on, at most `limit`.
@@ -184,8 +209,7 @@ impl Directory {
         self.read(|index| index.members(kind))
     }
 
-    /// Every tool of a provider that is here, of whatever kind, that goes by a longer name than it wished for; by the
-    /// provider's id.
+    /// Every tool of an online provider that is listed with a suffix, by the provider's id.
     pub fn renamed(&self) -> Vec<(ProviderId, Renamed)> {
         self.read(Index::renamed)
     }
@@ -239,10 +263,26 @@ impl Directory {
         self.change(|index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
     }
 
-    /// Forgets those who came by a grant that is worth nothing any more, and are away: what they held is free. Those who
-    /// are here have to be told, and leave by themselves.
-    pub fn forget_grant(&self, grant: &GrantId) {
+    /// Forgets the offline providers of a grant that is not valid any more: what they held is free. Online ones leave when
+    /// their connections are closed.
+    pub fn forget_grant(&self, grant: &Grant) {
         self.change(|index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
+    }
+
+    /// Writes contested names to the audit log.
+    fn report(&self, contests: &[Contest]) {
+        let Some(journal) = self.journal.get() else { return };
+        for contest in contests {
+            let Contest { holder, loser, name, names, is_id } = contest;
+            let more = if *names > 1 { format!(" and {} more", names - 1) } else { String::new() };
+            let detail = match is_id {
+                true => format!("the id now belongs to the {holder}, which an operator installed; the {loser} lost it"),
+                false => format!("the {holder} holds it{more}; the {loser} claims it, too, and gets no calls by it"),
+            };
+            let (who, subject) = (loser.to_string(), name.to_string());
+            // A provider can repeat this as fast as it can connect.
+            journal.refused(AuditEvent { what: "name.contested", who, subject, detail });
+        }
     }
 
     fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
@@ -286,12 +326,25 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Replaces what the provider offers.
+    /// Replaces what the provider offers. What it offered before keeps its age.
     pub fn publish(&self, catalog: Catalog) {
-        self.change(|index| index.publish(&self.id, self.generation, catalog));
+        self.publish_with(catalog, None);
     }
 
-    /// Fires when a newer connection has taken the place.
+    /// The same with a supplied age, as for [`Directory::attach_at`].
+    pub fn publish_at(&self, catalog: Catalog, age: u64) {
+        self.publish_with(catalog, Some(age));
+    }
+
+    fn publish_with(&self, catalog: Catalog, age: Option<u64>) {
+        let published = self.directory.change(|index| {
+            let age = age.unwrap_or_else(|| index.next_age());
+            index.publish(&self.id, self.generation, catalog, age).ok_or(())
+        });
+        self.directory.report(&published.unwrap_or_default());
+    }
+
+    /// Fires when a newer connection, or a provider of a better rank, has taken the id.
     pub fn replaced(&self) -> CancellationToken {
         self.replaced.clone()
     }

@@ -45,7 +45,7 @@ pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};
 pub use principal::{Principal, Role, Scope, View};
-pub use provider::{GrantId, Provider, ProviderId};
+pub use provider::{Grant, Provider, ProviderId, Rank};
 pub use router::{Finished, Router, RouterOptions, RunningCall};
 pub use schema::Schema;
 pub use tool::{Catalog, Tool};

@@ -12,13 +12,13 @@ pub fn is_exposable(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
-/// Turns a wished-for name into one that can be exposed. What fits stays as it is; every other character becomes
+/// Turns a preferred name into one that can be exposed. What fits stays as it is; every other character becomes
 /// `_`, and a name that is then too long, or that lost a character other than a dot or a
 /// colon (which names and ids commonly have), gets a hash of `address`
 /// so that two different tools never share it by accident.
-pub fn expose(wish: &str, address: &str) -> String {
-    let mut lossy = wish.is_empty();
-    let name: String = wish
+pub fn expose(preferred_name: &str, address: &str) -> String {
+    let mut lossy = preferred_name.is_empty();
+    let name: String = preferred_name
         .chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
@@ -39,6 +39,18 @@ pub fn with_hash(name: &str, address: &str) -> String {
     format!("{}_{:08x}", &name[..keep], fnv1a(address.as_bytes()) as u32)
 }
 
+/// A provider's id as it appears in exposed names; `None` when it appears as it is.
+pub(crate) fn space(id: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (!id.chars().all(fits)).then(|| id.chars().map(|c| if fits(c) { c } else { '_' }).collect())
+}
+
+/// The ids of providers whose tools can have this exposed name: each part of it that `__` follows.
+pub(crate) fn spaces(name: &str) -> impl Iterator<Item = &str> {
+    let bytes = name.as_bytes();
+    (1..bytes.len()).filter(move |at| bytes[*at..].starts_with(b"__")).map(|at| &name[..at])
+}
+
 /// FNV-1a, folded: stable over releases and platforms, which the standard hasher does not promise to be.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let hash = bytes
@@ -54,8 +66,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(wish: &str, expected: &str) {
-        assert_eq!(expose(wish, &format!("test/{wish}")), expected);
+    fn check(preferred_name: &str, expected: &str) {
+        assert_eq!(expose(preferred_name, &format!("test/{preferred_name}")), expected);
     }
 
     #[test]
@@ -77,11 +89,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_wish_becomes_a_name_that_clients_accept(wish in any::<String>(), address in any::<String>()) {
-            let name = expose(&wish, &address);
+        fn any_preferred_name_becomes_a_name_that_clients_accept(preferred_name in any::<String>(), address in any::<String>()) {
+            let name = expose(&preferred_name, &address);
             prop_assert!(is_exposable(&name), "{name:?}");
             prop_assert!(is_exposable(&with_hash(&name, &address)));
-            prop_assert_eq!(&name, &expose(&wish, &address), "the same tool has the same name each time");
+            prop_assert_eq!(&name, &expose(&preferred_name, &address), "the same tool has the same name each time");
         }
 
         #[test]

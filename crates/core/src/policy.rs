@@ -1,6 +1,7 @@
 //! What a principal may call.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::directory::ToolView;
 use crate::outcome::{CallError, CallErrorKind};
@@ -14,34 +15,34 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `scope` is where the tool is, and `names` are those that lead to it: a rule that names any of them is about this tool.
+    /// `scope` is where the tool is, and `shown` the name for messages. `leading` are the names that lead to the tool, and
+    /// `all` every name that it has or claims.
     ///
-    /// What is denied is held against its `aliases` as well, which are names that it would have, or was called by. A token
-    /// includes nothing by an alias: such a name may be another tool's, now or tomorrow, and whoever made the token for that
-    /// one did not mean this.
+    /// A rule that denies any of the names denies the tool. A token includes the tool by a leading name only: another tool may
+    /// hold the other names, and the token was made for that one.
     pub fn authorise(
         &self,
         principal: &Principal,
         scope: &Scope,
-        names: &[&str],
-        aliases: impl FnOnce() -> Vec<String>,
+        shown: &str,
+        leading: &[Arc<str>],
+        all: impl FnOnce() -> Vec<String>,
     ) -> Result<(), CallError> {
-        let tool = names.first().copied().unwrap_or_default();
         self.authorise_role(principal)?;
-        // Who may call in a channel is said by its rights there, which were asked before the channel came into view.
+        // A participant's rights in a channel were checked before the channel came into view.
         let own_channel = principal.role == Role::Participant && matches!(scope, Scope::Channel(_));
-        if !own_channel && !principal.includes(names) {
+        if !own_channel && !principal.includes(leading) {
             let hint = if principal.role == Role::Participant && principal.tools.is_empty() {
                 "a participant's token includes the gateway's tools that it was made for, with --tool PATTERN, and no others"
             } else {
                 "ask an operator for a token whose tools include it"
             };
             return Err(
-                refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name)).hint(hint)
+                refused(format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name)).hint(hint)
             );
         }
-        if self.denies(names) || (!self.deny.is_empty() && aliases().iter().any(|alias| self.denies(&[alias]))) {
-            return Err(refused(format!("the gateway's policy denies the tool \"{tool}\" to everyone"))
+        if !self.deny.is_empty() && (matches_any(&self.deny, leading) || matches_any(&self.deny, &all())) {
+            return Err(refused(format!("the gateway's policy denies the tool \"{shown}\" to everyone"))
                 .hint("see policy.deny in the gateway's configuration"));
         }
         Ok(())
@@ -49,13 +50,8 @@ impl Policy {
 
     /// The same for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
-        let also = tool.also.as_ref().unwrap_or(&tool.name);
-        let aliases = || tool.tool.aliases(&tool.provider);
-        self.authorise(principal, &tool.scope, &[&tool.name, &tool.tool.name, also], aliases).is_ok()
-    }
-
-    fn denies(&self, names: &[&str]) -> bool {
-        matches_any(&self.deny, names)
+        let all = || tool.tool.all_names(&tool.provider);
+        self.authorise(principal, &tool.scope, &tool.name, &tool.leading, all).is_ok()
     }
 }
 
@@ -74,8 +70,8 @@ fn refused(message: String) -> CallError {
     CallError::new(CallErrorKind::NotAllowed, message)
 }
 
-pub(crate) fn matches_any(patterns: &[Pattern], names: &[&str]) -> bool {
-    patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name)))
+pub(crate) fn matches_any(patterns: &[Pattern], names: &[impl AsRef<str>]) -> bool {
+    patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name.as_ref())))
 }
 
 /// A tool name in which `*` stands for any run of characters.
@@ -123,8 +119,6 @@ impl fmt::Debug for Pattern {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::principal::Role;
 
@@ -162,24 +156,26 @@ mod tests {
 
     #[test]
     fn a_rule_may_use_any_of_a_tools_names() {
-        let names = ["macos_notes_search", "macos.notes.search"];
+        let names: [Arc<str>; 2] = ["macos_notes_search".into(), "macos.notes.search".into()];
+        let may = |policy: &Policy, role, tools: &[&str]| {
+            let allowed = policy.authorise(&principal(role, tools), &Scope::Everyone, "it", &names, Vec::new);
+            allowed.map_err(|error| error.kind)
+        };
         let policy = Policy { deny: vec![Pattern::new("macos.notes.*")] };
-        let kind = |result: Result<(), CallError>| result.map_err(|error| error.kind);
         let denied = Err(CallErrorKind::NotAllowed);
-        let everyone = Scope::Everyone;
-        assert_eq!(kind(policy.authorise(&principal(Role::Operator, &[]), &everyone, &names, Vec::new)), denied);
+        assert_eq!(may(&policy, Role::Operator, &[]), denied);
         let policy = Policy::default();
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &[]), &everyone, &names, Vec::new)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["macos_*"]), &everyone, &names, Vec::new)), Ok(()));
-        assert_eq!(kind(policy.authorise(&principal(Role::Agent, &["linux_*"]), &everyone, &names, Vec::new)), denied);
-        assert_eq!(kind(policy.authorise(&principal(Role::Node, &[]), &everyone, &names, Vec::new)), denied);
+        assert_eq!(may(&policy, Role::Agent, &[]), Ok(()));
+        assert_eq!(may(&policy, Role::Agent, &["macos_*"]), Ok(()));
+        assert_eq!(may(&policy, Role::Agent, &["linux_*"]), denied);
+        assert_eq!(may(&policy, Role::Node, &[]), denied);
     }
 
     #[test]
     fn a_participant_has_the_tools_that_it_is_given_and_the_methods_of_its_channels() {
         let policy = Policy { deny: vec![Pattern::new("secret*")] };
         let allowed = |tools: &[&str], scope: &Scope, name: &str| {
-            policy.authorise(&principal(Role::Participant, tools), scope, &[name], Vec::new).is_ok()
+            policy.authorise(&principal(Role::Participant, tools), scope, name, &[name.into()], Vec::new).is_ok()
         };
         let channel = Scope::Channel("room".into());
         for scope in [Scope::Everyone, Scope::Session("s".into()), Scope::User("u".into())] {
@@ -192,6 +188,7 @@ mod tests {
         assert!(allowed(&["notes*"], &channel, "pubsub_worker_search"));
         assert!(!allowed(&["*"], &channel, "secret"), "what is denied to everyone");
         let agent = principal(Role::Agent, &["notes*"]);
-        assert!(policy.authorise(&agent, &channel, &["pubsub_worker_search"], Vec::new).is_err());
+        let name = "pubsub_worker_search";
+        assert!(policy.authorise(&agent, &channel, name, &[name.into()], Vec::new).is_err());
     }
 }

@@ -24,9 +24,9 @@ impl Principal {
         !self.tools.is_empty() || self.role == Role::Participant
     }
 
-    /// Whether its token includes the tool that goes by these names. One that names no tools includes all of them, but a
+    /// Whether its token includes the tool that these names lead to. One that names no tools includes all of them, but a
     /// participant's none.
-    pub fn includes(&self, names: &[&str]) -> bool {
+    pub fn includes(&self, names: &[impl AsRef<str>]) -> bool {
         !self.is_limited() || matches_any(&self.tools, names)
     }
 
@@ -35,7 +35,7 @@ impl Principal {
     pub fn may_ask(&self, model: &str) -> bool {
         match self.role {
             Role::Node | Role::Monitor => false,
-            Role::Participant => matches_any(&self.tools, &[&format!("models/{model}")]),
+            Role::Participant => matches_any(&self.tools, &[format!("models/{model}")]),
             Role::Operator | Role::Agent | Role::Caller | Role::User => true,
         }
     }
@@ -95,7 +95,7 @@ pub enum Scope {
 }
 
 /// What one request can see: its principal, and the scopes that it is in besides [`Scope::Everyone`]. At most one of
-/// these is a session and at most one a user, which is what names are made unique for; channels may be many.
+/// these is a session and at most one a user; channels may be many.
 #[derive(Debug, Clone)]
 pub struct View {
     pub principal: Arc<Principal>,

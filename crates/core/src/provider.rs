@@ -55,17 +55,35 @@ impl fmt::Debug for ProviderId {
 }
 
 /// By whose permission a provider is here. Providers with the same grant may share a prefix and replace each other;
-/// any other one is kept off what is already held.
+/// a provider with another grant gets no calls for a name that this one holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(pub Arc<str>);
+pub struct Grant {
+    pub rank: Rank,
+    pub id: Arc<str>,
+}
 
-impl GrantId {
-    /// Of a provider that was let in without showing anything. Whoever has a grant goes before it.
-    pub fn none() -> Self {
-        Self("".into())
+/// How much a grant is worth. A better rank takes a name from a worse one at any time, and never the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rank {
+    /// An operator installed the provider, or it is a part of the gateway.
+    Installed,
+    /// The provider showed a token.
+    Token,
+    /// The provider was let in without a token.
+    None,
+}
+
+impl Grant {
+    pub fn installed(id: &str) -> Self {
+        Self { rank: Rank::Installed, id: id.into() }
     }
 
-    pub fn is_none(&self) -> bool {
-        self.0.is_empty()
+    pub fn token(id: &str) -> Self {
+        Self { rank: Rank::Token, id: id.into() }
+    }
+
+    /// The grant of every provider that was let in without a token.
+    pub fn none() -> Self {
+        Self { rank: Rank::None, id: "".into() }
     }
 }

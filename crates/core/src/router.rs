@@ -91,6 +91,7 @@ impl Router {
         policy: Policy,
         options: RouterOptions,
     ) -> Arc<Self> {
+        directory.report_to(&journal);
         Arc::new(Self {
             directory,
             journal,
@@ -213,11 +214,10 @@ impl Router {
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { absence, scope, names, aliases, .. }) => {
-                    // Before anything else: who may not call a tool is not told about it, and does not wait for it.
-                    let known_as: Vec<&str> = names.iter().map(|name| &**name).collect();
-                    let aliases = || [aliases, vec![request.tool.clone()]].concat();
-                    self.policy().authorise(&request.view.principal, &scope, &known_as, aliases)?;
+                Err(Unresolved::Offline { absence, scope, shown, leading, all_names, .. }) => {
+                    // First of all: a principal that may not call a tool learns nothing about it, and does not wait for it.
+                    let all = || [all_names, vec![request.tool.clone()]].concat();
+                    self.policy().authorise(&request.view.principal, &scope, &shown, &leading, all)?;
                     let left = absence.patience(self.options.reconnect_patience);
                     if left.is_zero() {
                         return Err(absence.into_error(&request.tool));
@@ -254,11 +254,9 @@ impl Router {
         if let Some(exposed) = route.exposed.as_ref().filter(|exposed| ***exposed != *call.tool) {
             let _ = call.life.exposed.set(Arc::clone(exposed));
         }
-        let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        let also = route.also.as_deref().unwrap_or(exposed);
-        let names = [exposed, &route.tool.name, also];
-        let aliases = || [route.tool.aliases(&route.id), vec![call.request.tool.clone()]].concat();
-        self.policy().authorise(&call.request.view.principal, &route.scope, &names, aliases)?;
+        let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
+        let all = || [route.tool.all_names(&route.id), vec![call.request.tool.clone()]].concat();
+        self.policy().authorise(&call.request.view.principal, &route.scope, shown, &route.leading, all)?;
         if let Some(schema) = &route.tool.input {
             schema.validate(&call.request.args)?;
         }

@@ -16,7 +16,7 @@ pub struct Tool {
     /// The provider's own name for it, which is what the provider is sent.
     pub name: Arc<str>,
     /// The name it would like to be exposed under; made to fit, and unique, by the directory.
-    pub wish: String,
+    pub preferred_name: String,
     /// What it is called where its own name carries its provider's: it may be called so while nobody else's is.
     pub short: Option<Arc<str>>,
     pub title: Option<String>,
@@ -48,24 +48,31 @@ impl Tool {
         let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
         let schema = self.input.as_ref().map_or(0, |schema| schema.raw().len());
         let capabilities: usize = self.capabilities.iter().map(String::len).sum();
-        let texts = self.name.len() + self.wish.len() + text(&self.title) + text(&self.description);
+        let texts = self.name.len() + self.preferred_name.len() + text(&self.title) + text(&self.description);
         256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
     }
 
-    /// Names that it may have besides those that it has: the exposed ones that it would have if nobody else had them, or if
-    /// somebody did, and the short one; and those of a dotted name in lowercase, which nodes take for the same.
-    pub fn aliases(&self, provider: &ProviderId) -> Vec<String> {
-        let address = self.address(provider);
-        let plain = naming::expose(&self.wish, &address);
-        let longer = naming::with_hash(&plain, &address);
-        let mut aliases = vec![plain, longer];
-        aliases.extend(self.short.as_deref().map(str::to_owned));
+    /// Every name that the tool has, claims or could get: the exposed ones with and without a suffix, its own and the short
+    /// one; and those of a dotted name in lowercase, because nodes ignore case there.
+    pub fn all_names(&self, provider: &ProviderId) -> Vec<String> {
+        let (plain, suffixed) = self.exposed_names(provider);
+        let mut names = vec![plain, suffixed, self.name.to_string()];
+        names.extend(self.short.as_deref().map(str::to_owned));
         if self.name.contains('.') && self.name.contains(char::is_uppercase) {
             let lower = Self::undescribed(&self.name.to_lowercase(), provider);
-            aliases.extend(lower.aliases(provider));
-            aliases.push(lower.name.to_string());
+            names.extend(lower.all_names(provider));
         }
-        aliases
+        names
+    }
+
+    /// The plain exposed name, and the one with a suffix. The two differ.
+    pub(crate) fn exposed_names(&self, provider: &ProviderId) -> (String, String) {
+        let address = self.address(provider);
+        let plain = naming::expose(&self.preferred_name, &address);
+        let suffixed = naming::with_hash(&plain, &address);
+        // A name that was too long has that suffix already.
+        let suffixed = if suffixed == plain { naming::with_hash(&plain, &format!("{address}#1")) } else { suffixed };
+        (plain, suffixed)
     }
 
     /// Which tool it is, whatever it goes by: no other one has the same. The suffix of an exposed name is made from it.
@@ -78,15 +85,15 @@ impl Tool {
     /// A tool below a provider's open prefix, of which only the name is known. It would be exposed as a described one is: a
     /// dotted name is its whole address, and another one goes with its provider's id.
     pub(crate) fn undescribed(name: &str, provider: &ProviderId) -> Self {
-        let wish = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
-        Self { wish, ..Self::named(name) }
+        let preferred_name = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
+        Self { preferred_name, ..Self::named(name) }
     }
 
     /// A tool of which only the name is known.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.into(),
-            wish: name.into(),
+            preferred_name: name.into(),
             short: None,
             title: None,
             description: None,

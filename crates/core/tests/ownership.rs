@@ -1,11 +1,11 @@
-//! Ownership: a name goes to the longest claim at or above it, unless an older provider with another grant holds that;
-//! of equal claims with one grant the oldest that is here serves. A host's undotted tools are nobody's own: the oldest
-//! host that is here serves. Who is away keeps its claims until it is forgotten, whoever comes with a grant for its very id
-//! has them from then on, and what is left of a replaced connection never touches the new one. Checked against a model that looks at every
-//! claim for every name.
+//! Ownership: of all claims at or above a name the best grant holds it, by rank and then by age. Within the grant the longest
+//! match counts, and of equal ones the oldest provider that is online serves. A host's undotted tools belong to no grant: the
+//! oldest host of the best rank that is online serves. A provider that is away keeps its claims until it is forgotten. A grant
+//! that is for an id takes the id over with its claims. Checked against a model that looks at every claim for every name.
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -54,20 +54,50 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// The grant of who showed nothing.
 const NONE: usize = 0;
 
-/// A member as the rules see it.
+/// A provider as the rules see it.
 #[derive(Debug)]
 struct Known {
     id: usize,
     grant: usize,
-    claims: Claims,
+    age: u64,
+    /// When each was claimed.
+    prefixes: Aged,
+    tools: Aged,
     online: bool,
     /// Which registration is the current one.
     registration: usize,
 }
 
-/// Members by age, oldest first.
+type Aged = BTreeMap<String, u64>;
+
+impl Known {
+    fn rank(&self) -> Rank {
+        if self.grant == NONE { Rank::None } else { Rank::Token }
+    }
+
+    fn claim(&mut self, claims: &Claims, now: u64) {
+        let aged = |before: &Aged, names: &[String]| -> Aged {
+            names.iter().map(|name| (name.clone(), before.get(name).copied().unwrap_or(now))).collect()
+        };
+        self.prefixes = aged(&self.prefixes, &claims.prefixes);
+        self.tools = aged(&self.tools, &claims.tools);
+    }
+
+    /// What it claims at or above a dotted name, and when it did.
+    fn covering(&self, name: &str) -> Vec<(&str, u64)> {
+        let above = self.prefixes.iter().filter(|(claim, _)| name == **claim || name.starts_with(&format!("{claim}.")));
+        let own = self.tools.iter().filter(|(tool, _)| **tool == name);
+        // A described tool goes before its provider's prefix of the same name.
+        let above = above.filter(|(claim, _)| name != **claim || !self.tools.contains_key(name));
+        above.chain(own).map(|(claim, age)| (claim.as_str(), *age)).collect()
+    }
+}
+
 #[derive(Debug, Default)]
-struct Model(Vec<Known>);
+struct Model {
+    known: Vec<Known>,
+    now: u64,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
@@ -78,69 +108,71 @@ enum Answer {
 
 impl Model {
     fn current(&mut self, registration: usize) -> Option<&mut Known> {
-        self.0.iter_mut().find(|known| known.registration == registration)
+        self.known.iter_mut().find(|known| known.registration == registration)
     }
 
-    fn attach(&mut self, id: usize, grant: usize, bound: bool, claims: Claims, registration: usize) -> bool {
-        let newcomer = Known { id, grant, claims, online: true, registration };
-        match self.0.iter().position(|known| known.id == id) {
-            None => self.0.push(newcomer),
-            Some(at) if self.0[at].grant == grant || (bound && self.0[at].grant != NONE) => self.0[at] = newcomer,
-            Some(at) if self.0[at].grant == NONE => {
-                self.0.remove(at);
-                self.0.push(newcomer);
+    fn attach(&mut self, id: usize, grant: usize, bound: bool, claims: &Claims, registration: usize) -> bool {
+        let now = self.now;
+        let none = Aged::new;
+        let mut newcomer = Known { id, grant, age: now, prefixes: none(), tools: none(), online: true, registration };
+        if let Some(at) = self.known.iter().position(|known| known.id == id) {
+            let old = &self.known[at];
+            if old.grant == grant || (bound && old.grant != NONE) {
+                newcomer.age = old.age;
+                (newcomer.prefixes, newcomer.tools) = (old.prefixes.clone(), old.tools.clone());
+            } else if old.rank() <= newcomer.rank() {
+                return false;
             }
-            Some(_) => return false,
+            self.known.remove(at);
         }
+        newcomer.claim(claims, now);
+        self.known.push(newcomer);
         true
     }
 
-    /// Those with a grant before those without, the oldest first.
-    fn ranked(&self) -> Vec<&Known> {
-        let (without, with): (Vec<_>, Vec<_>) = self.0.iter().partition(|known| known.grant == NONE);
-        [with, without].concat()
-    }
-
-    /// How long a claim of this member at or above the name is; the rules do not say more than this.
-    fn matches(known: &Known, name: &str) -> Vec<String> {
-        let below = |claim: &&String| name == claim.as_str() || name.starts_with(&format!("{claim}."));
-        let prefixes = known.claims.prefixes.iter().filter(below);
-        let tools = known.claims.tools.iter().filter(|tool| *tool == name && tool.contains('.'));
-        prefixes.chain(tools).cloned().collect()
-    }
-
     fn resolve(&self, name: &str) -> Answer {
-        let ranked = self.ranked();
-        // A host's tool: the oldest host that is here and has it, whatever its grant.
-        if !name.contains('.') {
-            let hosts = || ranked.iter().filter(|known| known.claims.tools.iter().any(|tool| tool == name));
-            if let Some(known) = hosts().find(|known| known.online).or_else(|| hosts().next()) {
-                return if known.online { Answer::Serves(known.id) } else { Answer::Away(known.id) };
-            }
-        }
-        let mut best: Option<(usize, bool, usize, &Known)> = None;
-        for (age, known) in ranked.iter().enumerate() {
-            for claim in Self::matches(known, name) {
-                let blocked = ranked[..age]
-                    .iter()
-                    .any(|older| older.grant != known.grant && !Self::matches(older, &claim).is_empty());
-                let rank = (claim.len(), known.online, usize::MAX - age);
-                if !blocked && best.as_ref().is_none_or(|(len, online, age, _)| rank > (*len, *online, *age)) {
-                    best = Some((rank.0, rank.1, rank.2, known));
-                }
-            }
-        }
-        match best {
+        let found = if name.contains('.') { self.dotted(name) } else { self.undotted(name) };
+        match found {
             None => Answer::Nobody,
-            Some((.., known)) if known.online => Answer::Serves(known.id),
-            Some((.., known)) => Answer::Away(known.id),
+            Some(known) if known.online => Answer::Serves(known.id),
+            Some(known) => Answer::Away(known.id),
+        }
+    }
+
+    fn dotted(&self, name: &str) -> Option<&Known> {
+        let all = self.known.iter().flat_map(|known| known.covering(name).into_iter().map(move |claim| (known, claim)));
+        let all: Vec<_> = all.collect();
+        let (best, _) = all.iter().min_by_key(|(known, (_, age))| (known.rank(), *age))?;
+        let own: Vec<_> = all.iter().filter(|(known, _)| known.grant == best.grant).collect();
+        let longest = own.iter().map(|(_, (claim, _))| claim.len()).max()?;
+        let longest = own.iter().filter(|(_, (claim, _))| claim.len() == longest);
+        longest.min_by_key(|(known, (_, age))| (!known.online, *age, known.id)).map(|(known, _)| *known)
+    }
+
+    fn undotted(&self, name: &str) -> Option<&Known> {
+        // A prefix is called by its own name where no other grant holds it.
+        let by_age = |known: &&Known| (known.rank(), known.prefixes[name]);
+        let holder = self.known.iter().filter(|known| known.prefixes.contains_key(name)).min_by_key(by_age);
+        let held = |known: &&Known| holder.is_some_and(|holder| holder.grant == known.grant);
+        let open = |known: &&Known| known.prefixes.contains_key(name) && !known.tools.contains_key(name) && held(known);
+        let hosts = self.known.iter().filter(|known| known.tools.contains_key(name));
+        let rank =
+            self.known.iter().filter(|known| known.tools.contains_key(name) || open(known)).map(Known::rank).min()?;
+        let of_rank = |known: &&Known| known.rank() == rank;
+        let best = self.known.iter().filter(open).filter(of_rank).min_by_key(|known| known.prefixes[name]);
+        match best {
+            Some(best) => {
+                let own = self.known.iter().filter(open).filter(|known| known.grant == best.grant);
+                own.min_by_key(|known| (!known.online, known.prefixes[name], known.id))
+            }
+            None => hosts.filter(of_rank).min_by_key(|known| (!known.online, known.age, known.id)),
         }
     }
 }
 
 fn catalog(claims: &Claims) -> Catalog {
-    // Wishes that nobody asks for here, so that only a provider's own names are looked at.
-    let tool = |name: &String| Tool { wish: format!("listed-{name}"), ..Tool::named(name) };
+    // Exposed names that nothing asks for here, so that only a provider's own names count.
+    let tool = |name: &String| Tool { preferred_name: format!("listed-{name}"), ..Tool::named(name) };
     let tools = claims.tools.iter().map(tool).collect();
     Catalog { tools, prefixes: claims.prefixes.clone(), bare_names: true, ..Catalog::default() }
 }
@@ -172,7 +204,7 @@ fn compare(directory: &Directory, model: &Model) {
         };
         assert_eq!(answer, model.resolve(&name), "{name} in {model:?}");
     }
-    let online = model.0.iter().filter(|known| known.online).count();
+    let online = model.known.iter().filter(|known| known.online).count();
     assert_eq!(directory.online("node"), online);
 }
 
@@ -185,20 +217,22 @@ proptest! {
         let mut model = Model::default();
         let mut registrations: Vec<Option<Registration>> = Vec::new();
         for step in steps {
+            model.now += 1;
+            let now = model.now;
             match step {
                 Step::Attach { id, grant, bound, claims } => {
                     let shown = if grant == NONE { String::new() } else { grant.to_string() };
                     let attach = attach(&id.to_string(), &shown, catalog(&claims), connection());
-                    let attached = directory.attach(Attach { may_take_over: bound, ..attach });
-                    let expected = model.attach(id, grant, bound, claims, registrations.len());
+                    let attached = directory.attach_at(Attach { may_take_over: bound, ..attach }, now);
+                    let expected = model.attach(id, grant, bound, &claims, registrations.len());
                     prop_assert_eq!(attached.is_ok(), expected);
                     registrations.push(attached.ok());
                 }
                 Step::Publish { at, claims } => {
                     if let Some(Some(registration)) = registrations.get(at) {
-                        registration.publish(catalog(&claims));
+                        registration.publish_at(catalog(&claims), now);
                         if let Some(known) = model.current(at) {
-                            known.claims = claims;
+                            known.claim(&claims, now);
                         }
                     }
                 }
@@ -212,7 +246,7 @@ proptest! {
                 Step::Withdraw(at) => {
                     if let Some(Some(registration)) = registrations.get_mut(at).map(Option::take) {
                         registration.withdraw();
-                        model.0.retain(|known| known.registration != at);
+                        model.known.retain(|known| known.registration != at);
                     }
                 }
             }
@@ -253,8 +287,8 @@ fn a_listed_tool_of_another_grant_below_a_held_prefix_is_not_listed() {
 #[test]
 fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
     let directory = directory();
-    let bash = |wish: &str| Catalog {
-        tools: vec![Tool { wish: wish.into(), ..Tool::named("Bash") }],
+    let bash = |preferred_name: &str| Catalog {
+        tools: vec![Tool { preferred_name: preferred_name.into(), ..Tool::named("Bash") }],
         bare_names: true,
         ..Catalog::default()
     };
@@ -278,7 +312,7 @@ fn primary(directory: &Directory) -> Option<String> {
 }
 
 fn host(id: &str, bare_names: bool, preferred: bool) -> Catalog {
-    let bash = Tool { wish: format!("{id}__Bash"), ..Tool::named("Bash") };
+    let bash = Tool { preferred_name: format!("{id}__Bash"), ..Tool::named("Bash") };
     Catalog { tools: vec![bash], bare_names, preferred, ..Catalog::default() }
 }
 
@@ -289,7 +323,7 @@ fn the_primary_host_is_whom_the_operator_wants_else_the_oldest() {
     let _dotted = add(&directory, "dotted", "g", tools(&["a.b"]));
     let _special = add(&directory, "special", "g", host("special", false, false));
     assert_eq!(primary(&directory), None, "none of these is a host");
-    let open = Attach { grant: GrantId::none(), ..attach("open", "", host("open", true, false), connection()) };
+    let open = Attach { ..attach("open", "", host("open", true, false), connection()) };
     let _open = directory.attach(open).unwrap();
     assert_eq!(primary(&directory).as_deref(), Some("open"));
     let first = add(&directory, "first", "g1", host("first", true, false));
@@ -375,7 +409,7 @@ fn who_comes_and_goes_forgets_its_own_and_nobody_elses() {
 #[test]
 fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
     let directory = directory();
-    let open = |id: &str| Attach { grant: GrantId::none(), ..attach(id, "", prefixes(&["p"]), connection()) };
+    let open = |id: &str| Attach { ..attach(id, "", prefixes(&["p"]), connection()) };
     let _first = directory.attach(open("n")).unwrap();
     let _second = directory.attach(attach("m", "A", prefixes(&["p"]), connection())).unwrap();
     assert_eq!(directory.resolve("p.x", &view()).unwrap().id.id.as_ref(), "m", "a grant goes before none");
@@ -399,7 +433,7 @@ fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
     assert_eq!(listed.iter().map(|tool| (&*tool.name, &*tool.provider.id)).collect::<Vec<_>>(), [("mac_notes", "one")]);
     // The old connection ends, and with it the old grant.
     drop(first);
-    directory.forget_grant(&GrantId("old".into()));
+    directory.forget_grant(&Grant::token("old"));
     serves_all();
     // It is the same while the node is away.
     drop(second);
@@ -411,7 +445,7 @@ fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
 fn who_takes_an_id_from_one_that_showed_nothing_has_none_of_what_that_one_held() {
     for may_take_over in [false, true] {
         let directory = directory();
-        let open = Attach { grant: GrantId::none(), ..attach("one", "", prefixes(&["mac"]), connection()) };
+        let open = Attach { ..attach("one", "", prefixes(&["mac"]), connection()) };
         let _open = directory.attach(open).unwrap();
         let _rival = add(&directory, "two", "rival", prefixes(&["mac"]));
         let taken = Attach { may_take_over, ..attach("one", "g", prefixes(&["mac"]), connection()) };

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sa_core::directory::Registration;
+use sa_core::directory::{Attach, Registration};
 use sa_core::*;
 use support::*;
 
@@ -22,7 +22,7 @@ impl Scene {
         let policy = Policy { deny: deny.iter().map(|text| Pattern::new(text)).collect() };
         let gateway = gateway_under(policy, RouterOptions::default(), None);
         let describe = |name: &&str| Tool {
-            wish: if name.contains('.') { (*name).to_owned() } else { format!("mac__{name}") },
+            preferred_name: if name.contains('.') { (*name).to_owned() } else { format!("mac__{name}") },
             ..Tool::named(name)
         };
         let tools = described.iter().map(describe).collect();
@@ -73,8 +73,11 @@ fn a_denial_holds_for_every_name_of_a_tool() {
 #[test]
 fn the_longer_name_of_a_tool_is_denied_while_it_has_the_plain_one() {
     let tool = Tool::named("mac.notes.list");
-    let longer =
-        tool.aliases(&ProviderId::new("node", "mac")).into_iter().find(|name| name != "mac_notes_list").unwrap();
+    let longer = tool
+        .all_names(&ProviderId::new("node", "mac"))
+        .into_iter()
+        .find(|name| name.starts_with("mac_notes_list_"))
+        .unwrap();
     check(&longer, "mac.notes.list", DENIED);
     check(&longer, "mac_notes_list", DENIED);
     check(&longer, "mac.notes.delete", Ok(()));
@@ -97,6 +100,68 @@ fn a_token_includes_no_tool_by_a_name_that_another_one_could_have() {
     assert_eq!(scene.call("mac.notes.delete", &["mac.notes.*"]), Ok(()));
     assert_eq!(scene.call("mac.notes.delete", &["mac_notes_*"]), DENIED);
     assert_eq!(scene.call("mac.notes.delete", &["mac_notes_delete"]), DENIED);
+}
+
+/// All names of a tool, and the registrations of its providers.
+type Named = (Vec<String>, Vec<Registration>);
+
+/// A tool of each kind that there is.
+fn every_kind() -> (Gateway, Vec<Named>) {
+    let gateway = gateway(RouterOptions::default());
+    let offer = |kind, id: &str, grant, catalog| {
+        let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
+        let attach = Attach { id: ProviderId::new(kind, id), grant, ..attach("", "", catalog, provider) };
+        gateway.directory.attach(attach).unwrap()
+    };
+    let one = |tool: Tool| Catalog { tools: vec![tool], bare_names: true, ..Catalog::default() };
+    let names = |kind, id: &str, tool: &Tool| tool.all_names(&ProviderId::new(kind, id));
+    let dotted = Tool::named("office.greet");
+    let bare = Tool { preferred_name: "mac__Bash".into(), ..Tool::named("Bash") };
+    let upstream = Tool { short: Some("send".into()), ..Tool::named("mail__send") };
+    let stood_in_for = Tool::named("home.light");
+    let kinds = vec![
+        (names("node", "py", &dotted), vec![offer("node", "py", Grant::token("g"), one(dotted))]),
+        (names("node", "mac", &bare), vec![offer("node", "mac", Grant::none(), one(bare))]),
+        (names("upstream", "mail", &upstream), vec![offer("upstream", "mail", Grant::installed("u"), one(upstream))]),
+        (names("node", "second", &stood_in_for), {
+            // The plain name belongs to the first one, which is away.
+            drop(offer("node", "first", Grant::token("h"), one(stood_in_for.clone())));
+            vec![offer("node", "second", Grant::token("h"), one(stood_in_for))]
+        }),
+    ];
+    (gateway, kinds)
+}
+
+#[test]
+fn every_name_of_a_tool_includes_it_and_denies_it() {
+    let (gateway, kinds) = every_kind();
+    let called = |name: &str, tools: &[&str], deny: &[&str]| {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
+        let principal = Principal { tools: patterns(tools), ..(*principal()).clone() };
+        let view = View::of(Arc::new(principal));
+        let route = gateway.directory.resolve(name, &view).unwrap();
+        let policy = Policy { deny: patterns(deny) };
+        let shown = |tool: &directory::ToolView| tool.provider == route.id && policy.allows(&view.principal, tool);
+        let listed = !gateway.directory.list(&view, None, 100, shown).tools.is_empty();
+        let all = || route.tool.all_names(&route.id);
+        let may = policy.authorise(&view.principal, &route.scope, name, &route.leading, all).is_ok();
+        assert_eq!(may, listed, "lists and calls agree: {name}, {tools:?}, {deny:?}");
+        may
+    };
+    for (names, _registrations) in &kinds {
+        assert!(names.len() >= 3, "{names:?}");
+        for name in names {
+            for rule in names {
+                assert!(called(name, &[rule], &[]), "{rule} includes {name}");
+                assert!(!called(name, &[], &[rule]), "{rule} denies {name}");
+                assert!(!called(name, &[rule], &[rule]), "a denial goes first");
+            }
+            for (others, _) in kinds.iter().filter(|(others, _)| others != names) {
+                assert!(others.iter().all(|other| !called(name, &[other], &[])), "{name}");
+                assert!(others.iter().all(|other| called(name, &[], &[other])), "{name}");
+            }
+        }
+    }
 }
 
 /// Few different characters, so that patterns match.
@@ -122,7 +187,10 @@ proptest! {
         let tools: &[&str] = if described { &[&own] } else { &[] };
         let open = Scene::new(&[], tools);
         let route = open.gateway.directory.resolve(&own, &view()).unwrap();
-        let leading: Vec<&str> = route.exposed.as_deref().into_iter().chain([&*own]).collect();
+        // A described tool can be called by its suffixed name, too.
+        let suffixed = described.then(|| route.tool.all_names(&route.id).remove(1));
+        let leading = route.exposed.as_deref().into_iter().chain([&*own]).chain(suffixed.as_deref());
+        let leading: Vec<&str> = leading.collect();
         let matches = |pattern: &str, name: &str| Pattern::new(pattern).matches(name);
         let plain = if own.contains('.') { own.replace('.', "_") } else { format!("mac__{own}") };
         let aliases = [naming::with_hash(&plain, &format!("node/mac/{own}")), plain];

@@ -367,7 +367,14 @@ impl ServerHandler for McpHandler {
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let Route { tool, id, scope, .. } = self.shared.wants_headers(name)?;
-        Some(convert::tool(&ToolView { name: name.into(), also: None, tool, provider: id, scope, online: true }))
+        Some(convert::tool(&ToolView {
+            name: name.into(),
+            leading: Vec::new(),
+            tool,
+            provider: id,
+            scope,
+            online: true,
+        }))
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {

@@ -166,9 +166,9 @@ pub fn is_id(id: &str) -> bool {
 
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
 fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
-    let wish = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
+    let preferred_name = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
     Tool {
-        wish,
+        preferred_name,
         title: spec.title.clone(),
         description: spec.description.as_deref().map(shortened),
         input: input.map(Schema::new),

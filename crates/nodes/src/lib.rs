@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sa_core::limits::{Ceiling, Entered};
-use sa_core::{GrantId, ProviderId, Router};
+use sa_core::{Grant, ProviderId, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ pub struct NodeOptions {
 /// By what right a node connects.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    pub grant: GrantId,
+    pub grant: Grant,
     /// The only id that its token may use; any, when absent.
     pub bound_id: Option<Arc<str>>,
     /// Where it connects from, for the record.

@@ -68,14 +68,17 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     };
     let registration = match nodes.router.directory().attach(attach) {
         Ok(registration) => registration,
-        Err(error @ AttachError::HeldByAnother(_)) => {
+        Err(AttachError::HeldByAnother(holder)) => {
             nodes.router.journal().count("node", IMPOSTOR);
-            impostor(nodes, &id, admission, &error.to_string());
-            warn!(node = id, remote = admission.remote, "refused a node that claims another one's id");
-            let why = format!(
-                "the node id \"{}\" belongs to another token: choose another id, or use the token that it belongs to",
-                shown(&id)
-            );
+            impostor(nodes, &id, admission, &format!("the id belongs to another {holder}"));
+            warn!(node = id, remote = admission.remote, %holder, "refused a node that claims the id of another provider");
+            let why = match holder.kind {
+                KIND => format!(
+                    "the node id \"{}\" belongs to another token: choose another id, or use the token that it belongs to",
+                    shown(&id)
+                ),
+                kind => installed(&id, kind),
+            };
             return dismiss(socket, &Close::new(close::ID_HELD, why)).await;
         }
     };
@@ -109,12 +112,19 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                 }
                 () = registration.replaced().cancelled_owned() => {
                     nodes.router.journal().count("node", "replaced");
-                    let why = format!(
-                        "a newer connection took the place of the node \"{}\"; two nodes need an id each",
-                        shown(&id)
-                    );
-                    outbox.close(Close::new(close::REPLACED, why));
-                    "a newer connection took its place"
+                    let holder = nodes.router.directory().installed_besides(&ProviderId::new(KIND, &id));
+                    if let Some(holder) = holder {
+                        warn!(node = id, %holder, "the node lost its id");
+                        outbox.close(Close::new(close::ID_HELD, installed(&id, holder.kind)));
+                        "an operator installed another provider with its id"
+                    } else {
+                        let why = format!(
+                            "a newer connection took the place of the node \"{}\"; two nodes need an id each",
+                            shown(&id)
+                        );
+                        outbox.close(Close::new(close::REPLACED, why));
+                        "a newer connection took its place"
+                    }
                 }
             };
             // Calls end now, not when the node has read that it was dismissed.
@@ -163,6 +173,14 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
 /// As much of an id as there is room for beside the words of a close, which has 123 bytes for all of them.
 fn shown(id: &str) -> String {
     if id.len() <= 20 { id.to_owned() } else { format!("{}...", &id[..id.floor_char_boundary(17)]) }
+}
+
+/// Why a node cannot have an id that an operator has given to a provider of another kind.
+fn installed(id: &str, kind: &str) -> String {
+    format!(
+        "the id \"{}\" belongs to the {kind} of this name, which an operator installed: choose another id",
+        shown(id)
+    )
 }
 
 /// Takes a connection out of the list, if a newer one has not taken its place there.

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sa_core::store::{Records, StoreError};
-use sa_core::{Attach, GrantId, ProviderId, RawJson, Registration, Router, Scope};
+use sa_core::{Attach, Grant, ProviderId, RawJson, Registration, Router, Scope};
 use sa_egress::header::HeaderName;
 use sa_egress::{Egress, EgressError};
 use sa_vault::Vault;
@@ -215,7 +215,7 @@ impl Plugins {
         let attached = self.router.directory().attach(Attach {
             id: id.clone(),
             scope,
-            grant: GrantId(KIND.into()),
+            grant: Grant::installed(KIND),
             provider: Arc::new(provider),
             catalog: plugin.catalog(self.shared.timeout),
             max_running: self.options.max_running,

@@ -33,7 +33,7 @@ pub(crate) struct Function {
     pub(crate) own: Arc<str>,
     /// The plugin's name for it.
     pub(crate) name: String,
-    wish: String,
+    exposed: String,
     pub(crate) description: Option<String>,
     pub(crate) input: Schema,
     annotations: Value,
@@ -114,12 +114,12 @@ impl Plugin {
         annotations: Value,
         endpoint: Endpoint,
     ) {
-        let wish = format!("{prefix}{}__{name}", self.manifest.identifier);
-        let mut own = wish.replace('.', "_");
+        let exposed = format!("{prefix}{}__{name}", self.manifest.identifier);
+        let mut own = exposed.replace('.', "_");
         if self.functions.iter().any(|function| *function.own == own) {
-            own = naming::with_hash(&naming::expose(&own, &wish), &wish);
+            own = naming::with_hash(&naming::expose(&own, &exposed), &exposed);
         }
-        self.functions.push(Function { own: own.into(), name, wish, description, input, annotations, endpoint });
+        self.functions.push(Function { own: own.into(), name, exposed, description, input, annotations, endpoint });
     }
 
     /// The same with what the operator lets it reach.
@@ -141,7 +141,7 @@ impl Plugin {
 
     pub(crate) fn catalog(&self, timeout: Duration) -> Catalog {
         let tools = self.functions.iter().map(|function| Tool {
-            wish: function.wish.clone(),
+            preferred_name: function.exposed.clone(),
             title: self.manifest.meta.title.as_ref().map(|title| format!("{title}: {}", function.name)),
             description: function.description.clone().or_else(|| self.manifest.meta.description.clone()),
             input: Some(function.input.clone()),

@@ -107,6 +107,8 @@ pub enum ChangeError {
     Private(String),
     #[error("there is a plugin \"{0}\" already")]
     Exists(String),
+    #[error("the identifier belongs to the {0}")]
+    Taken(ProviderId),
     #[error("there is no plugin \"{0}\"")]
     Unknown(String),
     #[error("nothing of the plugin \"{0}\" is held back")]
@@ -274,7 +276,12 @@ impl Plugins {
             Some(_) if !terms.replace => return Err(ChangeError::Exists(identifier)),
             Some(former) => (record.added_ms, record.enabled) = (former.added_ms, former.enabled),
             None if self.entries().len() >= MAX_PLUGINS => return Err(ChangeError::Full),
-            None => {}
+            None => {
+                let id = ProviderId::new(KIND, &identifier);
+                if let Some(holder) = self.router.directory().installed_besides(&id) {
+                    return Err(ChangeError::Taken(holder));
+                }
+            }
         }
         self.keep(&identifier, &record).await?;
         self.enter(record, plugin);

@@ -109,7 +109,7 @@ impl ToolSpec {
         let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::part(raw).ok());
         let description = self.description.as_ref();
         Tool {
-            wish: format!("{caller}_{}", self.name),
+            preferred_name: format!("{caller}_{}", self.name),
             title: self.title.clone(),
             description: description.map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()),
             input: json(&self.input_schema).map(Schema::new),

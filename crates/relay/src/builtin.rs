@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sa_core::{
-    Attach, Call, CallError, CallErrorKind, Catalog, GrantId, Outcome, Output, Principal, Provider, ProviderId,
-    RawJson, Registration, Schema, Scope, Tool, Update, Updates,
+    Attach, Call, CallError, CallErrorKind, Catalog, Grant, Outcome, Output, Principal, Provider, ProviderId, RawJson,
+    Registration, Schema, Scope, Tool, Update, Updates,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(crate) fn attach(sessions: &Arc<Sessions>) -> Option<Registration> {
     let attach = Attach {
         id: ProviderId::new(KIND, "gateway"),
         scope: Scope::Everyone,
-        grant: GrantId("the gateway itself".into()),
+        grant: Grant::installed("the gateway itself"),
         provider: Arc::new(Builtin(Arc::downgrade(sessions))),
         catalog: Catalog { tools: tools(), ..Catalog::default() },
         max_running: usize::MAX,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sa_core::directory::{Attach, Registration};
 use sa_core::link::LinkProvider;
 use sa_core::{
-    CallError, CallErrorKind, Catalog, Directory, GrantId, Principal, ProviderId, RawJson, Role, Scope, View, clock,
+    CallError, CallErrorKind, Catalog, Directory, Grant, Principal, ProviderId, RawJson, Role, Scope, View, clock,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -168,7 +168,7 @@ impl Session {
                 let attach = Attach {
                     id: id.clone(),
                     scope: Scope::Session(Arc::clone(&self.id)),
-                    grant: GrantId(format!("session {}", self.id).into()),
+                    grant: Grant::token(&format!("session {}", self.id)),
                     provider: Arc::new(Forward(Arc::clone(self))),
                     catalog,
                     max_running: places,

@@ -10,9 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use sa_core::{
-    AuditEvent, CallRecord, CallStarted, Directory, GrantId, Journal, Notices, Policy, Router, RouterOptions,
-};
+use sa_core::{AuditEvent, CallRecord, CallStarted, Directory, Grant, Journal, Notices, Policy, Router, RouterOptions};
 use sa_nodes::{Admission, NodeOptions, Nodes};
 use sa_socket::{SocketLimits, Upgrade};
 use tokio_util::sync::CancellationToken;
@@ -66,7 +64,7 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
 async fn connection(stream: TcpStream, remote: SocketAddr, nodes: Arc<Nodes>, world: World) {
     let upgrade = move |upgrade: Upgrade| async move {
         let admission = Admission {
-            grant: GrantId("simulated".into()),
+            grant: Grant::token("simulated"),
             bound_id: None,
             remote: remote.to_string(),
             revoked: CancellationToken::new(),

@@ -15,7 +15,7 @@ use crate::serve::{self, Ends};
 
 /// Connects the demo node to its gateway, which listens at this address. It is a node like any other, but for the way: over TLS
 /// it could not know whom the certificate is for.
-pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: Option<&str>) -> anyhow::Result<()> {
+pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow::Result<()> {
     let mut registry = ToolRegistry::new();
     registry.register("demo.echo", Echo).register("demo.time", Time).register("demo.countdown", Countdown);
     registry.derive_capabilities_from_tools();
@@ -25,7 +25,7 @@ pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: Option<&str>) -
         .node_type("demo")
         .version(crate::VERSION)
         .gateway_ws_url(format!("ws://{address}/v1/nodes/ws"))
-        .token(token.unwrap_or_default())
+        .token(token)
         .build()?;
     let way = Within { gateway: Arc::clone(gateway), address };
     // Calls that run when the gateway is told to stop may still end, and so the node stays until they have.

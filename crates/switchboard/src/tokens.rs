@@ -24,6 +24,8 @@ const OPERATORS: [&str; 2] = ["operator", "console"];
 
 /// How the ids of the console's sessions begin.
 const CONSOLE: &str = "console_";
+/// The first part of the ids of tokens that the demo made for its node.
+const DEMO: &str = "demo_";
 
 /// All tokens of this gateway. The store has them; look-ups go to the copy in memory.
 pub struct Tokens {
@@ -259,10 +261,27 @@ impl Tokens {
         })
     }
 
-    /// Whether there ever was a token for nodes. Revoking the last one must not let in whoever comes without.
+    /// Whether there ever was a token for nodes, apart from the demo's. Revoking the last one must not let in nodes that
+    /// come without a token.
     pub fn any_for_nodes(&self) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        !self.unreadable.is_empty() || known.values().any(|known| known.record.role == Role::Node.as_str())
+        let mut known = known.values().map(|known| &known.record);
+        !self.unreadable.is_empty() || known.any(|token| token.role == Role::Node.as_str() && !is_of_demo(&token.id))
+    }
+
+    /// Creates the token of the demo's node. It does not shut out nodes without a token, because no operator asked for it.
+    pub async fn create_for_demo(&self) -> Result<String, StoreError> {
+        let new = NewToken {
+            name: "demo node".into(),
+            role: Role::Node,
+            tools: Vec::new(),
+            node_id: Some("demo".into()),
+            expires_ms: None,
+            channels: ChannelGrant::default(),
+        };
+        let token = fresh();
+        self.adopt_as(format!("{DEMO}{}", uuid::Uuid::now_v7().simple()), &token, new).await?;
+        Ok(token)
     }
 
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
@@ -288,6 +307,11 @@ fn fresh() -> String {
 }
 
 /// Whether a token is a session of the console, by its id.
+/// Whether a token is that of the demo's node.
+pub fn is_of_demo(id: &str) -> bool {
+    id.starts_with(DEMO)
+}
+
 pub fn is_console_session(id: &str) -> bool {
     id.starts_with(CONSOLE)
 }

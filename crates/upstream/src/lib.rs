@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use sa_core::Directory;
 use sa_core::store::{Expect, Records, StoreError};
+use sa_core::{Directory, ProviderId};
 use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -93,6 +93,8 @@ pub enum ChangeError {
     Invalid(String),
     #[error("there is an upstream \"{0}\" already")]
     Exists(String),
+    #[error("the name belongs to the {0}")]
+    Taken(ProviderId),
     #[error("there is no upstream \"{0}\"")]
     Unknown(String),
     #[error("the upstream \"{0}\" is in the configuration file, and can only be changed there")]
@@ -154,6 +156,9 @@ impl Upstreams {
         if let Ok(entry) = self.find(name) {
             let taken = if entry.configured { ChangeError::Configured } else { ChangeError::Exists };
             return Err(taken(name.into()));
+        }
+        if let Some(holder) = self.directory.installed_besides(&ProviderId::new(KIND, name)) {
+            return Err(ChangeError::Taken(holder));
         }
         if self.servers().len() >= MAX_SERVERS {
             return Err(ChangeError::Invalid(format!(

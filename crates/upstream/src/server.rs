@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use sa_core::store::Records;
-use sa_core::{Attach, Catalog, Directory, GrantId, Provider, ProviderId, RawJson, Registration, Scope, aside, clock};
+use sa_core::{Attach, Catalog, Directory, Grant, Provider, ProviderId, RawJson, Registration, Scope, aside, clock};
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -410,7 +410,7 @@ impl Server {
         let attached = self.directory.attach(Attach {
             id: ProviderId::new(KIND, &self.name),
             scope: Scope::Everyone,
-            grant: GrantId(KIND.into()),
+            grant: Grant::installed(KIND),
             provider,
             catalog: self.catalog(),
             max_running: self.spec.max_running,

@@ -129,7 +129,7 @@ mod tests {
         tool.description = description.map(Into::into);
         ToolView {
             name: name.into(),
-            also: None,
+            leading: Vec::new(),
             tool: Arc::new(tool),
             provider: ProviderId { kind: "node", id: "n".into() },
             scope: Scope::Everyone,

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claim, Claims, Index, Leaving, Listed, Member, Presence, ScopeIndex};
+use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
+use crate::naming;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
-use crate::provider::{GrantId, Provider, ProviderId};
+use crate::provider::{Provider, ProviderId};
 use crate::tool::Tool;
 
 /// Where a call goes.
@@ -17,8 +18,8 @@ pub struct Route {
     pub id: ProviderId,
     /// The exposed name; absent for a tool below an open prefix.
     pub exposed: Option<Arc<str>>,
-    /// Another exposed name that leads here: one that the tool went by, or that of the tool it stands in for.
-    pub also: Option<Arc<str>>,
+    /// For a principal that may use some tools only: every name that leads to the tool, the one it was called by included.
+    pub leading: Vec<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: Arc<dyn Provider>,
     /// Where the tool is.
@@ -46,14 +47,16 @@ pub enum Unresolved {
         absence: Absence,
         /// Where the tool is.
         scope: Scope,
-        /// The names that lead to the tool.
-        names: Vec<Arc<str>>,
-        /// Those that it may have besides.
-        aliases: Vec<String>,
+        /// The name that the tool has in lists, or else its own.
+        shown: Arc<str>,
+        /// As in [`Route`].
+        leading: Vec<Arc<str>>,
+        /// Every name that the tool has or claims.
+        all_names: Vec<String>,
         /// Which tool it is, whatever it goes by.
         address: String,
         /// The name that it wants to have in lists.
-        wish: String,
+        preferred_name: String,
     },
 }
 
@@ -147,17 +150,8 @@ fn excerpt(name: &str) -> String {
 }
 
 pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {
-    let scopes = || view.scopes().filter_map(|scope| index.scopes.get(scope));
-    // What is listed comes first, in whatever scope: a provider in a narrower one must not take a listed name by
-    // having it as its own name.
-    let found = scopes()
-        .find_map(|scope| by_exposed_name(index, scope, name))
-        // Then the narrowest scope in which the name is held decides, though its holder be away: what was meant for
-        // a session's own machine must not run on the one that all share.
-        .or_else(|| scopes().find_map(|scope| by_own_name(index, scope, name)))
-        .or_else(|| by_short_name(index, scopes(), name))
-        .or_else(|| by_provider(index, name, view));
-    let found = found.map(|found| found.map_err(|unresolved| with_rival(index, unresolved, view)));
+    let held = index.held_among(view.scopes().filter_map(|scope| index.scopes.get(scope)), name);
+    let found = held.and_then(|held| by_name(index, name, view, held)).or_else(|| by_provider(index, name, view));
     found.unwrap_or_else(|| {
         // The tools of a machine have names such as Bash and WebFetch, and hardly any others do.
         let of_host = name.starts_with(|first: char| first.is_ascii_uppercase());
@@ -166,222 +160,190 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
     })
 }
 
-fn by_exposed_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
-    let now = scope.former.get(name).map_or(name, |now| now);
-    let (exposed, listed) = scope.exposed.get_key_value(now)?;
-    if blocker_of(index, scope, listed).is_some() {
-        return None;
+/// The tool that a held name leads to, of the oldest provider that is online and may answer to the name.
+fn by_name(index: &Index, name: &str, view: &View, held: Held<'_>) -> Option<Result<Route, Unresolved>> {
+    let claim = serving(index, name, &held)?;
+    let claim = described_in_lowercase(held.scope, name, claim).unwrap_or(claim);
+    let offer = claim.offer.as_ref();
+    let exposed = match offer {
+        // The usual case needs no further look-up.
+        Some(offer) if *offer.plain == *name && std::ptr::eq(claim, held.by) => Some(&offer.plain),
+        Some(offer) => index.listed_as(&index.scopes_of(view), &claim.owner, offer),
+        None => None,
+    };
+    let mut leading = Vec::new();
+    if view.principal.is_limited() {
+        leading.extend(offer.map(|offer| index.leading_names(&index.scopes_of(view), &claim.owner, offer)));
     }
-    let member = index.member(&listed.member)?;
-    if !member.is_online()
-        && let Some(stand_in) = stand_in(index, scope, listed)
-    {
-        return Some(Ok(Route { also: Some(Arc::clone(exposed)), ..stand_in }));
-    }
-    Some(route(member, Some(scope), Some(exposed), || Arc::clone(&listed.tool)))
+    let leading = leading.into_iter().flatten().collect();
+    let undescribed = || Arc::new(Tool::undescribed(name, &claim.owner.id));
+    let tool = offer.map_or_else(undescribed, |offer| Arc::clone(&offer.tool));
+    let found = route(index, name, view, &claim.owner.id, exposed, leading, tool)?;
+    Some(found.map_err(|unresolved| with_rival(index, unresolved, view, claim)))
 }
 
-/// The same tool of another provider, which its own name leads to while this one is away.
-fn stand_in(index: &Index, scope: &ScopeIndex, listed: &Listed) -> Option<Route> {
-    let name = &listed.tool.name;
-    let found = if name.contains('.') { by_own_name(index, scope, name)?.ok()? } else { return None };
-    // A wish can name its provider, and then it means that one alone.
-    (found.tool.wish == listed.tool.wish).then_some(found)
-}
-
-/// Says who else would go by the name of a tool whose provider is away.
-fn with_rival(index: &Index, unresolved: Unresolved, view: &View) -> Unresolved {
-    match unresolved {
-        // Whoever may use only some tools is not told the names of others.
-        Unresolved::Offline { absence, scope, names, aliases, address, wish } if !view.principal.is_limited() => {
-            let wishes = names.first().into_iter().flat_map(|exposed| index.wishes(exposed));
-            let rival = wishes.filter(|wish| view.scopes().any(|scope| *scope == wish.scope)).find_map(|wish| {
-                let (scope, listed) = (index.scopes.get(&wish.scope)?, index.listed(wish)?);
-                let here = index.member(&listed.member).filter(|member| member.is_online())?;
-                let name = blocker_of(index, scope, listed).is_none().then(|| Arc::clone(&wish.name));
-                Some(Rival { provider: here.id.clone(), name })
-            });
-            Unresolved::Offline { absence: Absence { rival, ..absence }, scope, names, aliases, address, wish }
+/// Which of the claims to a held name answers.
+fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Claim> {
+    let Held { scope, claims, by } = *held;
+    let online = |claim: &&Claim| index.member(&claim.owner.id).is_some_and(Member::is_online);
+    let same_rank = |claim: &&Claim| claim.rank() == by.rank();
+    match by.kind {
+        Kind::Suffixed => Some(by),
+        // Where several tools have one short name, it is not known which one is meant.
+        Kind::Short => {
+            let mut others = claims.iter().filter(same_rank).filter(|claim| claim.kind == Kind::Short);
+            others.all(|claim| claim.is_of(&by.owner)).then_some(by)
         }
-        other => other,
+        // Every host may stand in for another one of its rank.
+        Kind::PreferredBare | Kind::Bare => {
+            let mut hosts = claims.iter().filter(same_rank).filter(|claim| claim.kind.is_bare());
+            hosts.find(online).or(Some(by))
+        }
+        Kind::Named if online(&by) => Some(by),
+        Kind::Named => {
+            let alike = |claim: &&Claim| match (&by.offer, &claim.offer) {
+                _ if name.contains('.') => true,
+                (Some(one), Some(other)) => one.is_like(other),
+                (one, other) => one.is_none() && other.is_none(),
+            };
+            let mut same = claims.of_grant(&by.owner).filter(|claim| claim.kind == Kind::Named).filter(alike);
+            same.find(online).or_else(|| under_own_name(index, scope, name, by)).or(Some(by))
+        }
     }
 }
 
-/// The first of the hosts that have a tool of this name.
-fn by_bare_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
-    let hosts = scope.bare.get(name)?.iter().filter_map(|claim| Some((index.member(&claim.member)?, claim)));
-    let (member, claim) = hosts.min_by_key(|(member, _)| member.host_order())?;
-    let (exposed, tool) = claim.tool.as_ref()?;
-    Some(route(member, Some(scope), Some(exposed), || Arc::clone(tool)))
+/// A provider of the same grant that takes calls of a dotted tool by the tool's own name, though it does not describe it.
+fn under_own_name<'i>(index: &'i Index, scope: &'i ScopeIndex, name: &str, by: &Claim) -> Option<&'i Claim> {
+    let own = by.offer.as_ref().map(|offer| &offer.tool.name).filter(|own| own.contains('.') && ***own != *name)?;
+    let held = index.held(scope, own)?;
+    let claim = serving(index, own, &held)?;
+    let online = index.member(&claim.owner.id)?.is_online();
+    (online && claim.offer.is_none() && claim.owner.grant == by.owner.grant).then_some(claim)
 }
 
-/// The only tool of this short name. Where there are several, nobody can know which one is meant.
-fn by_short_name<'i>(
-    index: &'i Index,
-    scopes: impl Iterator<Item = &'i ScopeIndex>,
-    name: &str,
-) -> Option<Result<Route, Unresolved>> {
-    let mut claims =
-        scopes.flat_map(|scope| scope.short.get(name).into_iter().flatten().map(move |claim| (scope, claim)));
-    let ((scope, only), None) = (claims.next()?, claims.next()) else { return None };
-    let (exposed, tool) = only.tool.as_ref()?;
-    Some(route(index.member(&only.member)?, Some(scope), Some(exposed), || Arc::clone(tool)))
-}
-
-/// The provider that the name begins with, if nobody knows yet what that one has.
+/// The provider that the name begins with, if it is not known yet which tools that one has.
 fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, Unresolved>> {
-    let (id, short) = name.split_once("__")?;
-    let member = view.scopes().find_map(|scope| index.unlisted(id, scope))?;
-    Some(route(member, None, None, || Arc::new(Tool { short: Some(short.into()), ..Tool::named(name) })))
-}
-
-/// The longest claim that covers the name and is not blocked; of equal ones the oldest that is online.
-fn by_own_name(index: &Index, scope: &ScopeIndex, name: &str) -> Option<Result<Route, Unresolved>> {
-    let dotted = name.contains('.');
-    if !dotted && let Some(found) = by_bare_name(index, scope, name) {
-        return Some(found);
-    }
-    for covering in prefixes(name) {
-        // The oldest first, and a described tool before the same provider's open prefix of the same name.
-        let candidates = || {
-            let claims = scope.claims.get(covering).into_iter().flat_map(Claims::iter);
-            claims
-                .filter(|claim| claim.tool.is_none() || covering.len() == name.len())
-                .filter_map(|claim| Some((index.member(&claim.member)?, claim)))
-                // A host that is not to be called by bare names is not to be called by that of a prefix either.
-                .filter(|(member, _)| dotted || member.bare_names)
-                .filter(|(member, _)| blocker(index, scope, covering, &member.id).is_none())
-        };
-        let found = candidates().find(|(member, _)| member.is_online()).or_else(|| candidates().next());
-        if let Some((member, claim)) = found {
-            let claim = described_in_lowercase(scope, name, claim).unwrap_or(claim);
-            let exposed = claim.tool.as_ref().map(|(exposed, _)| exposed);
-            let undescribed = || Arc::new(Tool::undescribed(name, &member.id));
-            let tool = || claim.tool.as_ref().map_or_else(undescribed, |(_, tool)| Arc::clone(tool));
-            return Some(route(member, Some(scope), exposed, tool));
-        }
-    }
-    None
-}
-
-/// What the same provider describes under this name, written in lowercase. Nodes take capitals for the same name, and what is
-/// known of the tool must count for whoever writes it with them.
-fn described_in_lowercase<'i>(scope: &'i ScopeIndex, name: &str, found: &Claim) -> Option<&'i Claim> {
-    if found.tool.is_some() || !name.contains(char::is_uppercase) {
-        return None;
-    }
-    let mut claims = scope.claims.get(&name.to_lowercase())?.iter();
-    claims.find(|claim| claim.member == found.member && claim.tool.is_some())
-}
-
-fn route(
-    member: &Member,
-    scope: Option<&ScopeIndex>,
-    exposed: Option<&Arc<str>>,
-    tool: impl FnOnce() -> Arc<Tool>,
-) -> Result<Route, Unresolved> {
-    // Hardly any scope has former names, and calls elsewhere are spared the look.
-    let also =
-        scope.filter(|scope| !scope.former.is_empty()).and_then(|scope| scope.exposed.get(exposed?)?.former.clone());
-    match &member.presence {
-        Presence::Online { provider, slots, .. } => Ok(Route {
-            id: member.id.clone(),
-            exposed: exposed.cloned(),
-            also,
-            tool: tool(),
-            provider: Arc::clone(provider),
-            scope: member.scope.clone(),
-            slots: Arc::clone(slots),
-        }),
-        Presence::Offline { at, why, .. } => {
-            let tool = tool();
-            let names = exposed.cloned().into_iter().chain([Arc::clone(&tool.name)]).chain(also).collect();
-            let (aliases, address) = (tool.aliases(&member.id), tool.address(&member.id));
-            let scope = member.scope.clone();
-            let (provider, gone_for) = (member.id.clone(), at.elapsed());
-            let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            let wish = tool.wish.clone();
-            Err(Unresolved::Offline { absence, scope, names, aliases, address, wish })
-        }
-    }
-}
-
-/// Who keeps a listed tool from being listed. Only a dotted name can be kept: it is the whole address of its tool,
-/// while a plain one (`Bash`) is exposed together with its provider's id, where it is in nobody's way.
-pub(super) fn blocker_of<'a>(index: &'a Index, scope: &'a ScopeIndex, listed: &Listed) -> Option<&'a ProviderId> {
-    let name = &listed.tool.name;
-    if name.contains('.') { blocker(index, scope, name, &listed.member) } else { None }
-}
-
-/// Who keeps `id` from what it claims at `name`: an older provider with another grant that holds the same name, or a
-/// prefix above it.
-pub(super) fn blocker<'a>(
-    index: &'a Index,
-    scope: &'a ScopeIndex,
-    name: &str,
-    id: &ProviderId,
-) -> Option<&'a ProviderId> {
-    let member = index.member(id)?;
-    // Whom the foremost of the others does not go before, none of them does.
-    foremost(index, scope, name, Some(&member.grant)).find(|other| other.goes_before(member)).map(|other| &other.id)
-}
-
-/// For a name and every prefix above it, who stands foremost among those that claim it; leaving out those with this grant.
-pub(super) fn foremost<'a>(
-    index: &'a Index,
-    scope: &'a ScopeIndex,
-    name: &str,
-    but: Option<&GrantId>,
-) -> impl Iterator<Item = &'a Member> {
-    prefixes(name).filter_map(move |covering| {
-        let claim = scope.claims.get(covering)?.foremost(covering.len() < name.len(), but)?;
-        index.member(&claim.member)
+    naming::spaces(name).find_map(|space| {
+        let owner = index.id_owner(space)?;
+        index.member(&owner.id).filter(|member| member.unlisted)?;
+        let tool = Tool { short: Some(name[space.len() + 2..].into()), ..Tool::named(name) };
+        route(index, name, view, &owner.id, None, Vec::new(), Arc::new(tool))
     })
 }
 
-/// `a.b.c`, `a.b`, `a`.
-fn prefixes(name: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(name), |name| name.rfind('.').map(|dot| &name[..dot]))
+/// What the same provider describes under this name, written in lowercase. Nodes ignore case, so what is known of the tool
+/// must count for each spelling.
+fn described_in_lowercase<'i>(scope: &'i ScopeIndex, name: &str, found: &Claim) -> Option<&'i Claim> {
+    if found.offer.is_some() || !name.contains(char::is_uppercase) {
+        return None;
+    }
+    let mut claims = scope.names.get(name.to_lowercase().as_str())?.of_grant(&found.owner);
+    claims.find(|claim| claim.is_of(&found.owner) && claim.offer.is_some())
 }
 
-/// The longest open prefix that this would be an exposed name at or below, of somebody who is here. Which tool is meant cannot be
-/// known: a `_` may have been a dot or not.
+fn route(
+    index: &Index,
+    name: &str,
+    view: &View,
+    provider: &ProviderId,
+    exposed: Option<&Arc<str>>,
+    mut leading: Vec<Arc<str>>,
+    tool: Arc<Tool>,
+) -> Option<Result<Route, Unresolved>> {
+    let member = index.member(provider)?;
+    let scope = member.owner.scope.clone();
+    if view.principal.is_limited() && leading.iter().all(|known| **known != *name) {
+        leading.push(name.into());
+    }
+    Some(match &member.presence {
+        Presence::Online { provider, slots, .. } => Ok(Route {
+            id: member.owner.id.clone(),
+            exposed: exposed.cloned(),
+            leading,
+            tool,
+            provider: Arc::clone(provider),
+            scope,
+            slots: Arc::clone(slots),
+        }),
+        Presence::Offline { at, why, .. } => {
+            let (all_names, address) = (tool.all_names(provider), tool.address(provider));
+            let (provider, gone_for) = (provider.clone(), at.elapsed());
+            let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
+            let shown = Arc::clone(exposed.unwrap_or(&tool.name));
+            let preferred_name = tool.preferred_name.clone();
+            Err(Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name })
+        }
+    })
+}
+
+/// Adds the provider that offers a tool of the same name, where the holder of the name is away.
+fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim) -> Unresolved {
+    // A principal that may use some tools only does not learn the names of others.
+    let (Unresolved::Offline { absence, .. }, Some(offer), false) =
+        (&unresolved, &claim.offer, view.principal.is_limited())
+    else {
+        return unresolved;
+    };
+    let scopes = index.scopes_of(view);
+    let claims = scopes.iter().filter_map(|scope| Some((*scope, scope.names.get(&offer.plain)?)));
+    let mut others = claims.flat_map(|(scope, claims)| claims.iter().map(move |other| (scope, other)));
+    let rival = others.find_map(|(scope, other)| {
+        let theirs = other.offer.as_ref().filter(|theirs| theirs.plain == offer.plain)?;
+        index.member(&other.owner.id).filter(|member| member.is_online() && !other.is_of(&claim.owner))?;
+        let hidden = index.kept_from(scope, &offer.plain, other).is_some();
+        Some(Rival { provider: other.owner.id.clone(), name: (!hidden).then(|| Arc::clone(&theirs.suffixed)) })
+    });
+    let absence = Absence { rival, ..absence.clone() };
+    match unresolved {
+        Unresolved::Offline { scope, shown, leading, all_names, address, preferred_name, .. } => {
+            Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name }
+        }
+        unknown @ Unresolved::Unknown { .. } => unknown,
+    }
+}
+
+/// The longest open prefix that this would be an exposed name at or below, of a provider that is online. Which tool is meant
+/// cannot be known: a `_` may have been a dot or not.
 fn open(index: &Index, name: &str, view: &View) -> Option<(ProviderId, String)> {
     if view.principal.is_limited() || name.contains('.') {
         return None;
     }
     let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
-    let known = scopes.flat_map(|scope| scope.claims.iter().map(move |(prefix, claims)| (prefix, scope, claims)));
-    // As many as are looked at for similar names.
+    let known = scopes.flat_map(|scope| scope.prefixes.iter().map(move |(prefix, claims)| (prefix, scope, claims)));
+    // As many as are compared for similar names.
     let covering = known.take(2_000).filter(|(prefix, ..)| {
         let rest = name.strip_prefix(&*prefix.replace('.', "_"));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     });
     let held = covering.filter_map(|(prefix, scope, claims)| {
-        let here = claims.iter().filter(|claim| claim.tool.is_none()).filter_map(|claim| index.member(&claim.member));
-        let mut here = here.filter(|member| member.is_online());
-        let taken = here.find(|member| blocker(index, scope, prefix, &member.id).is_none())?;
-        Some((taken.id.clone(), prefix.clone()))
+        let online = |claim: &&Claim| index.member(&claim.owner.id).is_some_and(Member::is_online);
+        let mut online = claims.iter().filter(online);
+        let taken = online.find(|claim| index.kept_from(scope, prefix, claim).is_none())?;
+        Some((taken.owner.id.clone(), prefix.to_string()))
     });
     held.max_by(|(_, one), (_, other)| one.len().cmp(&other.len()).then_with(|| other.cmp(one)))
 }
 
-/// A few exposed names that somebody who typed this may have meant.
+/// A few exposed names that may have been meant by this one.
 fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
-    // Whoever may use only some tools is not told the names of others.
+    // A principal that may use some tools only does not learn the names of others.
     if view.principal.is_limited() {
         return Vec::new();
     }
     let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
-    // A wrong name must not cost more than a right one by much, however many tools there are.
-    let known = scopes.flat_map(|scope| scope.exposed.iter().map(move |(name, listed)| (name, scope, listed)));
-    let known: Vec<_> = known.take(2_000).collect();
-    let mut similar = crate::similar(name, known.iter().map(|(name, ..)| &***name));
-    // One that gets no calls is of no help.
-    let can_be_called = |similar: &str| {
-        let found = known.iter().find(|(name, ..)| &***name == similar);
-        found.is_some_and(|(_, scope, listed)| blocker_of(index, scope, listed).is_none())
+    // A wrong name must not cost much more than a right one, however many tools there are.
+    let plain = |(known, claims): &(&Arc<str>, &Claims)| {
+        let offer =
+            claims.iter().next().filter(|claim| claim.kind == Kind::Named).and_then(|claim| claim.offer.as_ref());
+        offer.is_some_and(|offer| offer.plain == **known)
     };
-    similar.retain(|name| can_be_called(name));
-    similar.into_iter().map(str::to_owned).collect()
+    let known: Vec<_> = scopes.flat_map(|scope| &scope.names).filter(plain).map(|(name, _)| name).take(2_000).collect();
+    let similar = crate::similar(name, known.iter().map(|known| &***known));
+    let scopes = index.scopes_of(view);
+    let can_be_called = |similar: &&str| {
+        let held = index.held_among(scopes.iter().copied(), similar)?;
+        let listed = index.listed_as(&scopes, &held.by.owner, held.by.offer.as_ref()?)?;
+        (**listed == **similar).then_some(())
+    };
+    similar.into_iter().filter(|similar| can_be_called(similar).is_some()).map(str::to_owned).collect()
 }

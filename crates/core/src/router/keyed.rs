@@ -17,7 +17,6 @@ use crate::json::RawJson;
 use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::Scope;
-use crate::provider::GrantId;
 
 /// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
 #[derive(Default)]
@@ -119,20 +118,22 @@ fn places(call: &KeyedCall) -> Vec<Place> {
 
 /// What leads to a call beside the name that it was made by.
 fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let (address, provider, scope, wish) = match directory.resolve(&request.tool, &request.view) {
-        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.wish.clone()),
-        Err(Unresolved::Offline { absence, scope, address, wish, .. }) => (address, absence.provider, scope, wish),
+    let (address, provider, scope, preferred_name) = match directory.resolve(&request.tool, &request.view) {
+        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.preferred_name.clone()),
+        Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
+            (address, absence.provider, scope, preferred_name)
+        }
         Err(unknown) => return Err(unknown),
     };
     let mut leads = vec![address.into()];
     // Providers with one grant stand in for each other where their tools want the same name, and which of them has the call
     // depends on who is here at the moment.
-    if let Some(GrantId(grant)) = directory.grant(&provider) {
+    if let Some(grant) = directory.grant(&provider) {
         let place = match &scope {
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
         };
-        leads.push(format!("{} {grant} {place} {}", provider.kind, wish.to_lowercase()).into());
+        leads.push(format!("{} {} {place} {}", provider.kind, grant.id, preferred_name.to_lowercase()).into());
     }
     Ok(leads)
 }

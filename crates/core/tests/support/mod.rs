@@ -20,6 +20,7 @@ pub struct Log {
     pub started: Mutex<Vec<CallId>>,
     pub finished: Mutex<Vec<CallRecord>>,
     pub counted: Mutex<Vec<(&'static str, &'static str)>>,
+    pub audited: Mutex<Vec<AuditEvent>>,
     /// New calls wait while this is set.
     pub behind: AtomicBool,
 }
@@ -37,7 +38,9 @@ impl Journal for Log {
         self.behind.load(Ordering::Relaxed).then(|| Box::pin(std::future::pending()) as BoxFuture<'_, ()>)
     }
 
-    fn audit(&self, _: AuditEvent) {}
+    fn audit(&self, event: AuditEvent) {
+        self.audited.lock().unwrap().push(event);
+    }
 
     fn count(&self, what: &'static str, why: &'static str) {
         self.counted.lock().unwrap().push((what, why));
@@ -179,11 +182,16 @@ impl Gateway {
     }
 }
 
+/// A token's grant; an empty one is that of providers without a token.
+pub fn grant_of(grant: &str) -> Grant {
+    if grant.is_empty() { Grant::none() } else { Grant::token(grant) }
+}
+
 pub fn attach(id: &str, grant: &str, catalog: Catalog, provider: Arc<dyn Provider>) -> Attach {
     Attach {
         id: ProviderId::new("node", id),
         scope: Scope::Everyone,
-        grant: GrantId(grant.into()),
+        grant: grant_of(grant),
         provider,
         catalog,
         max_running: 50,

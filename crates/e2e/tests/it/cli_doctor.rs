@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use sa_core::store::{Expect, Records as _};
-use sa_testkit::{Cli, FakeNode, Gateway, Hello, Participant, PluginAnswer, PluginServer, Setup};
+use sa_testkit::{Cli, FakeNode, Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -310,11 +310,11 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
 }
 
 #[tokio::test]
-async fn tools_of_every_kind_of_provider_that_go_by_longer_names_are_named() {
+async fn contested_names_are_reported_with_their_holders() {
     let server = PluginServer::echo().await;
     let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
-    // It is here first, and so its names are the plain ones.
-    let plain = ["test._echo", "weather._run", "pubsub.worker.search", "files.read"];
+    // It is here first, and yet what the operator installs goes before it.
+    let plain = ["test._echo", "weather._run", "files.read"];
     let node = plain.iter().fold(Hello::new("first"), |node, name| node.tool(name));
     let _node = node.connect(&gateway).await.echo();
     let dir = tempfile::tempdir().unwrap();
@@ -325,23 +325,16 @@ async fn tools_of_every_kind_of_provider_that_go_by_longer_names_are_named() {
     let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
     assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
     let _other = Hello::new("second").tool("files.read").connect(&gateway).await.echo();
-    let mut worker = Participant::join(&gateway, "lobby", "worker").await;
-    let method = json!({ "name": "search", "description": "Search", "parameters": { "type": "object" } });
-    worker.update(json!({ "name": "worker", "handle": "worker", "methods": [method] })).await;
-    let told = gateway.cli(&["doctor", "--json"]).run().await.assert_code(0).json();
-    for (provider, name) in [
-        ("the upstream \"test\"", "test__echo"),
-        ("the plugin \"weather\"", "weather__run"),
-        ("the participant \"lobby/worker\"", "pubsub_worker_search"),
-        ("the node \"second\"", "files_read"),
-    ] {
-        let why = format!(": {name} belongs to the node \"first\"");
-        let about = |finding: &&Value| {
-            let what = finding["what"].as_str().unwrap();
-            what.starts_with(&format!("{provider} has a tool under the longer name {name}_")) && what.contains(&why)
-        };
-        let findings = told["findings"].as_array().unwrap();
-        assert_eq!(findings.iter().filter(about).count(), 1, "{provider}: {told:#}");
+    for (name, holder) in [("test._echo", "the upstream \"test\""), ("weather._run", "the plugin \"weather\"")] {
+        let what = format!("the node \"first\" claims {name}, which belongs to {holder}");
+        assert!(diagnose(gateway.cli(&[]), &what).await.contains("rename the tool"), "{name}");
     }
+    let report = gateway.cli(&["doctor", "--json"]).run().await.json();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let renamed: Vec<&str> =
+        findings.filter_map(|found| found["what"].as_str()).filter(|what| what.contains("longer name")).collect();
+    let [renamed] = renamed[..] else { panic!("{report:#}") };
+    assert!(renamed.starts_with("the node \"second\" has a tool under the longer name files_read_"), "{renamed}");
+    assert!(renamed.contains(": files_read belongs to the node \"first\""), "{renamed}");
     gateway.stop().await;
 }

@@ -10,7 +10,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt as _, RoleClient};
 use sa_core::directory::{Attach, Registration};
-use sa_core::{Call, Catalog, GrantId, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates};
+use sa_core::{Call, Catalog, Grant, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates};
 use sa_testkit::Gateway;
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ fn provider(id: &str, tools: Vec<Tool>, work: Box<Work>) -> Attach {
     Attach {
         id: ProviderId::new("test", id),
         scope: Scope::Everyone,
-        grant: GrantId(id.into()),
+        grant: Grant::token(id),
         provider: Arc::new(Inside(work)),
         catalog: Catalog { tools, ..Catalog::default() },
         max_running: 100,

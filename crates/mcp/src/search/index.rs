@@ -197,7 +197,7 @@ mod tests {
         let tool = Tool { description: Some(description.into()), ..Tool::named(name) };
         ToolView {
             name: name.into(),
-            also: None,
+            leading: Vec::new(),
             tool: Arc::new(tool),
             provider: ProviderId::new("test", "t"),
             scope: Scope::Everyone,
@@ -286,7 +286,7 @@ mod tests {
         tool.input = Some(sa_core::Schema::new(raw));
         let view = ToolView {
             name: "w".into(),
-            also: None,
+            leading: Vec::new(),
             tool: Arc::new(tool),
             provider: ProviderId::new("test", "t"),
             scope: Scope::Everyone,

@@ -1,10 +1,11 @@
 //! `doctor`: look for what is wrong, and say how to mend it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use sa_core::clock;
 use sa_core::store::StoreErrorKind;
 use sa_vault::bounded;
 use serde_json::{Value, json};
@@ -294,12 +295,20 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 );
                 findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
             }
-            let mut others = 0;
+            let (mut others, mut installed) = (0, Vec::new());
             if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
                 others += upstream_of(&list, findings);
+                installed.extend(ids_of("upstream", &list["upstream"], "name"));
             }
             if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins?reach=true").await {
                 others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
+                installed.extend(ids_of("plugin", &plugins["plugins"], "identifier"));
+            }
+            if let Ok((tokens, _)) = client.get::<Value>("/v1/tokens").await {
+                ids_in_use(&installed, &tokens["tokens"], findings);
+            }
+            if let Ok((audit, _)) = client.get::<Value>("/v1/audit?limit=500").await {
+                lost_ids(&audit["events"], findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, others > 0, &status["tools"], findings);
@@ -433,7 +442,15 @@ fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<F
                 .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
         }
         for blocked in node["blocked"].as_array().into_iter().flatten() {
-            let holder = text(&blocked["held_by"]);
+            let (name, holder, kind) =
+                (text(&blocked["name"]), text(&blocked["held_by"]), text(&blocked["held_by_kind"]));
+            if kind != "node" {
+                findings.push(Finding::bad(
+                    format!("the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""),
+                    "what an operator installed goes first: rename the tool in the node",
+                ));
+                continue;
+            }
             let away = nodes.iter().any(|node| node["id"] == *holder && node["online"] == false);
             let mut fix = "give both nodes the same token if they may stand in for each other".to_owned();
             if away {
@@ -441,7 +458,6 @@ fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<F
                     "; \"{holder}\" is away: what it holds is free when it is forgotten, or its token revoked"
                 ));
             }
-            let name = text(&blocked["name"]);
             findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
         }
         for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
@@ -472,7 +488,45 @@ fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<F
     }
 }
 
-/// Tools that go by longer names, and who has the plain ones: a line for each two providers.
+/// The ids of what an operator installed, each with its kind.
+fn ids_of(kind: &'static str, list: &Value, key: &str) -> Vec<(&'static str, String)> {
+    list.as_array().into_iter().flatten().map(|entry| (kind, text(&entry[key]).to_owned())).collect()
+}
+
+/// Reports ids that two installed providers have, or that a node's token is for.
+fn ids_in_use(installed: &[(&str, String)], tokens: &Value, findings: &mut Vec<Finding>) {
+    for (at, (kind, id)) in installed.iter().enumerate() {
+        for (other, _) in installed[..at].iter().filter(|(_, other)| other == id) {
+            findings.push(Finding::bad(
+                format!("the {other} \"{id}\" and the {kind} \"{id}\" have the same id"),
+                format!("remove one of them and add it under another name: a pattern such as {id}__* is about both"),
+            ));
+        }
+        let tokens = tokens.as_array().into_iter().flatten();
+        for token in tokens.filter(|token| token["revoked_ms"].is_null() && token["node_id"] == **id) {
+            let name = text(&token["name"]);
+            findings.push(Finding::bad(
+                format!("the token \"{name}\" is for the node id \"{id}\", which the {kind} \"{id}\" has"),
+                format!("no node can connect as {id}: make a token for another id, and revoke this one"),
+            ));
+        }
+    }
+}
+
+/// Reports nodes that lost their ids within a day to what an operator installed.
+fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
+    let day_ago = clock::now_ms() - 24 * 3_600 * 1_000;
+    let mut seen = BTreeSet::new();
+    for event in events.as_array().into_iter().flatten() {
+        let (what, detail) = (text(&event["what"]), text(&event["detail"]));
+        let lost = what == "name.contested" && detail.starts_with("the id ");
+        if lost && event["at_ms"].as_i64() > Some(day_ago) && seen.insert(text(&event["subject"])) {
+            findings.push(Finding::note(format!("{detail}; to connect the node again, give it another id")));
+        }
+    }
+}
+
+/// Tools with a suffix, and the providers that hold the plain names: a line for each two providers.
 fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
     let mut pairs: BTreeMap<[&str; 4], (&Value, usize)> = BTreeMap::new();
     for tool in renamed.as_array().into_iter().flatten() {
@@ -484,7 +538,8 @@ fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
         let until = if tool["holder_away"] == true { ", which is away, until that is forgotten" } else { "" };
         let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
         findings.push(Finding::note(format!(
-            "the {kind} \"{id}\" has a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}",
+            "the {kind} \"{id}\" has a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}; \
+             to change that, rename one of the tools",
             text(&tool["name"]),
             text(&tool["wanted"]),
         )));

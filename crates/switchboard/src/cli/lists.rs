@@ -100,12 +100,11 @@ pub(super) async fn all_tools(client: &Client, place: Place<'_>) -> Result<Vec<V
     }
 }
 
-/// The tool of this name, or one that was called so, or that its provider calls so: `mail_send` for `mail.send`,
-/// `laptop__Bash` for `Bash`.
+/// The tool of this name, or the one that its provider calls so: `mail_send` for `mail.send`, `laptop__Bash` for `Bash`.
 pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let exposed = name.replace(['.', ':'], "_");
     let own = format!("__{exposed}");
-    let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted || tool["also"] == *wanted);
+    let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted);
     called(name).or_else(|| called(&exposed)).or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
 }
 

@@ -23,7 +23,6 @@ use crate::config::layers::Layers;
 use crate::config::{Config, Mistake};
 use crate::examples::Examples;
 use crate::redact::printable;
-use crate::tokens::{ChannelGrant, NewToken};
 use crate::{demo, serve, sign_in, telemetry};
 
 /// How long upstream servers may take to be there before a person is told how they are.
@@ -165,8 +164,8 @@ async fn run(config: Config, demo: Option<Demo>, held: Option<telemetry::HeldLog
     tokio::spawn(stop::tell(Arc::clone(&gateway), stop.clone()));
     crate::http::mark_started();
     if demo.is_some() {
-        let token = if open { None } else { Some(demo_token(&gateway).await?) };
-        demo::spawn(&gateway, address, token.as_deref()).map_err(|error| Failure::other(error.to_string()))?;
+        let token = demo_token(&gateway).await?;
+        demo::spawn(&gateway, address, &token).map_err(|error| Failure::other(error.to_string()))?;
         // Whoever reads that the gateway listens may call one of the demo's tools at once.
         let _ = tokio::time::timeout(DEMO_PATIENCE, any_node(&gateway)).await;
     }
@@ -234,7 +233,7 @@ fn started(config: &Config, url: &str, sign_in: Option<String>) -> serde_json::V
     started
 }
 
-/// The demo node's own token, for a gateway that asks nodes for one.
+/// The demo node's own token: nodes without a token cannot take its id or its names.
 async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     let file = gateway.config.data_dir.join("demo-node.token");
     if let Ok(token) = bounded::text_of_file(&file, bounded::TOKEN)
@@ -242,15 +241,7 @@ async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     {
         return Ok(token.trim().to_owned());
     }
-    let new = NewToken {
-        name: "demo node".into(),
-        role: sa_core::Role::Node,
-        tools: Vec::new(),
-        node_id: Some("demo".into()),
-        expires_ms: None,
-        channels: ChannelGrant::default(),
-    };
-    let (_, token) = gateway.tokens.create(new).await.map_err(|error| Failure::other(error.to_string()))?;
+    let token = gateway.tokens.create_for_demo().await.map_err(|error| Failure::other(error.to_string()))?;
     write_private(&file, &token).map_err(|error| Failure::other(format!("{}: {error}", file.display())))?;
     Ok(token)
 }

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::directory::{MemberView, Renamed};
-use sa_core::{GrantId, Role};
+use sa_core::{Grant, Role};
 use sa_nodes::{Admission, BadFrames, KIND};
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use serde::Serialize;
@@ -68,10 +68,10 @@ pub(crate) struct NodeDoc<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     recent_events: Vec<Box<RawValue>>,
-    /// What it offers and gets no calls for, because another node holds it.
+    /// The names that it claims and gets no calls by, because another provider holds them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<Blocked<'a>>,
-    /// Its tools that go by a longer name than they would, because another one has it.
+    /// Its tools that are listed with a suffix, because another tool holds the plain name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renamed: Vec<RenamedTool<'a>>,
     /// Its tools whose input schemas cannot be used: every call of one fails. Found out when the node connects, or at the
@@ -89,7 +89,10 @@ pub(crate) struct NodeDoc<'a> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Blocked<'a> {
     name: &'a str,
+    /// The id of the provider that holds it.
     held_by: &'a str,
+    /// The kind of that provider: `node`, `plugin`, `upstream` or `sessions`.
+    held_by_kind: &'a str,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -108,11 +111,11 @@ pub(crate) struct BadFramesDoc {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct RenamedTool<'a> {
-    /// What it goes by.
+    /// The name with a suffix.
     name: &'a str,
-    /// What it would go by.
+    /// The plain name.
     wanted: &'a str,
-    /// Whose tool has that name.
+    /// The provider that holds the plain name.
     held_by: ProviderDoc<'a>,
 }
 
@@ -152,7 +155,11 @@ impl<'a> NodeDoc<'a> {
             running_calls: member.running,
             tools: member.tools.iter().map(|name| &**name).collect(),
             capabilities: &member.prefixes,
-            blocked: member.blocked.iter().map(|(name, by)| Blocked { name, held_by: &by.id }).collect(),
+            blocked: member
+                .blocked
+                .iter()
+                .map(|(name, by)| Blocked { name, held_by: &by.id, held_by_kind: by.kind })
+                .collect(),
             renamed: member.renamed.iter().map(RenamedTool::of).collect(),
             unusable_schemas: member.flawed.iter().map(|(tool, why)| UnusableSchema { tool, why }).collect(),
             bad_frames: bad_frames.map(|BadFrames { count, last }| BadFramesDoc { count, last }),
@@ -210,8 +217,8 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
         node_refused(refused)
     };
     let tokens = &app.config.node_tokens;
-    let admission = |grant: String, bound_id| Admission {
-        grant: if grant.is_empty() { GrantId::none() } else { GrantId(grant.into()) },
+    let admission = |grant: Grant, bound_id| Admission {
+        grant,
         bound_id,
         remote: ends.remote.to_string(),
         revoked: CancellationToken::new(),
@@ -219,10 +226,10 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     for token in &presented {
         let matching = |secret: &String| same_secret(secret, token);
         if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
-            return Ok((admission(format!("SA_NODE_TOKENS:{id}"), Some(id.as_str().into())), None));
+            return Ok((admission(Grant::token(&format!("SA_NODE_TOKENS:{id}")), Some(id.as_str().into())), None));
         }
         if tokens.shared.as_ref().is_some_and(matching) {
-            return Ok((admission("SA_NODE_TOKEN".into(), None), None));
+            return Ok((admission(Grant::token("SA_NODE_TOKEN"), None), None));
         }
         match app.tokens.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
@@ -241,15 +248,15 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
     let open = tokens.is_empty() && !app.tokens.any_for_nodes();
     if open && ends.remote.ip().to_canonical().is_loopback() {
-        return Ok((admission(String::new(), None), None));
+        return Ok((admission(Grant::none(), None), None));
     }
     let tried = !presented.is_empty() || request.headers().contains_key(header::AUTHORIZATION);
     Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
 }
 
 /// By what right nodes are here that came with a token of ours.
-pub(super) fn grant_of(token: &str) -> String {
-    format!("token:{token}")
+pub(super) fn grant_of(token: &str) -> Grant {
+    Grant::token(&format!("token:{token}"))
 }
 
 /// What authors of nodes are told who show no token, or a wrong one.

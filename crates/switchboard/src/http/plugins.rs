@@ -226,6 +226,8 @@ impl From<ChangeError> for Problem {
                 Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check")
             }
             ChangeError::NoSource(_) | ChangeError::Full | ChangeError::Private(_) => Self::bad_request(detail),
+            ChangeError::Taken(_) => Self::new(409, "conflict", detail)
+                .hint("change the identifier in the manifest, or remove the other one first"),
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
             ChangeError::NothingHeldBack(_) | ChangeError::Moved(_) => Self::new(409, "conflict", detail),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard plugin list shows all"),

@@ -55,7 +55,7 @@ pub(crate) struct Status {
     /// The last time that the store's file could not be read or written as it should be; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_trouble: Option<StoreTrouble>,
-    /// The tools that go by a longer name than they would, because another one has it; if they were asked for.
+    /// The tools that are listed with a suffix, because another tool holds the plain name; if the request asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     renamed: Option<Vec<LongerName>>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Status {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StatusQuery {
-    /// Name the tools that go by a longer name than they would, too.
+    /// Include the tools that are listed with a suffix.
     #[serde(default)]
     renamed: bool,
 }
@@ -72,13 +72,13 @@ pub(crate) struct StatusQuery {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct LongerName {
     provider: OwnedProviderDoc,
-    /// What it goes by.
+    /// The name with a suffix.
     name: String,
-    /// What it would go by.
+    /// The plain name.
     wanted: String,
-    /// Whose tool has that name.
+    /// The provider that holds the plain name.
     held_by: OwnedProviderDoc,
-    /// Whether that one is away.
+    /// Whether that provider is offline.
     holder_away: bool,
 }
 

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::call::CancelReason;
-use sa_core::{AuditEvent, GrantId, Journal as _, Role, clock};
+use sa_core::{AuditEvent, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
@@ -255,7 +255,10 @@ pub(crate) async fn revoke(
     })?;
     cut_off(&app, &identity, &record).await?;
     let was_valid = record.expires_ms.is_none_or(|at| at > clock::now_ms());
-    let shut = was_valid && record.role == Role::Node.as_str() && app.config.node_tokens.is_empty();
+    let shut = was_valid
+        && record.role == Role::Node.as_str()
+        && app.config.node_tokens.is_empty()
+        && app.tokens.any_for_nodes();
     let notice = (shut && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
         .then(|| NODES_STAY_OUT.to_owned());
     Ok(Json(TokenDoc { notice, ..TokenDoc::of(record, None) }))
@@ -266,7 +269,7 @@ pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> R
     app.router.cancel_all(CancelReason::Revoked, |call| *call.principal.id == *record.id);
     audit(app, by, "token.revoked", record);
     // Nodes that are here leave by themselves, and free what they hold; those that are away cannot.
-    app.router.directory().forget_grant(&GrantId(grant_of(&record.id).into()));
+    app.router.directory().forget_grant(&grant_of(&record.id));
     if let Some(sessions) = &app.sessions {
         sessions.end_owned(&record.id, "the caller's token was revoked").await;
     }

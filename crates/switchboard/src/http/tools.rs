@@ -61,9 +61,6 @@ pub(crate) struct ToolList<'a> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolDoc<'a> {
     name: &'a str,
-    /// The longer name that it went by before it got this one, and that still leads to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    also: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +130,6 @@ impl<'a> ToolDoc<'a> {
         let tool = &view.tool;
         Self {
             name: &view.name,
-            also: view.also.as_deref(),
             title: tool.title.as_deref(),
             description: tool.description.as_deref(),
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),

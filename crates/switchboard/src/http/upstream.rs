@@ -93,6 +93,7 @@ impl From<ChangeError> for Problem {
                 Self::new(409, "conflict", detail).hint("remove it first, or choose another name")
             }
             ChangeError::Configured(_) => Self::new(409, "conflict", detail),
+            ChangeError::Taken(_) => Self::new(409, "conflict", detail).hint("choose another name"),
             ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard upstream list shows all"),
             ChangeError::Refused(_) => Self::new(502, "failed", detail),
             ChangeError::Store(error) => error.into(),

@@ -1,255 +1,184 @@
-//! Names: under which one each tool is exposed, who claims what, and how both come and go with a member.
+//! How a provider's names and its id come into the index and leave it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::wishes::Wish;
-use super::{Claim, Index, Listed, ScopeIndex};
+use super::{Claim, Claims, Index, Kind, Member, Offer, Owner, ScopeIndex};
 use crate::naming;
 use crate::principal::Scope;
-use crate::provider::ProviderId;
+use crate::provider::{Grant, ProviderId};
 use crate::tool::{Catalog, Tool};
 
-/// What a member's tools were exposed as, by its own names for them.
-pub(super) type Names = HashMap<Arc<str>, Before>;
-
-/// How a tool was exposed.
-pub(super) struct Before {
-    tool: Arc<Tool>,
-    name: Arc<str>,
-    former: Option<Arc<str>>,
+/// When a provider claimed each of its tools and prefixes first.
+#[derive(Default)]
+pub(super) struct Ages {
+    tools: HashMap<Arc<str>, Arc<Offer>>,
+    prefixes: HashMap<Arc<str>, u64>,
 }
 
-/// What a member had before it was withdrawn.
-#[derive(Default)]
-pub(super) struct Withdrawn {
-    pub(super) scope: Option<Scope>,
-    pub(super) names: Names,
-    /// Its own names and prefixes, dotted and bare.
-    pub(super) claims: Vec<String>,
+impl Ages {
+    /// A tool with the same names is as old as it was.
+    fn of_tool(&self, tool: &Tool) -> Option<u64> {
+        self.tools
+            .get(&tool.name)
+            .filter(|before| before.tool.preferred_name == tool.preferred_name)
+            .map(|before| before.age)
+    }
+}
+
+impl Owner {
+    pub(super) fn new(id: ProviderId, grant: Grant, scope: Scope, age: u64) -> Self {
+        let space = naming::space(&id.id).map_or_else(|| Arc::clone(&id.id), Into::into);
+        Self { id, grant, scope, age, space }
+    }
 }
 
 impl Index {
-    /// Enters a member's tools and prefixes. A name that it lists twice counts once, and a tool that was exposed
-    /// `before` keeps its name: clients remember names, and whoever offers a tool may reorder its list.
-    pub(super) fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Names) {
+    pub(super) fn ages(&self, id: &ProviderId) -> Ages {
+        let Some(member) = self.members.get(id) else { return Ages::default() };
+        Ages {
+            tools: member.offers.iter().map(|offer| (Arc::clone(&offer.tool.name), Arc::clone(offer))).collect(),
+            prefixes: member.prefixes.iter().cloned().collect(),
+        }
+    }
+
+    /// Enters a provider's tools and prefixes. What it claimed `before` keeps its age, all else gets this one. A tool that
+    /// it lists twice counts once.
+    pub(super) fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Ages, age: u64) {
         let weight = catalog.weight();
-        let Some(member) = self.members.get(id) else { return };
-        let (scope, age, grant) = (member.scope.clone(), member.age, member.grant.clone());
-        let mut exposed = Vec::with_capacity(catalog.tools.len());
-        let mut claims: Vec<String> = Vec::with_capacity(catalog.tools.len() + catalog.prefixes.len());
-        let mut bare = Vec::new();
-        let mut wishes = Vec::new();
+        let Some(member) = self.members.get_mut(id) else { return };
         let mut seen = HashSet::with_capacity(catalog.tools.len());
         let tools = catalog.tools.into_iter().filter(|tool| seen.insert(Arc::clone(&tool.name)));
-        let kept = |tool: &Tool| before.get(&tool.name).filter(|before| before.tool.wish == tool.wish);
-        let (known, new): (Vec<Tool>, Vec<Tool>) = tools.partition(|tool| kept(tool).is_some());
-        for tool in known.into_iter().chain(new) {
-            let own = tool.name.to_string();
-            let kept = kept(&tool).filter(|before| !self.is_taken(&scope, &before.name, id));
-            let former = kept.and_then(|before| before.former.clone()).filter(|name| !self.is_taken(&scope, name, id));
-            let address = tool.address(id);
-            let plain: Arc<str> = naming::expose(&tool.wish, &address).into();
-            let name = kept.map_or_else(|| self.free_name(&scope, id, &plain, &address), |b| Arc::clone(&b.name));
-            let wants = (name != plain).then_some(plain);
-            if let Some(plain) = &wants {
-                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name), own: Arc::clone(&tool.name) };
-                self.wish(plain, id, wish);
-                if kept.is_none() {
-                    wishes.push((Arc::clone(plain), Arc::clone(&name), Arc::clone(&tool.name)));
-                }
-            }
-            let tool = Arc::new(tool);
-            let index = self.scopes.entry(scope.clone()).or_default();
-            for name in [Some(&name), former.as_ref()].into_iter().flatten() {
-                *self.exposed.entry(Arc::clone(name)).or_default().of(&scope) += 1;
-            }
-            index.former.extend(former.clone().map(|former| (former, Arc::clone(&name))));
-            let listed = Listed { member: id.clone(), tool: Arc::clone(&tool), wants, former };
-            index.exposed.insert(Arc::clone(&name), listed);
-            exposed.push(Arc::clone(&name));
-            if let Some(short) = &tool.short {
-                let claim = Claim { member: id.clone(), tool: Some((Arc::clone(&name), Arc::clone(&tool))) };
-                index.short.entry(Arc::clone(short)).or_default().push(claim);
-            }
-            let claim = Claim { member: id.clone(), tool: Some((name, tool)) };
-            if own.contains('.') {
-                index.claims.entry(own.clone()).or_default().insert(claim, age, &grant);
-                claims.push(own);
-            } else if catalog.bare_names {
-                index.bare.entry(own.clone()).or_default().insert(claim, age, &grant);
-                bare.push(own);
-            }
+        let offers = tools.map(|tool| {
+            let age = before.of_tool(&tool).unwrap_or(age);
+            let (plain, suffixed) = tool.exposed_names(id);
+            Arc::new(Offer { tool: Arc::new(tool), plain: plain.into(), suffixed: suffixed.into(), age })
+        });
+        member.offers = offers.collect();
+        let mut prefixes: Vec<Arc<str>> = catalog.prefixes.into_iter().map(Into::into).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let aged = |prefix: Arc<str>| (before.prefixes.get(&prefix).copied().unwrap_or(age), prefix);
+        member.prefixes = prefixes.into_iter().map(aged).map(|(age, prefix)| (prefix, age)).collect();
+        member.weight = weight + member.about.len();
+        member.room = catalog.room;
+        member.bare_names = catalog.bare_names;
+        member.preferred = catalog.preferred;
+        member.unlisted = catalog.unlisted;
+        let scope = member.owner.scope.clone();
+        let claims = self.members.get(id).map(Member::claims).unwrap_or_default();
+        if claims.is_empty() {
+            return;
         }
-        for prefix in &catalog.prefixes {
-            let index = self.scopes.entry(scope.clone()).or_default();
-            let held = index.claims.entry(prefix.clone()).or_default();
-            let [tool, covers] = held.of(age).map(|claim| claim.is_some());
-            if !covers {
-                // A described tool of the same name is in the member's claims already.
-                if !tool {
-                    claims.push(prefix.clone());
-                }
-                held.insert(Claim { member: id.clone(), tool: None }, age, &grant);
-            }
-        }
-        if let Some(member) = self.members.get_mut(id) {
-            member.weight = weight + member.about.len();
-            member.room = catalog.room;
-            member.bare_names = catalog.bare_names;
-            member.preferred = catalog.preferred;
-            member.unlisted = catalog.unlisted;
-            member.exposed = exposed;
-            member.claims = claims;
-            member.bare = bare;
-            member.prefixes = catalog.prefixes;
-        }
-        for (plain, name, own) in wishes {
-            self.arrive(&plain, &Wish { scope: scope.clone(), name, own });
-        }
-    }
-
-    /// The plain name if nobody has it, and nobody who has been here longer wants it; else one with a suffix.
-    fn free_name(&self, scope: &Scope, id: &ProviderId, plain: &Arc<str>, address: &str) -> Arc<str> {
-        if !self.is_taken(scope, plain, id) && !self.wanted.contains_key(plain) {
-            return Arc::clone(plain);
-        }
-        self.longer_name(scope, id, plain, address)
-    }
-
-    pub(super) fn longer_name(&self, scope: &Scope, id: &ProviderId, plain: &str, address: &str) -> Arc<str> {
-        let mut attempt = 0_u32;
-        loop {
-            // The second suffix is for two addresses with one hash, which is next to never.
-            let salt = if attempt == 0 { address.to_owned() } else { format!("{address}#{attempt}") };
-            let name: Arc<str> = naming::with_hash(plain, &salt).into();
-            if !self.is_taken(scope, &name, id) {
-                return name;
-            }
-            attempt += 1;
-        }
-    }
-
-    /// Whether somebody else goes by this name: as an exposed one, or as what a provider with another grant calls its
-    /// own, which a newcomer must not take from it by having it made out of a dotted name.
-    pub(super) fn is_taken(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
-        let goes_by = |index: &ScopeIndex| index.exposed.contains_key(name) || index.former.contains_key(name);
-        self.scopes.get(scope).is_some_and(goes_by) || self.is_reserved(scope, name, id)
-    }
-
-    /// Whether it is taken by something that no tool of the same scope could hand over.
-    pub(super) fn is_reserved(&self, scope: &Scope, name: &str, id: &ProviderId) -> bool {
-        let held = |index: &ScopeIndex| {
-            let grant = self.members.get(id).map(|member| &member.grant);
-            let mut claims = index.claims.get(name).into_iter().chain(index.bare.get(name));
-            claims.any(|claims| claims.foremost(false, grant).is_some())
-        };
-        let here = self.scopes.get(scope);
-        let exposed = here.is_some_and(|index| index.exposed.contains_key(name));
-        // What is exposed right here is among those that are counted, unless its kind of scope is left out.
-        let itself = exposed && matches!(scope, Scope::Everyone | Scope::Channel(_));
-        self.exposed.get(name).is_some_and(|counts| counts.beside(scope) > usize::from(itself))
-            || here.is_some_and(held)
-    }
-
-    /// Takes a member's names and claims out, and returns them.
-    pub(super) fn withdraw_names(&mut self, id: &ProviderId) -> Withdrawn {
-        let mut withdrawn = Withdrawn::default();
-        let Some(member) = self.members.get_mut(id) else { return withdrawn };
-        let (scope, age) = (member.scope.clone(), member.age);
-        withdrawn.scope = Some(scope.clone());
-        let (exposed, claims) = (std::mem::take(&mut member.exposed), std::mem::take(&mut member.claims));
-        let bare = std::mem::take(&mut member.bare);
-        member.prefixes.clear();
-        for name in exposed {
-            let Some(index) = self.scopes.get_mut(&scope) else { break };
-            let Some(listed) = index.exposed.remove(&name) else { continue };
-            if let Some(short) = &listed.tool.short
-                && let Some(claims) = index.short.get_mut(short)
-            {
-                claims.retain(|claim| claim.member != *id);
-                if claims.is_empty() {
-                    index.short.remove(short);
-                }
-            }
-            if let Some(former) = &listed.former {
-                index.former.remove(former);
-                self.uncount(&scope, former);
-            }
-            let own = Arc::clone(&listed.tool.name);
-            if let Some(plain) = &listed.wants {
-                let wish = Wish { scope: scope.clone(), name: Arc::clone(&name), own: Arc::clone(&own) };
-                self.unwish(plain, id, &wish);
-            }
-            self.uncount(&scope, &name);
-            withdrawn.names.insert(own, Before { tool: listed.tool, name, former: listed.former });
-        }
-        let Some(index) = self.scopes.get_mut(&scope) else { return withdrawn };
-        for (table, names) in [(&mut index.claims, &claims), (&mut index.bare, &bare)] {
-            for name in names {
-                if let Some(held) = table.get_mut(name) {
-                    held.remove(age);
-                    if held.is_empty() {
-                        table.remove(name);
-                    }
+        let index = self.scopes.entry(scope).or_default();
+        for (name, claim, covers) in claims {
+            if covers {
+                insert(index.prefixes.entry(name), claim);
+            } else {
+                match index.names.get_mut(&name) {
+                    Some(claims) => claims.insert(claim),
+                    None => drop(index.names.insert(name, Claims::One(claim))),
                 }
             }
         }
-        if index.exposed.is_empty() && index.claims.is_empty() && index.bare.is_empty() {
+    }
+
+    pub(super) fn withdraw_names(&mut self, id: &ProviderId) {
+        let Some(claims) = self.members.get(id).map(Member::claims) else { return };
+        let Some(member) = self.members.get_mut(id) else { return };
+        member.offers = Vec::new();
+        member.prefixes = Vec::new();
+        let scope = member.owner.scope.clone();
+        let Some(index) = self.scopes.get_mut(&scope) else { return };
+        for (name, claim, covers) in claims {
+            if covers {
+                if index.prefixes.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
+                    index.prefixes.remove(&name);
+                }
+            } else if index.names.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
+                index.names.remove(&name);
+            }
+        }
+        if index.is_empty() {
             self.scopes.remove(&scope);
         }
-        withdrawn.claims = claims;
-        withdrawn.claims.extend(bare);
-        withdrawn
     }
 
-    pub(super) fn uncount(&mut self, scope: &Scope, name: &str) {
-        if let Some(counts) = self.exposed.get_mut(name) {
-            *counts.of(scope) -= 1;
-            if counts.total() == 0 {
-                self.exposed.remove(name);
+    /// The other providers that everyone can see and that have the same id in exposed names.
+    pub(super) fn rivals_for_id(&self, owner: &Owner) -> Vec<Arc<Owner>> {
+        let same = self.ids.get(&owner.space).filter(|_| owner.scope == Scope::Everyone);
+        same.into_iter().flatten().filter(|other| other.id != owner.id).cloned().collect()
+    }
+
+    pub(super) fn enter_id(&mut self, owner: &Arc<Owner>) {
+        if owner.scope == Scope::Everyone {
+            // Nearly every id has one provider.
+            self.ids.entry(Arc::clone(&owner.space)).or_insert_with(|| Vec::with_capacity(1)).push(Arc::clone(owner));
+        }
+    }
+
+    pub(super) fn leave_id(&mut self, owner: &Owner) {
+        if let Some(owners) = self.ids.get_mut(&owner.space) {
+            owners.retain(|other| other.id != owner.id);
+            if owners.is_empty() {
+                self.ids.remove(&owner.space);
             }
         }
     }
 }
 
-impl Withdrawn {
-    /// Every name that it went by.
-    pub(super) fn exposed(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.names.values().flat_map(|before| [Some(&before.name), before.former.as_ref()]).flatten()
+impl Member {
+    /// Its claims: the name, the claim, and whether it covers what is below the name.
+    pub(super) fn claims(&self) -> Vec<(Arc<str>, Claim, bool)> {
+        let mut claims = Vec::with_capacity(3 * self.offers.len() + 2 * self.prefixes.len());
+        let bare = if self.preferred { Kind::PreferredBare } else { Kind::Bare };
+        let bare = self.bare_names.then_some(bare);
+        for offer in &self.offers {
+            for (name, kind) in offer.names(bare) {
+                // Hosts are ordered by their own age.
+                let age = if kind.is_bare() { self.owner.age } else { offer.age };
+                let claim = Claim { owner: Arc::clone(&self.owner), offer: Some(Arc::clone(offer)), kind, age };
+                claims.push((Arc::clone(name), claim, false));
+            }
+        }
+        let described: HashSet<&str> = if self.prefixes.is_empty() {
+            HashSet::new()
+        } else {
+            self.offers.iter().map(|offer| &*offer.tool.name).collect()
+        };
+        for (prefix, age) in &self.prefixes {
+            let claim = Claim { owner: Arc::clone(&self.owner), offer: None, kind: Kind::Named, age: *age };
+            // A tool that the provider describes under the same name is what a call of that name means.
+            if !described.contains(&**prefix) && (self.bare_names || prefix.contains('.')) {
+                claims.push((Arc::clone(prefix), claim.clone(), false));
+            }
+            claims.push((Arc::clone(prefix), claim, true));
+        }
+        claims
     }
 }
 
-/// Counts, by the kind of scope.
-#[derive(Default, Clone, Copy)]
-pub(super) struct ByKind {
-    everyone: usize,
-    session: usize,
-    channel: usize,
-    user: usize,
+impl Offer {
+    /// The names that the tool claims, each once. A host's undotted names are `bare`.
+    pub(in crate::directory) fn names(&self, bare: Option<Kind>) -> impl Iterator<Item = (&Arc<str>, Kind)> {
+        let own = if self.tool.name.contains('.') { Some(Kind::Named) } else { bare };
+        let own = own.filter(|_| self.tool.name != self.plain).map(|kind| (&self.tool.name, kind));
+        let short = self.tool.short.as_ref().filter(|short| **short != self.plain && **short != self.tool.name);
+        let short = short.map(|short| (short, Kind::Short));
+        [(&self.plain, Kind::Named), (&self.suffixed, Kind::Suffixed)].into_iter().chain(own).chain(short)
+    }
 }
 
-impl ByKind {
-    pub(super) fn of(&mut self, scope: &Scope) -> &mut usize {
-        match scope {
-            Scope::Everyone => &mut self.everyone,
-            Scope::Session(_) => &mut self.session,
-            Scope::Channel(_) => &mut self.channel,
-            Scope::User(_) => &mut self.user,
-        }
+impl ScopeIndex {
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.prefixes.is_empty()
     }
+}
 
-    pub(super) fn total(self) -> usize {
-        self.everyone + self.session + self.channel + self.user
-    }
-
-    /// How many of the scopes can be seen together with this one. A view is in one session and of one user, so two
-    /// sessions may have a name each, and two users as well; it can be in any number of channels.
-    fn beside(self, scope: &Scope) -> usize {
-        match scope {
-            Scope::Everyone | Scope::Channel(_) => self.total(),
-            Scope::Session(_) => self.total() - self.session,
-            Scope::User(_) => self.total() - self.user,
-        }
+fn insert(entry: Entry<'_, Arc<str>, Claims>, claim: Claim) {
+    match entry {
+        Entry::Occupied(mut claims) => claims.get_mut().insert(claim),
+        Entry::Vacant(vacant) => drop(vacant.insert(Claims::One(claim))),
     }
 }

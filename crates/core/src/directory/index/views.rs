@@ -1,12 +1,13 @@
-//! What is seen of the directory: lists of tools, documents and members.
+//! Lists of tools, documents and members.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Claims, Index, Leaving, Member, Presence};
-use crate::directory::{MemberView, Renamed, ToolPage, ToolView, resolve};
+use super::contests::Losses;
+use super::{Index, Leaving, Member, Offer, Presence, ScopeIndex};
+use crate::directory::{MemberView, Renamed, ToolPage, ToolView};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
 use crate::provider::ProviderId;
@@ -21,21 +22,26 @@ impl Index {
     ) -> ToolPage {
         let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let mut tools: Vec<ToolView> = Vec::new();
-        for index in view.scopes().filter_map(|scope| self.scopes.get(scope)) {
-            let page = index
-                .exposed
-                .range::<str, _>((from, Bound::Unbounded))
-                .filter(|(_, listed)| resolve::blocker_of(self, index, listed).is_none())
-                .filter_map(|(name, listed)| {
-                    let member = self.members.get(&listed.member)?;
-                    let (name, tool) = (Arc::clone(name), Arc::clone(&listed.tool));
-                    let (scope, online) = (member.scope.clone(), member.is_online());
-                    let (provider, also) = (listed.member.clone(), listed.former.clone());
-                    Some(ToolView { name, also, tool, provider, scope, online })
-                })
-                .filter(|tool| keep(tool))
-                .take(limit.saturating_add(1));
-            tools.extend(page);
+        let scopes = self.scopes_of(view);
+        let listed = |scope, name: &Arc<str>| {
+            let held = Some(name).filter(|name| !name.contains('.')).and_then(|name| self.held(scope, name))?;
+            let (owner, offer) = (&held.by.owner, held.by.offer.as_ref()?);
+            let shown = self.listed_as(&scopes, owner, offer)?;
+            let member = self.members.get(&owner.id).filter(|_| shown == name)?;
+            let limited = view.principal.is_limited();
+            Some(ToolView {
+                name: Arc::clone(name),
+                leading: if limited { self.leading_names(&scopes, owner, offer) } else { Vec::new() },
+                tool: Arc::clone(&offer.tool),
+                provider: owner.id.clone(),
+                scope: owner.scope.clone(),
+                online: member.is_online(),
+            })
+        };
+        for scope in &scopes {
+            let page = scope.names.range::<str, _>((from, Bound::Unbounded));
+            let page = page.filter_map(|(name, _)| listed(scope, name)).filter(|tool| keep(tool));
+            tools.extend(page.take(limit.saturating_add(1)));
         }
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         // Of a name that a view sees twice, because it names a scope twice, the first is what a call resolves to.
@@ -48,14 +54,14 @@ impl Index {
 
     /// The providers that a view can see and that have documents, by id.
     pub(in crate::directory) fn documents(&self, view: &View) -> Vec<DocumentsView> {
-        let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.scope));
+        let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.owner.scope));
         let mut found: Vec<_> = seen
             .filter_map(|member| {
                 let documents = match &member.presence {
                     Presence::Online { provider, .. } => provider.documents()?,
                     Presence::Offline { documents, .. } => documents.clone()?,
                 };
-                Some(DocumentsView { provider: member.id.clone(), documents, online: member.is_online() })
+                Some(DocumentsView { provider: member.owner.id.clone(), documents, online: member.is_online() })
             })
             .collect();
         found.sort_by(|a, b| a.provider.cmp(&b.provider));
@@ -64,48 +70,51 @@ impl Index {
 
     pub(in crate::directory) fn members(&self, kind: &str) -> Vec<MemberView> {
         let primary = self.primary();
-        let of_kind = self.members.values().filter(|member| member.id.kind == kind);
+        let of_kind = self.members.values().filter(|member| member.owner.id.kind == kind);
         let mut views: Vec<_> = of_kind.map(|member| self.view(member, primary)).collect();
         views.sort_by(|a, b| a.id.cmp(&b.id));
         views
     }
 
-    /// Whether there is anybody on whom a bare name could run. Asked for wrong names, of which there may be many.
+    /// Whether bare names can run anywhere.
     pub(in crate::directory) fn has_host(&self) -> bool {
-        let hosts = self.scopes.get(&Scope::Everyone).into_iter().flat_map(|index| index.bare.values());
-        let mut hosts = hosts.flat_map(Claims::iter).filter_map(|claim| self.member(&claim.member));
-        hosts.any(Member::is_online)
+        self.members.values().any(|member| member.is_online() && member.is_host())
     }
 
     pub(in crate::directory) fn online(&self, kind: &str) -> usize {
-        self.members.values().filter(|member| member.id.kind == kind && member.is_online()).count()
+        self.members.values().filter(|member| member.owner.id.kind == kind && member.is_online()).count()
     }
 
-    /// The host on which bare names run, for everyone.
+    /// The host on which bare names run, for everyone: of the best rank, the one that the operator prefers, else the oldest.
     fn primary(&self) -> Option<&ProviderId> {
-        let hosts = self.members.values().filter(|member| member.scope == Scope::Everyone && !member.bare.is_empty());
-        hosts.filter(|member| member.is_online()).min_by_key(|member| member.host_order()).map(|member| &member.id)
+        let hosts = self.members.values().filter(|member| member.owner.scope == Scope::Everyone && member.is_host());
+        let best = hosts.clone().map(|member| member.owner.grant.rank).min()?;
+        let online = hosts.filter(|member| member.is_online() && member.owner.grant.rank == best);
+        online.min_by_key(|member| (!member.preferred, member.owner.age)).map(|member| &member.owner.id)
+    }
+
+    pub(in crate::directory) fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+        let member = self.members.get(id)?;
+        let offer = member.offers.iter().find(|offer| &*offer.tool.name == own)?;
+        Some(Arc::clone(self.shown_name(member, offer)))
+    }
+
+    /// The name under which those who see a provider find its tool; the suffixed one also where it is not listed.
+    fn shown_name<'o>(&self, member: &Member, offer: &'o Offer) -> &'o Arc<str> {
+        let scopes = [&member.owner.scope, &Scope::Everyone].into_iter().filter_map(|scope| self.scopes.get(scope));
+        let scopes: Vec<&ScopeIndex> = scopes.collect();
+        self.listed_as(&scopes, &member.owner, offer).unwrap_or(&offer.suffixed)
     }
 
     pub(in crate::directory) fn renamed(&self) -> Vec<(ProviderId, Renamed)> {
-        let here = self.members.values().filter(|member| member.is_online());
-        let renamed = here.flat_map(|member| self.renamed_of(member).map(|renamed| (member.id.clone(), renamed)));
+        let online = self.members.values().filter(|member| member.is_online());
+        let renamed = online.flat_map(|member| {
+            let renamed = self.losses(member).renamed.into_iter();
+            renamed.map(|renamed| (member.owner.id.clone(), renamed))
+        });
         let mut all: Vec<_> = renamed.collect();
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));
         all
-    }
-
-    /// A member's tools that go by longer names and can be called by them.
-    fn renamed_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = Renamed> + 'a {
-        let scope = self.scopes.get(&member.scope);
-        let listed = member.exposed.iter().filter_map(move |name| Some((name, scope?, scope?.exposed.get(name)?)));
-        let callable = listed.filter(move |(_, index, listed)| resolve::blocker_of(self, index, listed).is_none());
-        callable.filter_map(move |(name, _, listed)| {
-            let wanted = listed.wants.clone()?;
-            let held_by = self.holder(&member.scope, &wanted)?.clone();
-            let holder_away = self.members.get(&held_by).is_some_and(|holder| !holder.is_online());
-            Some(Renamed { name: Arc::clone(name), wanted, held_by, holder_away })
-        })
     }
 
     fn view(&self, member: &Member, primary: Option<&ProviderId>) -> MemberView {
@@ -113,14 +122,9 @@ impl Index {
             Presence::Online { slots, since, .. } => (None, since.elapsed(), slots.running()),
             Presence::Offline { at, .. } => (Some(at.elapsed()), Duration::ZERO, 0),
         };
-        let blocked = self.scopes.get(&member.scope).map_or_else(Vec::new, |index| {
-            let blocked_by =
-                |claim: &String| Some((claim.clone(), resolve::blocker(self, index, claim, &member.id)?.clone()));
-            member.claims.iter().filter_map(blocked_by).collect()
-        });
-        let scope = self.scopes.get(&member.scope);
-        let renamed = self.renamed_of(member).collect();
-        let listed = || member.exposed.iter().filter_map(|name| Some((name, &scope?.exposed.get(name)?.tool)));
+        let Losses { blocked, renamed } = self.losses(member);
+        let tools: Vec<_> = member.offers.iter().map(|offer| Arc::clone(self.shown_name(member, offer))).collect();
+        let listed = || tools.iter().zip(&member.offers).map(|(name, offer)| (name, &offer.tool));
         let capabilities = listed().flat_map(|(_, tool)| tool.capabilities.iter().cloned());
         let flawed =
             listed().filter_map(|(name, tool)| Some((Arc::clone(name), tool.input.as_ref()?.flaw()?.to_owned())));
@@ -128,16 +132,16 @@ impl Index {
         flawed.sort();
         MemberView {
             capabilities: capabilities.collect::<BTreeSet<_>>().into_iter().collect(),
-            host: !member.bare.is_empty(),
-            primary: primary == Some(&member.id),
-            id: member.id.clone(),
-            scope: member.scope.clone(),
+            host: member.is_host(),
+            primary: primary == Some(&member.owner.id),
+            id: member.owner.id.clone(),
+            scope: member.owner.scope.clone(),
             gone_for,
             stopped: matches!(member.presence, Presence::Offline { why: Leaving::Stopped, .. }),
             attached_for,
             running,
-            tools: member.exposed.clone(),
-            prefixes: member.prefixes.clone(),
+            tools,
+            prefixes: member.prefixes.iter().map(|(prefix, _)| prefix.to_string()).collect(),
             blocked,
             renamed,
             flawed,

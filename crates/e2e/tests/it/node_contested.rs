@@ -1,6 +1,6 @@
-//! A tool that moves from one node to another goes on under its plain name: at once if the first one came without a token
-//! or with the same one, and when the first one is forgotten or its token revoked if they have different ones. Meanwhile the
-//! call and `doctor` say who holds the name.
+//! Two nodes with one tool: a token goes before none, at once. With the same token the second one stands in while the first is
+//! away. With another token it waits until the first is forgotten or its token revoked; meanwhile the call and `doctor` name the
+//! holder.
 
 use rustix::process::Signal;
 use sa_testkit::{Cli, Gateway, Hello, Setup, Started, eventually};
@@ -120,9 +120,6 @@ async fn when_the_holder_is_forgotten_the_next_one_has_the_name_and_answers_to_b
     for name in ["office_greet", &longer] {
         assert_eq!(operator.call(name, json!({ "name": "Ann" })).await.result()["greeting"], "Hello, Ann!");
     }
-    let tools = operator.get("/v1/tools?limit=1000").await.body;
-    let tool = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "office_greet").unwrap();
-    assert_eq!(tool["also"], *longer);
     drop(second);
 }
 

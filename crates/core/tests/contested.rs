@@ -1,6 +1,5 @@
-//! A plain name that two tools wish for: the first one to come has it. It moves on with the claim to the tool: at once
-//! from one that gets no calls, to a newcomer from one of the same grant that is away, and from anybody once it is forgotten;
-//! never from another grant's provider that merely reconnects. The longer name goes on leading to the tool that had it.
+//! A plain name that two tools claim: the better rank holds it, and of equal ranks the older claim, until it is forgotten. The
+//! other tool is listed under its suffixed name, which always leads to it, or not at all below a prefix of another grant.
 
 mod support;
 
@@ -10,20 +9,25 @@ use sa_core::directory::{Attach, Directory, Registration, Unresolved};
 use sa_core::*;
 use support::*;
 
-/// Lets a provider with one tool in; an empty grant is none.
+/// Lets a provider with one tool and the prefix above it in; an empty grant is none.
 fn add(directory: &Arc<Directory>, id: &str, grant: &str, tool: &str) -> Registration {
     let catalog = Catalog { prefixes: vec!["office".into()], ..tools(&[tool]) };
     directory.attach(attach(id, grant, catalog, connection())).unwrap()
 }
 
-/// Who is listed under which name, those that are away in brackets.
+/// The same without the prefix.
+fn add_tool(directory: &Arc<Directory>, id: &str, grant: &str, tool: &str) -> Registration {
+    directory.attach(attach(id, grant, tools(&[tool]), connection())).unwrap()
+}
+
+/// Which provider is listed under which name, those that are away in brackets.
 fn listed(directory: &Directory) -> Vec<(String, String)> {
     let page = directory.list(&view(), None, 100, |_| true);
     let shown = |id: &str, online: bool| if online { id.to_owned() } else { format!("({id})") };
     page.tools.iter().map(|tool| (tool.name.to_string(), shown(&tool.provider.id, tool.online))).collect()
 }
 
-/// What a provider's tool goes by.
+/// The name under which a provider's tool is shown.
 fn name_of(directory: &Directory, id: &str) -> String {
     directory.exposed_name(&ProviderId::new("node", id), "office.greet").unwrap().to_string()
 }
@@ -38,9 +42,9 @@ fn hint(directory: &Directory, name: &str) -> String {
 }
 
 #[test]
-fn who_has_a_grant_takes_the_name_of_one_that_came_without() {
+fn a_token_takes_the_name_of_a_provider_without_one() {
     let directory = directory();
-    // Away or here makes no difference: it gets no calls any more.
+    // Whether that one is online makes no difference.
     for here in [false, true] {
         let first = add(&directory, "py-01", "", "office.greet");
         let first = here.then_some(first);
@@ -56,116 +60,129 @@ fn who_has_a_grant_takes_the_name_of_one_that_came_without() {
 }
 
 #[test]
-fn a_newcomer_takes_the_name_of_a_stand_in_that_is_away() {
-    let directory = directory();
-    for grant in ["", "g"] {
-        drop(add(&directory, "py-01", grant, "office.greet"));
-        let second = add(&directory, "py-02", grant, "office.greet");
-        serves(&directory, "office_greet", "py-02");
-        let first = add(&directory, "py-01", grant, "office.greet");
-        assert_eq!(name_of(&directory, "py-02"), "office_greet", "it is here, and keeps it");
-        let longer = name_of(&directory, "py-01");
-        serves(&directory, &longer, "py-01");
-        second.withdraw();
-        assert_eq!(name_of(&directory, "py-01"), "office_greet");
-        serves(&directory, &longer, "py-01");
-        first.withdraw();
+fn another_grant_is_listed_with_a_suffix() {
+    for (first, second) in [("g", "h"), ("g", ""), ("", "h")] {
+        let directory = directory();
+        let (one, two) =
+            (add_tool(&directory, "one", first, "office.greet"), add_tool(&directory, "two", second, "office.greet"));
+        let (holder, other) = if first.is_empty() { ("two", "one") } else { ("one", "two") };
+        let suffixed = name_of(&directory, other);
+        assert_eq!(listed(&directory), [("office_greet".into(), holder.into()), (suffixed.clone(), other.into())]);
+        for (name, expected) in [("office_greet", holder), ("office.greet", holder), (&suffixed, other)] {
+            serves(&directory, name, expected);
+        }
+        // Away, the holder keeps its name.
+        drop(if holder == "one" { one } else { two });
+        for name in ["office_greet", "office.greet"] {
+            assert!(matches!(directory.resolve(name, &view()), Err(Unresolved::Offline { .. })), "{name}");
+            let hint = hint(&directory, name);
+            assert!(hint.contains(&format!("or call {suffixed}")), "{hint}");
+        }
     }
 }
 
 #[test]
-fn who_is_here_already_stands_in_and_keeps_its_name() {
+fn the_oldest_provider_of_the_grant_that_is_online_stands_in() {
     let directory = directory();
     let first = add(&directory, "py-01", "g", "office.greet");
-    let _second = add(&directory, "py-02", "g", "office.greet");
-    let longer = name_of(&directory, "py-02");
+    let second = add(&directory, "py-02", "g", "office.greet");
+    let suffixed = name_of(&directory, "py-02");
     serves(&directory, "office_greet", "py-01");
     drop(first);
-    serves(&directory, "office_greet", "py-02");
-    let route = directory.resolve("office_greet", &view()).unwrap();
-    assert_eq!((route.exposed.as_deref(), route.also.as_deref()), (Some(&*longer), Some("office_greet")));
-    assert_eq!(listed(&directory), [("office_greet".into(), "(py-01)".into()), (longer.clone(), "py-02".into())]);
-    // Neither does it take the name by reconnecting.
+    for name in ["office_greet", "office.greet", &suffixed] {
+        serves(&directory, name, "py-02");
+        assert_eq!(directory.resolve(name, &view()).unwrap().exposed.as_deref(), Some(&*suffixed));
+    }
+    let names = [("office_greet".into(), "(py-01)".into()), (suffixed.clone(), "py-02".into())];
+    assert_eq!(listed(&directory), names);
+    // A suffixed name means one tool alone.
+    let first_suffixed = Tool::named("office.greet").all_names(&ProviderId::new("node", "py-01"))[1].clone();
+    assert!(matches!(directory.resolve(&first_suffixed, &view()), Err(Unresolved::Offline { .. })));
+    // Neither of them gets another name by reconnecting.
+    drop(second);
     let _second = add(&directory, "py-02", "g", "office.greet");
-    assert_eq!(name_of(&directory, "py-02"), longer);
-    let _first = add(&directory, "py-01", "g", "office.greet");
+    assert_eq!(name_of(&directory, "py-02"), suffixed);
+    let first = add(&directory, "py-01", "g", "office.greet");
     serves(&directory, "office_greet", "py-01");
+    // Once the first one is forgotten, the second has the name, and answers to both.
+    first.withdraw();
+    assert_eq!(listed(&directory), [("office_greet".into(), "py-02".into())]);
+    serves(&directory, "office_greet", "py-02");
+    serves(&directory, &suffixed, "py-02");
+    // A call by the suffixed name is recorded under the name in lists.
+    assert_eq!(directory.resolve(&suffixed, &view()).unwrap().exposed.as_deref(), Some("office_greet"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_grant_waits_until_the_holder_is_forgotten() {
     let directory = directory();
     drop(add(&directory, "py-01", "g", "office.greet"));
-    let _second = add(&directory, "py-02", "h", "office.greet");
-    assert_eq!(listed(&directory), [("office_greet".into(), "(py-01)".into())]);
-    assert!(matches!(directory.resolve("office_greet", &view()), Err(Unresolved::Offline { .. })));
+    let second = add(&directory, "py-02", "h", "office.greet");
+    assert_eq!(listed(&directory), [("office_greet".into(), "(py-01)".into())], "it holds the prefix, too");
     for name in ["office_greet", "office.greet"] {
         let hint = hint(&directory, name);
         assert!(hint.contains("\"py-02\" offers it, too, but with another token"), "{hint}");
     }
-    // Not by coming again, either.
-    let second = add(&directory, "py-02", "h", "office.greet");
-    let longer = name_of(&directory, "py-02");
-    assert_ne!(longer, "office_greet");
-    let back = add(&directory, "py-01", "g", "office.greet");
-    serves(&directory, "office_greet", "py-01");
-    drop(back);
+    let suffixed = name_of(&directory, "py-02");
+    assert_ne!(suffixed, "office_greet");
+    assert!(directory.resolve(&suffixed, &view()).is_err());
+    drop(second);
+    let _second = add(&directory, "py-02", "h", "office.greet");
+    assert!(directory.resolve("office_greet", &view()).is_err(), "not by coming again, either");
+    drop(add(&directory, "py-01", "g", "office.greet"));
     tokio::time::advance(MEMORY).await;
     directory.sweep();
     assert_eq!(listed(&directory), [("office_greet".into(), "py-02".into())], "at once");
     serves(&directory, "office_greet", "py-02");
-    serves(&directory, &longer, "py-02");
-    // Both names stay its own over reconnects.
-    drop(second);
-    let _second = add(&directory, "py-02", "h", "office.greet");
+    serves(&directory, &suffixed, "py-02");
     let _third = add(&directory, "py-03", "h", "office.greet");
     serves(&directory, "office_greet", "py-02");
-    serves(&directory, &longer, "py-02");
 }
 
 #[test]
-fn a_grant_that_ended_holds_nothing() {
+fn a_revoked_grant_holds_nothing() {
     let directory = directory();
     drop(add(&directory, "py-01", "g", "office.greet"));
     let _second = add(&directory, "py-02", "h", "office.greet");
-    directory.forget_grant(&GrantId("h".into()));
-    assert!(directory.resolve("office_greet", &view()).is_err(), "who is here leaves by itself");
-    directory.forget_grant(&GrantId("g".into()));
+    directory.forget_grant(&Grant::token("h"));
+    assert!(directory.resolve("office_greet", &view()).is_err(), "online providers leave by themselves");
+    directory.forget_grant(&Grant::token("g"));
     serves(&directory, "office_greet", "py-02");
     assert_eq!(directory.members("node").len(), 1);
 }
 
 #[test]
-fn what_merely_looks_alike_takes_nothing() {
+fn a_later_claim_of_an_older_provider_takes_nothing() {
     let directory = directory();
-    // Two tools, of which one name is made.
-    drop(directory.attach(attach("a", "g", tools(&["office.greet_all"]), connection())).unwrap());
-    let _b = directory.attach(attach("b", "g", tools(&["office_greet.all"]), connection())).unwrap();
+    let old = add_tool(&directory, "old", "g", "home.light");
+    let _young = add_tool(&directory, "young", "h", "office.greet");
+    old.publish(tools(&["home.light", "office.greet"]));
+    serves(&directory, "office_greet", "young");
+    serves(&directory, "office.greet", "young");
+}
+
+#[test]
+fn a_tool_that_merely_looks_alike_does_not_stand_in() {
+    let directory = directory();
+    // Two tools with one plain name.
+    drop(add_tool(&directory, "a", "g", "office.greet_all"));
+    let _b = add_tool(&directory, "b", "g", "office_greet.all");
     assert_eq!(listed(&directory)[0], ("office_greet_all".into(), "(a)".into()));
     let other = directory.exposed_name(&ProviderId::new("node", "b"), "office_greet.all").unwrap();
     let hint = hint(&directory, "office_greet_all");
     assert!(hint.contains(&format!("or call {other}")), "{hint}");
-    // Who may use some tools only is told nothing of others.
+    // A principal that may use some tools only learns nothing of others.
     let limited = Principal { tools: vec![Pattern::new("office_greet_all")], ..(*principal()).clone() };
     let error = directory.resolve("office_greet_all", &View::of(Arc::new(limited))).unwrap_err();
     assert!(!error.into_error("office_greet_all").hint.unwrap().contains(&*other));
 
-    // A wish that names its provider means that one alone.
-    let of = |server: &str| Tool { wish: format!("{server}__files.read"), ..Tool::named("files.read") };
+    // A preferred name with the provider's id means that provider alone.
+    let of = |server: &str| Tool { preferred_name: format!("{server}__files.read"), ..Tool::named("files.read") };
     let one = Catalog { tools: vec![of("one")], ..Catalog::default() };
     let two = Catalog { tools: vec![of("two")], ..Catalog::default() };
     drop(directory.attach(attach("one", "u", one, connection())).unwrap());
     let _two = directory.attach(attach("two", "u", two, connection())).unwrap();
     assert!(matches!(directory.resolve("one__files_read", &view()), Err(Unresolved::Offline { .. })));
-}
-
-#[test]
-fn who_is_known_to_come_back_keeps_its_name() {
-    let directory = directory();
-    let first = add(&directory, "py-01", "g", "office.greet");
-    first.away();
-    let _second = add(&directory, "py-02", "g", "office.greet");
-    assert_eq!(name_of(&directory, "py-01"), "office_greet");
 }
 
 #[test]
@@ -181,34 +198,39 @@ fn a_name_that_gets_no_calls_is_not_suggested() {
 }
 
 #[test]
-fn the_operator_sees_who_goes_by_a_longer_name_and_why() {
+fn the_operator_sees_which_names_are_contested() {
     let directory = directory();
     let _first = add(&directory, "py-01", "g", "office.greet");
     let _second = add(&directory, "py-02", "g", "office.greet");
     let _blocked = add(&directory, "py-03", "h", "office.greet");
     let members = directory.members("node");
-    let renamed: Vec<_> = members.iter().map(|member| member.renamed.len()).collect();
-    assert_eq!(renamed, [0, 1, 0], "what is held back is told as such");
+    assert_eq!(members.iter().map(|member| member.renamed.len()).collect::<Vec<_>>(), [0, 1, 0]);
     let renamed = &members[1].renamed[0];
     assert_eq!((&*renamed.wanted, &*renamed.held_by.id), ("office_greet", "py-01"));
     assert_eq!(&*renamed.name, name_of(&directory, "py-02"));
+    assert_eq!(directory.renamed().len(), 1);
+    let mut blocked = members[2].blocked.clone();
+    blocked.sort();
+    let first = ProviderId::new("node", "py-01");
+    assert_eq!(blocked, [("office".into(), first.clone()), ("office.greet".into(), first)]);
+    assert!(members[0].blocked.is_empty() && members[1].blocked.is_empty());
 }
 
 #[test]
-fn rules_about_either_name_are_about_the_tool() {
+fn a_rule_about_any_name_is_about_the_tool() {
     let directory = directory();
     let first = add(&directory, "py-01", "g", "office.greet");
     let _second = add(&directory, "py-02", "g", "office.greet");
-    let longer = name_of(&directory, "py-02");
+    let suffixed = name_of(&directory, "py-02");
     first.withdraw();
     let page = directory.list(&view(), None, 10, |_| true);
     assert_eq!(&*page.tools[0].name, "office_greet");
     let may = |deny: &str| Policy { deny: vec![Pattern::new(deny)] }.allows(&principal(), &page.tools[0]);
-    assert_eq!(["office_greet", &longer, "office.greet", "office"].map(may), [false, false, false, true]);
+    assert_eq!(["office_greet", &suffixed, "office.greet", "office"].map(may), [false, false, false, true]);
 }
 
 #[test]
-fn an_id_that_a_grant_of_its_own_takes_over_keeps_its_names() {
+fn a_token_for_an_id_takes_it_over_with_its_names() {
     let directory = directory();
     let _first = add(&directory, "py-01", "g", "office.greet");
     let _waiting = add(&directory, "py-02", "h", "office.greet");
@@ -220,7 +242,7 @@ fn an_id_that_a_grant_of_its_own_takes_over_keeps_its_names() {
 }
 
 #[test]
-fn an_id_that_is_taken_from_one_that_showed_nothing_brings_no_names_along() {
+fn an_id_without_a_token_hands_no_names_on() {
     let directory = directory();
     let _first = add(&directory, "py-01", "", "office.greet");
     let _waiting = add(&directory, "py-02", "h", "office.greet");
@@ -231,8 +253,8 @@ fn an_id_that_is_taken_from_one_that_showed_nothing_brings_no_names_along() {
 }
 
 #[test]
-fn a_name_is_free_once_nobody_keeps_the_next_one_from_it() {
-    // Who held the prefix leaves for good, offers it no more, or offers it to others.
+fn a_name_is_free_once_its_prefix_is() {
+    // The holder of the prefix leaves for good, offers it no more, or offers it to others.
     type End = fn(Registration, &Arc<Directory>) -> Option<Registration>;
     let elsewhere: End = |_, directory| {
         let session = Scope::Session("s".into());
@@ -257,6 +279,7 @@ fn a_name_is_free_once_nobody_keeps_the_next_one_from_it() {
         let _waiting = directory.attach(attach("waiting", "h", tools(&["office.greet"]), connection())).unwrap();
         assert_eq!(listed(&directory), []);
         let _holder = end(holder, &directory);
-        assert_eq!(listed(&directory), [("office_greet".into(), "waiting".into())]);
+        assert_eq!(listed(&directory)[0], ("office_greet".into(), "waiting".into()));
+        assert_eq!(listed(&directory)[1], (name_of(&directory, "open"), "open".into()));
     }
 }

@@ -1,0 +1,163 @@
+//! Which claim holds a name.
+//!
+//! Nothing of this is stored. It follows from the claims alone, so it does not depend on the order in which they were made.
+
+use std::sync::Arc;
+
+use super::{Claim, Claims, Index, Kind, Offer, Owner, ScopeIndex};
+use crate::naming;
+use crate::principal::View;
+use crate::provider::Rank;
+
+/// A name that a grant holds.
+#[derive(Clone, Copy)]
+pub(in crate::directory) struct Held<'i> {
+    pub(in crate::directory) scope: &'i ScopeIndex,
+    /// The claims among which a provider is chosen: those to the name itself, or to the longest prefix of the grant above it.
+    pub(in crate::directory) claims: &'i Claims,
+    /// The oldest of the grant's claims among these.
+    pub(in crate::directory) by: &'i Claim,
+}
+
+impl Held<'_> {
+    /// Whether this is how a described tool is listed.
+    fn is_listing(&self, name: &str) -> bool {
+        self.by.offer.is_some() && self.by.kind <= Kind::Named && !name.contains('.')
+    }
+
+    fn is(&self, owner: &Owner, offer: &Offer) -> bool {
+        let same_tool = self.by.offer.as_ref().is_some_and(|held| held.tool.name == offer.tool.name);
+        self.by.is_of(owner) && same_tool
+    }
+}
+
+impl Index {
+    pub(in crate::directory) fn scopes_of<'i>(&'i self, view: &View) -> Vec<&'i ScopeIndex> {
+        view.scopes().filter_map(|scope| self.scopes.get(scope)).collect()
+    }
+
+    /// The claim that holds a name among these scopes, the narrowest of which comes first.
+    pub(in crate::directory) fn held_among<'i>(
+        &'i self,
+        scopes: impl IntoIterator<Item = &'i ScopeIndex>,
+        name: &str,
+    ) -> Option<Held<'i>> {
+        let held = scopes.into_iter().filter_map(|scope| self.held(scope, name));
+        // What is listed goes first, in any scope: a provider in a narrower one must not take a listed name by having it
+        // as its own name. Among own names the narrowest scope decides, even if its provider is away: a call for a
+        // session's own machine must not run on a shared one.
+        held.min_by_key(|held| match (held.is_listing(name), held.by.kind) {
+            (true, _) => (held.by.rank(), 0, held.by.age),
+            (false, kind) => (held.by.rank(), if kind == Kind::Short { 2 } else { 1 }, 0),
+        })
+    }
+
+    /// The claim that holds a name in one scope.
+    pub(in crate::directory) fn held<'i>(&'i self, scope: &'i ScopeIndex, name: &str) -> Option<Held<'i>> {
+        if name.contains('.') {
+            return self.held_above(scope, name);
+        }
+        let claims = scope.names.get(name)?;
+        let by = claims.iter().find(|claim| self.kept_from(scope, name, claim).is_none())?;
+        Some(Held { scope, claims, by })
+    }
+
+    /// The same for a dotted name, which also belongs to the open prefixes above it. Of all claims that cover the name, the
+    /// best one says which grant holds it. Within the grant the longest match counts.
+    fn held_above<'i>(&'i self, scope: &'i ScopeIndex, name: &str) -> Option<Held<'i>> {
+        let levels = || {
+            let above = prefixes(name).skip(1).filter_map(|prefix| scope.prefixes.get(prefix));
+            scope.names.get(name).into_iter().chain(above)
+        };
+        let firsts = levels().filter_map(|claims| claims.iter().find(|claim| self.space_owner(name, claim).is_none()));
+        let best = firsts.min_by_key(|claim| claim.seniority())?;
+        let mut longest = levels().filter_map(|claims| Some((claims, claims.of_grant(&best.owner).next()?)));
+        longest.next().map(|(claims, by)| Held { scope, claims, by })
+    }
+
+    /// Which provider keeps a claim from a name though nobody else need claim that very name: it holds a prefix above the
+    /// tool's own name, or its id is the first part of the name. Such a name is not even given with a suffix, because an
+    /// operator may have written a pattern for all names that begin like this.
+    pub(in crate::directory) fn kept_from<'i>(
+        &'i self,
+        scope: &'i ScopeIndex,
+        name: &str,
+        claim: &Claim,
+    ) -> Option<&'i Owner> {
+        if claim.rank() == Rank::Installed {
+            return None;
+        }
+        let own = match &claim.offer {
+            Some(offer) => Some(&*offer.tool.name).filter(|own| own.contains('.')),
+            None => Some(name),
+        };
+        let above = || {
+            let firsts = prefixes(own?).filter_map(|prefix| scope.prefixes.get(prefix)?.iter().next());
+            let best = firsts.min_by_key(|claim| claim.seniority())?;
+            best.precedes(claim).then_some(&*best.owner)
+        };
+        self.space_owner(name, claim).or_else(above)
+    }
+
+    /// The other provider whose id is the first part of the name, if its id takes precedence over the claim.
+    fn space_owner(&self, name: &str, claim: &Claim) -> Option<&Owner> {
+        if claim.rank() == Rank::Installed {
+            return None;
+        }
+        let own = naming::spaces(name).any(|space| *space == *claim.owner.space);
+        naming::spaces(name).filter(|space| **space != *claim.owner.space).find_map(|space| {
+            let owner = self.id_owner(space).filter(|owner| owner.grant != claim.owner.grant)?;
+            // The id `mail__a` is below the id `mail`, too. There only a better rank counts.
+            let age = if own { claim.age } else { owner.age };
+            ((owner.grant.rank, age) < claim.seniority()).then_some(owner)
+        })
+    }
+
+    /// The provider that an id leads to in exposed names.
+    pub(in crate::directory) fn id_owner(&self, space: &str) -> Option<&Owner> {
+        self.owners_of(space).min_by_key(|owner| (owner.grant.rank, owner.age))
+    }
+
+    /// Everyone who has this id. Only what an operator installed can share one.
+    pub(in crate::directory) fn owners_of(&self, space: &str) -> impl Iterator<Item = &Owner> {
+        self.ids.get(space).into_iter().flatten().map(|owner| &**owner)
+    }
+
+    /// The name under which these scopes list a tool; `None` when it is not listed.
+    pub(in crate::directory) fn listed_as<'o>(
+        &self,
+        scopes: &[&ScopeIndex],
+        owner: &Owner,
+        offer: &'o Offer,
+    ) -> Option<&'o Arc<str>> {
+        let holds =
+            |name: &str| self.held_among(scopes.iter().copied(), name).is_some_and(|held| held.is(owner, offer));
+        [&offer.plain, &offer.suffixed].into_iter().find(|name| holds(name))
+    }
+
+    /// The names that lead to a tool, or that lead to it while the providers for which it stands in are away.
+    pub(in crate::directory) fn leading_names(
+        &self,
+        scopes: &[&ScopeIndex],
+        owner: &Owner,
+        offer: &Offer,
+    ) -> Vec<Arc<str>> {
+        let leads = |name: &str, kind: Kind| {
+            let Some(held) = self.held_among(scopes.iter().copied(), name) else { return false };
+            let by = held.by;
+            held.is(owner, offer)
+                || (by.kind.is_bare() && kind.is_bare() && by.rank() == owner.grant.rank)
+                || (by.kind == Kind::Named
+                    && kind == Kind::Named
+                    && by.owner.grant == owner.grant
+                    && by.offer.as_ref().is_none_or(|held| held.is_like(offer)))
+        };
+        let bare = self.members.get(&owner.id).is_some_and(|member| member.bare_names).then_some(Kind::Bare);
+        offer.names(bare).filter(|(name, kind)| leads(name, *kind)).map(|(name, _)| Arc::clone(name)).collect()
+    }
+}
+
+/// `a.b.c`, `a.b`, `a`.
+pub(in crate::directory) fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.rfind('.').map(|dot| &name[..dot]))
+}

@@ -1,0 +1,101 @@
+//! What an operator installed keeps its names and its id, though a node without a token claimed them first.
+
+use sa_testkit::{Gateway, Hello, PluginServer, Setup, eventually};
+use serde_json::{Value, json};
+
+use crate::SWITCHBOARD;
+
+/// Waits for the audit event of a contested name.
+async fn contested(gateway: &Gateway, subject: &str) -> Value {
+    eventually("the audit event", || async {
+        let body = gateway.operator().get("/v1/audit?limit=500").await.body;
+        let mut events = body["events"].as_array()?.clone().into_iter();
+        events.find(|event| event["what"] == "name.contested" && event["subject"] == subject)
+    })
+    .await
+}
+
+async fn doctor(gateway: &Gateway) -> String {
+    gateway.cli(&["doctor", "--json"]).run().await.json().to_string()
+}
+
+#[tokio::test]
+async fn a_plugin_gets_the_calls_of_a_name_that_a_node_claimed_first() {
+    let server = PluginServer::echo().await;
+    let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    // As a bare name, and as the exposed name of a dotted one.
+    let node = Hello::new("evil").tool("weather__run").tool("weather._run").capability("weather__run");
+    let mut node = node.connect(&gateway).await;
+    let call = operator.call_later("weather__run", json!({ "city": "Bern" }));
+    let request = node.request().await;
+    node.answer(&request.id, json!("taken")).await;
+    assert_eq!(call.await.unwrap().result(), "taken", "nobody else has the name yet");
+
+    let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
+    assert_eq!(operator.post("/v1/plugins", &manifest).await.status, 201);
+    let result = operator.call("weather__run", json!({ "city": "Bern" })).await.result();
+    assert_eq!(result["got"]["city"], "Bern", "{result}");
+    // A token for the plugin's tools does not include the node's.
+    let (_, token) = gateway.token(json!({ "name": "w", "role": "agent", "tools": ["weather__*"] })).await;
+    assert_eq!(gateway.agent(&token).tool_names().await, ["weather__run"]);
+    node.settle().await;
+
+    let event = contested(&gateway, "weather__run").await;
+    assert_eq!(event["who"], "node \"evil\"");
+    assert!(event["detail"].as_str().unwrap().contains("the plugin \"weather\" holds it"), "{event}");
+    let report = doctor(&gateway).await;
+    assert!(
+        report.contains(r#"the node \"evil\" claims weather__run, which belongs to the plugin \"weather\""#),
+        "{report}"
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_loses_the_id_that_an_operator_gives_to_an_upstream_server() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let mut node = Hello::new("test").tool("read").connect(&gateway).await;
+    assert!(operator.tool_names().await.contains(&"test__read".to_owned()));
+    let dir = tempfile::tempdir().unwrap();
+    let env = format!("SERVER_DIR={}", dir.path().display());
+    let add = ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
+    gateway.cli(&add).run().await.assert_code(0);
+    let (code, why) = node.closed().await;
+    assert_eq!(code, 4409);
+    assert!(why.contains("belongs to the upstream") && why.contains("choose another id"), "{why}");
+    let mut again = Hello::new("test").tool("read").greet(&gateway).await.unwrap();
+    assert_eq!(again.closed().await, (code, why));
+    crate::upstream::until(&gateway, "test", "ready").await;
+    assert!(!operator.tool_names().await.contains(&"test__read".to_owned()));
+
+    let event = contested(&gateway, "test").await;
+    assert_eq!(event["who"], "node \"test\"");
+    let report = doctor(&gateway).await;
+    assert!(
+        report.contains(r#"belongs to the upstream \"test\", which an operator installed; the node \"test\" lost it"#),
+        "{report}"
+    );
+    // Nor is there a plugin of this name.
+    let manifest = json!({ "manifest": { "identifier": "test", "api": [], "meta": { "title": "t" }, "version": "1" } });
+    let reply = operator.post("/v1/plugins", &manifest).await;
+    assert_eq!(reply.status, 409, "{}", reply.text);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_demo_has_a_token_and_nodes_without_one_can_still_connect() {
+    let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
+    let operator = gateway.operator();
+    let _open = Hello::new("open").tool("demo.echo").tool("Bash").connect(&gateway).await;
+    let names = operator.tool_names().await;
+    assert!(names.contains(&"open__Bash".to_owned()), "{names:?}");
+    assert_eq!(operator.call("demo_echo", json!({ "text": "x" })).await.result(), json!({ "text": "x" }));
+    let mut impostor = Hello::new("demo").tool("x").greet(&gateway).await.unwrap();
+    assert_eq!(impostor.closed().await.0, 4409);
+    // A token that an operator makes closes the door.
+    gateway.token(json!({ "name": "mac", "role": "node" })).await;
+    assert!(Hello::new("late").tool("x").greet(&gateway).await.is_err());
+    gateway.stop().await;
+}
