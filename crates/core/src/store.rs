@@ -48,8 +48,8 @@ pub trait Log: Send + Sync + 'static {
     /// seen whenever this changes: a slow one skips no entry, it only reads larger pages.
     fn follow(&self, stream: &str) -> watch::Receiver<u64>;
 
-    /// Deletes the oldest entries until the stream keeps no more than this. Returns how many went.
-    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64>;
+    /// Deletes the oldest entries of a stream, and returns how many, by reason.
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, Trimmed>;
 }
 
 /// Small documents in buckets, by key, each with a revision that grows with every change of it.
@@ -98,12 +98,43 @@ pub struct Bounds {
     pub last: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a stream keeps. By default it keeps everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// Keep at most so many entries.
+    /// Keep at most this many entries.
     pub entries: Option<u64>,
-    /// Keep only entries stamped at this time or later, in milliseconds since the Unix epoch.
-    pub since_ms: Option<i64>,
+    /// Delete some of the entries that are too old; see [`crate::retention`] for when and how many.
+    pub aged: Option<Aged>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aged {
+    /// Entries stamped before this time are too old, in milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// Delete at most this many for their age.
+    pub at_most: u64,
+}
+
+/// How many entries were deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trimmed {
+    /// The stream held more than it may.
+    pub over_limit: u64,
+    /// They were too old.
+    pub aged: u64,
+}
+
+impl Trimmed {
+    pub fn total(self) -> u64 {
+        self.over_limit + self.aged
+    }
+}
+
+impl std::ops::AddAssign for Trimmed {
+    fn add_assign(&mut self, other: Self) {
+        self.over_limit += other.over_limit;
+        self.aged += other.aged;
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

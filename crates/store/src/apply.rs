@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use rusqlite::{Connection, Statement, params};
-use sa_core::store::{Appended, Expect, NewEntry, Retention, StoreError, StoreErrorKind};
+use sa_core::store::{Appended, Expect, NewEntry, StoreError, StoreErrorKind, Trimmed};
 
 use crate::code::{MAX_SEQ, entry_crc, pack_key, record_crc, row_id};
 use crate::error;
 use crate::heads::{Heads, Kind};
-use crate::op::{Op, Outcome, Put};
+use crate::op::{Op, Outcome, Put, Trim};
 use crate::read::View;
 
 /// The statements of one connection, prepared once.
@@ -23,7 +23,7 @@ pub(crate) struct Session<'c> {
     key: Vec<u8>,
 }
 
-/// A trim deletes at most so many entries, or the one that brings it over so many bytes, in a transaction, so
+/// A trim deletes at most this many entries, or the one that brings it over this many bytes, in one transaction, so
 /// that appends never wait long for it.
 const TRIM_ENTRIES: i64 = 512;
 const TRIM_BYTES: i64 = 4 << 20;
@@ -47,7 +47,7 @@ impl<'c> Session<'c> {
             Op::Append { entry, .. } => self.append(heads, entry, now),
             Op::Put(put) => self.put(heads, put),
             Op::Delete { bucket, key, .. } => self.delete(heads, bucket, key),
-            Op::Trim(trim) => self.trim(heads, &trim.stream, trim.keep),
+            Op::Trim(trim) => self.trim(heads, trim),
         }
     }
 
@@ -137,58 +137,56 @@ impl<'c> Session<'c> {
         Ok(Outcome::Deleted(true))
     }
 
-    fn trim(&mut self, heads: &mut Heads, stream: &str, keep: Retention) -> Result<Outcome, StoreError> {
-        let Some(id) = heads.find(Kind::Stream, stream) else {
-            return Ok(Outcome::Trimmed { count: 0, more: false });
+    fn trim(&mut self, heads: &mut Heads, trim: &Trim) -> Result<Outcome, StoreError> {
+        let nothing = Outcome::Trimmed { deleted: Trimmed::default(), more: false };
+        let Some(id) = heads.find(Kind::Stream, &trim.stream) else {
+            return Ok(nothing);
         };
         let [first, last, _] = heads.get(id).numbers;
-        let too_many = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0));
-        let (count, more) = self.trim_chunk(id, first, last, too_many, keep.since_ms)?;
+        let (deleted, more) = self.trim_chunk(id, first, last, trim)?;
+        let count = deleted.total() as i64;
         if count == 0 {
-            return Ok(Outcome::Trimmed { count: 0, more: false });
+            return Ok(nothing);
         }
         let (from, to) = (row_id(id, first as u64), row_id(id, (first + count - 1) as u64));
-        let deleted = self
+        let gone = self
             .conn
             .prepare_cached("DELETE FROM entry WHERE id BETWEEN ?1 AND ?2")
             .and_then(|mut statement| statement.execute((from, to)))
             .map_err(|e| error::sql(self.path, "trim a stream", &e))?;
-        if deleted as i64 != count {
-            let what = format!("stream {stream:?} has {deleted} of {count} entries from {first} on");
+        if gone as i64 != count {
+            let what = format!("stream {:?} has {gone} of {count} entries from {first} on", trim.stream);
             return Err(error::damaged(self.path, what));
         }
         heads.change(id)[0] = first + count;
-        Ok(Outcome::Trimmed { count: count as u64, more })
+        Ok(Outcome::Trimmed { deleted, more })
     }
 
     /// How many of the oldest entries to delete in this transaction, and whether to look for more after it.
-    fn trim_chunk(
-        &self,
-        stream: u32,
-        first: i64,
-        last: i64,
-        too_many: i64,
-        since_ms: Option<i64>,
-    ) -> Result<(i64, bool), StoreError> {
+    fn trim_chunk(&self, stream: u32, first: i64, last: i64, trim: &Trim) -> Result<(Trimmed, bool), StoreError> {
+        let keep = trim.keep;
+        let over_limit = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0)) as u64;
         let failed = |e: rusqlite::Error| error::sql(self.path, "trim a stream", &e);
         let sql = "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3";
         let mut statement = self.conn.prepare_cached(sql).map_err(failed)?;
         let range = (row_id(stream, first as u64), row_id(stream, last as u64), TRIM_ENTRIES);
         let mut rows = statement.query(range).map_err(failed)?;
-        let (mut count, mut bytes) = (0, 0);
+        let (mut deleted, mut bytes) = (Trimmed::default(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
             let (at, len): (i64, i64) = row.get(0).and_then(|at| Ok((at, row.get(1)?))).map_err(failed)?;
-            let goes = count < too_many || since_ms.is_some_and(|since| at < since);
-            if !goes {
-                return Ok((count, false));
+            if deleted.over_limit < over_limit {
+                deleted.over_limit += 1;
+            } else if keep.aged.is_some_and(|aged| at < aged.since_ms && trim.done.aged + deleted.aged < aged.at_most) {
+                deleted.aged += 1;
+            } else {
+                return Ok((deleted, false));
             }
-            count += 1;
             bytes += len;
             if bytes >= TRIM_BYTES {
                 break;
             }
         }
-        Ok((count, first + count <= last))
+        Ok((deleted, first + deleted.total() as i64 <= last))
     }
 
     fn view(&self) -> View<'_> {

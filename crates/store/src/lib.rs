@@ -125,6 +125,11 @@ impl Store {
             .unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }
 
+    /// The time of the newest entry of any stream, in milliseconds since the Unix epoch. `None` when there is none.
+    pub async fn newest_ms(&self) -> Result<Option<i64>, StoreError> {
+        self.inner.readers.run(&self.inner.shared, |view| view.newest_ms()).await
+    }
+
     /// What the store has done since it was opened, and how it is.
     pub fn stats(&self) -> Stats {
         self.inner.shared.counters.read()

@@ -1,7 +1,7 @@
 //! [`Log`] for the [`Store`].
 
 use futures_util::future::BoxFuture;
-use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreError, StoreFuture};
+use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreError, StoreFuture, Trimmed};
 use tokio::sync::watch;
 
 use crate::op::{Op, Trim};
@@ -66,9 +66,10 @@ impl Log for Store {
         self.inner.shared.directory.follow(stream)
     }
 
-    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, Trimmed> {
         let stream = stream.into();
-        Box::pin(self.ask(move |reply| Op::Trim(Box::new(Trim { stream, keep, done: 0, reply }))))
+        let done = Trimmed::default();
+        Box::pin(self.ask(move |reply| Op::Trim(Box::new(Trim { stream, keep, done, reply }))))
     }
 }
 

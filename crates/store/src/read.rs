@@ -13,7 +13,7 @@ use sa_core::store::{Bounds, Entry, Record, StoreError};
 
 use crate::code::{entry_crc, pack_key, record_crc, row_id, stream_and_seq};
 use crate::error;
-use crate::heads::{self, Head};
+use crate::heads::{self, Head, Heads, Kind};
 
 /// Where to read, and how the file is called in errors.
 #[derive(Clone, Copy)]
@@ -40,6 +40,20 @@ impl View<'_> {
     pub(crate) fn bounds(self, stream: u32) -> Result<Bounds, StoreError> {
         let [first, last, _] = heads::read(self.conn, stream, self.path)?.numbers;
         Ok(Bounds { first: first as u64, last: last as u64 })
+    }
+
+    /// The time of the newest entry of any stream. Reads one entry of each stream.
+    pub(crate) fn newest_ms(self) -> Result<Option<i64>, StoreError> {
+        let mut newest = None;
+        for head in Heads::load(self.conn, self.path)?.all() {
+            let [first, last, _] = head.numbers;
+            if head.kind == Kind::Stream && first <= last {
+                let at: Option<i64> =
+                    self.one("SELECT at FROM entry WHERE id = ?1", [row_id(head.id, last as u64)], |row| row.get(0))?;
+                newest = newest.max(Some(at.ok_or_else(|| self.bad_entry(head, last as u64, "is missing"))?));
+            }
+        }
+        Ok(newest)
     }
 
     pub(crate) fn page(self, stream: u32, page: Page, limit: usize) -> Result<Vec<Entry>, StoreError> {

@@ -21,6 +21,7 @@ mod place;
 pub mod recent;
 pub mod redact;
 mod refusals;
+mod retention;
 pub mod serve;
 mod sessions;
 pub mod sign_in;
@@ -30,6 +31,7 @@ mod terminal;
 pub mod tokens;
 mod unfinished;
 mod wording;
+mod write_probe;
 
 /// The version that the gateway reports everywhere.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

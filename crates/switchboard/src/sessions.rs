@@ -1,14 +1,14 @@
 //! The sessions of this gateway, as its configuration has them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use sa_core::store::{Log, Records};
-use sa_core::{Notices, Router};
+use sa_core::{Notices, Router, Trimmer};
 use sa_relay::{Options, Sessions};
 
 use crate::config::{Config, millis};
+use crate::retention::days;
 
 pub(crate) async fn start(
     config: &Config,
@@ -16,6 +16,7 @@ pub(crate) async fn start(
     notices: &Notices,
     log: &Arc<dyn Log>,
     records: Arc<dyn Records>,
+    trimmer: &Arc<Trimmer>,
 ) -> anyhow::Result<Option<Arc<Sessions>>> {
     let settings = &config.settings.sessions;
     if !settings.enabled {
@@ -33,7 +34,8 @@ pub(crate) async fn start(
         max_pending: settings.max_pending,
         max_line_bytes: config.settings.limits.max_frame_bytes,
         keep_events: settings.keep_events,
-        keep: Duration::from_secs(config.settings.journal.keep_days.saturating_mul(86_400)),
+        keep: days(config.settings.journal.keep_days),
+        trimmer: Arc::clone(trimmer),
         agents: settings.agents.clone(),
         default_agent: settings.default_agent.clone(),
     };

@@ -269,6 +269,10 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             {
                 findings.push(Finding::bad(message, hint));
             }
+            if let Some(message) = status["retention_paused"]["message"].as_str() {
+                let fix = format!("correct the clock; if it is right: {}", config.typed("retention confirm"));
+                findings.push(Finding::bad(message, fix));
+            }
             if let Some(message) = status["store_trouble"]["message"].as_str() {
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
                 let fix = format!(
