@@ -41,6 +41,9 @@ pub trait Log: Send + Sync + 'static {
     /// The entry that was appended with this key.
     fn find(&self, stream: &str, key: &str) -> StoreFuture<'_, Option<Entry>>;
 
+    /// Entries of a stream before `before` that a search asks for, newest first, at most `limit`.
+    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found>;
+
     /// The first and last sequence number that the stream still holds.
     fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds>;
 
@@ -89,6 +92,37 @@ pub struct Entry {
     pub seq: u64,
     pub at_ms: i64,
     pub body: Bytes,
+}
+
+/// By what an entry is found. Two labels may be equal by chance, so a reader checks what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Label(pub u32);
+
+impl Label {
+    /// The label for a field with this value. It is stored, so it is the same in every version.
+    pub fn new(field: &str, value: &str) -> Self {
+        // FNV-1a, with a byte in between that neither of them has.
+        let bytes = field.bytes().chain([0xff]).chain(value.bytes());
+        Self(bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    }
+}
+
+/// What to search a stream with labels for. Everything that is given must hold.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Of each set, an entry has at least one label.
+    pub all_of: Vec<Vec<Label>>,
+    /// The key is a UUID that begins like this.
+    pub uuid_prefix: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    pub entries: Vec<Entry>,
+    /// Where to go on: what is left is before this number. Absent when there is no more.
+    pub next: Option<u64>,
+    /// How many index rows were looked at.
+    pub steps: u64,
 }
 
 /// `first` is `last + 1` when the stream holds nothing.

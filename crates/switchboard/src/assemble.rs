@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::VERSION;
+use crate::call_index;
 use crate::config::settings::Settings;
 use crate::config::{Config, millis};
 use crate::journal::StoreJournal;
@@ -78,7 +79,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     make_private_dir(&config.data_dir)?;
 
     // Stores: one file behind two seams.
-    let store = Store::open(sa_store::OpenOptions::new(config.store_file()))?;
+    let store = Store::open(call_index::store_options(config.store_file()))?;
     let trimmer = retention::open(&store).await?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());

@@ -5,6 +5,7 @@
 
 pub mod assemble;
 mod at_once;
+mod call_index;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sa_core::retention::{Reading, TrustedClock};
-use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreFuture, Trimmed};
+use sa_core::store::{Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed};
 use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
     Trimmer,
@@ -55,6 +55,10 @@ impl Log for Slow {
 
     fn find(&self, stream: &str, key: &str) -> StoreFuture<'_, Option<Entry>> {
         self.store.find(stream, key)
+    }
+
+    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+        self.store.search(stream, search, before, limit)
     }
 
     fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds> {

@@ -151,7 +151,7 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
     if !sa_store::has_been(&file) {
         return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
     }
-    let options = sa_store::OpenOptions::new(&file);
+    let options = crate::call_index::store_options(file.clone());
     let mut read = read_all(options.clone()).await;
     if let Err(loss) = &read
         && loss.kind == StoreErrorKind::Behind
