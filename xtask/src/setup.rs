@@ -11,8 +11,14 @@ use crate::{cargo, npm_in, root, run, target};
 /// A program, and the Debian package that has it.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
 const PACKAGES: [(&str, &str); 2] = [("npm", "npm"), ("node", "nodejs")];
-const TESTS: [(&str, &str); 5] =
-    [("curl", "curl"), ("unshare", "util-linux"), ("openssl", "openssl"), ("bash", "bash"), ("chromium", "chromium")];
+const TESTS: [(&str, &str); 6] = [
+    ("curl", "curl"),
+    ("unshare", "util-linux"),
+    ("openssl", "openssl"),
+    ("bash", "bash"),
+    ("chromium", "chromium"),
+    ("faketime", "faketime"),
+];
 
 pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)

@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sa_core::store::{Expect, Log, Records, Retention, StoreError};
-use sa_core::{Principal, Router, clock};
+use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
+use sa_core::{Principal, Router, Trimmer, clock};
 use sa_protocol::channel::is_channel_name;
 use sa_socket::{Liveness, WebSocket};
 use serde::{Deserialize, Serialize};
@@ -65,8 +65,10 @@ pub struct ChannelOptions {
     pub max_channels: usize,
     /// How many messages each channel keeps.
     pub keep_messages: u64,
-    /// For how many days each channel keeps messages.
-    pub keep_days: u64,
+    /// For how long each channel keeps messages.
+    pub keep: Duration,
+    /// Deletes what is older.
+    pub trimmer: Arc<Trimmer>,
     /// Calls that one participant may be given at once by the other surfaces.
     pub max_pending: usize,
     /// Where attachments are kept.
@@ -258,7 +260,7 @@ impl Channels {
             }
             open.remove(name);
         }
-        self.log.trim(&stream(name), Retention { entries: Some(0), since_ms: None }).await?;
+        self.log.trim(&stream(name), Retention { entries: Some(0), ..Retention::default() }).await?;
         self.records.delete(BUCKET, name).await?;
         attachments::delete_all(&self.options.attachments, &about.epoch).await;
         Ok(())
@@ -271,14 +273,14 @@ impl Channels {
 
     /// Deletes what is older than channels keep, and lets go of channels that nobody is in.
     pub async fn keep_house(&self) {
-        let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep_days.saturating_mul(86_400_000));
-        let keep = Retention { entries: Some(self.options.keep_messages), since_ms: Some(since_ms) };
+        let ChannelOptions { keep, keep_messages, trimmer, .. } = &self.options;
         let names = self.records.list(BUCKET).await.unwrap_or_default();
+        let mut deleted = Trimmed::default();
         for (name, record) in names {
             let Ok(About { epoch, .. }) = serde_json::from_slice(&record.value) else { continue };
             let stream = stream(&name);
             let trimmed = async {
-                self.log.trim(&stream, keep).await?;
+                deleted += trimmer.trim(&*self.log, &stream, Some(*keep_messages), *keep).await?;
                 self.log.bounds(&stream).await
             };
             match trimmed.await {
@@ -286,6 +288,7 @@ impl Channels {
                 Err(error) => warn!(channel = name, %error, "cannot delete old messages"),
             }
         }
+        trimmer.report("message", deleted);
         self.opened().retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_idle());
         let here = || self.opened().values().flat_map(|channel| channel.presences()).collect();
         if let Err(error) = presence::compact(&self.log, here).await {

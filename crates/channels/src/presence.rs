@@ -93,7 +93,7 @@ pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<HashSet<String>, St
         log.append(NewEntry { stream, key, body: encode_body(&envelope).into() })
     });
     try_join_all(leaves).await?;
-    log.trim(STREAM, Retention { entries: Some(0), since_ms: None }).await?;
+    log.trim(STREAM, Retention { entries: Some(0), ..Retention::default() }).await?;
     Ok(here.into_values().map(|note| note.channel).collect())
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn compact(log: &Arc<dyn Log>, here: impl FnOnce() -> Vec<Bytes
     let here = here();
     try_join_all(here.into_iter().map(|body| log.append(NewEntry { stream: STREAM.into(), key: None, body }))).await?;
     let now = log.bounds(STREAM).await?.last;
-    log.trim(STREAM, Retention { entries: Some(now - bounds.last), since_ms: None }).await.map(drop)
+    log.trim(STREAM, Retention { entries: Some(now - bounds.last), ..Retention::default() }).await.map(drop)
 }
 
 /// The payload of a presence message. `metadata` is JSON.

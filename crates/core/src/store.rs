@@ -41,6 +41,9 @@ pub trait Log: Send + Sync + 'static {
     /// The entry that was appended with this key.
     fn find(&self, stream: &str, key: &str) -> StoreFuture<'_, Option<Entry>>;
 
+    /// Entries of a stream before `before` that a search asks for, newest first, at most `limit`.
+    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found>;
+
     /// The first and last sequence number that the stream still holds.
     fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds>;
 
@@ -48,8 +51,8 @@ pub trait Log: Send + Sync + 'static {
     /// seen whenever this changes: a slow one skips no entry, it only reads larger pages.
     fn follow(&self, stream: &str) -> watch::Receiver<u64>;
 
-    /// Deletes the oldest entries until the stream keeps no more than this. Returns how many went.
-    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64>;
+    /// Deletes the oldest entries of a stream, and returns how many, by reason.
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, Trimmed>;
 }
 
 /// Small documents in buckets, by key, each with a revision that grows with every change of it.
@@ -91,6 +94,37 @@ pub struct Entry {
     pub body: Bytes,
 }
 
+/// By what an entry is found. Two labels may be equal by chance, so a reader checks what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Label(pub u32);
+
+impl Label {
+    /// The label for a field with this value. It is stored, so it is the same in every version.
+    pub fn new(field: &str, value: &str) -> Self {
+        // FNV-1a, with a byte in between that neither of them has.
+        let bytes = field.bytes().chain([0xff]).chain(value.bytes());
+        Self(bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    }
+}
+
+/// What to search a stream with labels for. Everything that is given must hold.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Of each set, an entry has at least one label.
+    pub all_of: Vec<Vec<Label>>,
+    /// The key is a UUID that begins like this.
+    pub uuid_prefix: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    pub entries: Vec<Entry>,
+    /// Where to go on: what is left is before this number. Absent when there is no more.
+    pub next: Option<u64>,
+    /// How many index rows were looked at.
+    pub steps: u64,
+}
+
 /// `first` is `last + 1` when the stream holds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -98,12 +132,43 @@ pub struct Bounds {
     pub last: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a stream keeps. By default it keeps everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// Keep at most so many entries.
+    /// Keep at most this many entries.
     pub entries: Option<u64>,
-    /// Keep only entries stamped at this time or later, in milliseconds since the Unix epoch.
-    pub since_ms: Option<i64>,
+    /// Delete some of the entries that are too old; see [`crate::retention`] for when and how many.
+    pub aged: Option<Aged>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aged {
+    /// Entries stamped before this time are too old, in milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// Delete at most this many for their age.
+    pub at_most: u64,
+}
+
+/// How many entries were deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trimmed {
+    /// The stream held more than it may.
+    pub over_limit: u64,
+    /// They were too old.
+    pub aged: u64,
+}
+
+impl Trimmed {
+    pub fn total(self) -> u64 {
+        self.over_limit + self.aged
+    }
+}
+
+impl std::ops::AddAssign for Trimmed {
+    fn add_assign(&mut self, other: Self) {
+        self.over_limit += other.over_limit;
+        self.aged += other.aged;
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::aside::{Aside, Turns, Weight};
 use sa_core::json::object;
 use sa_core::store::Records;
-use sa_core::{Notices, Router};
+use sa_core::{Notices, Router, Trimmer};
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,8 @@ pub struct Options {
     pub search: bool,
     /// After how long a call becomes a task, of a client that knows tasks.
     pub task_after: Duration,
+    /// Deletes old tasks.
+    pub trimmer: Arc<Trimmer>,
 }
 
 /// The MCP surface. Host, Origin and token have been checked before a request comes here.

@@ -13,9 +13,10 @@ use rmcp::ErrorData;
 use rmcp::model::{
     CreateTaskResult, DetailedTask, ErrorCode, InputResponses, JsonObject, Task, TaskPayload, TaskStatus,
 };
+use sa_core::retention::round_limit;
 use sa_core::router::Finished;
-use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{CallError, CallErrorKind, Principal, clock};
+use sa_core::store::{Expect, Records, StoreError, Trimmed};
+use sa_core::{CallError, CallErrorKind, Principal, Trimmer, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,7 @@ const POLL: Duration = Duration::from_secs(2);
 
 pub(crate) struct Tasks {
     records: Arc<dyn Records>,
+    trimmer: Arc<Trimmer>,
     running: Mutex<HashMap<String, Arc<Live>>>,
     closing: CancellationToken,
 }
@@ -69,8 +71,8 @@ enum State {
 }
 
 impl Tasks {
-    pub(crate) fn new(records: Arc<dyn Records>, closing: CancellationToken) -> Self {
-        Self { records, running: Mutex::default(), closing }
+    pub(crate) fn new(records: Arc<dyn Records>, trimmer: Arc<Trimmer>, closing: CancellationToken) -> Self {
+        Self { records, trimmer, running: Mutex::default(), closing }
     }
 
     /// Whether one more may be under way; a call that finds no place stays a call.
@@ -185,19 +187,28 @@ impl Tasks {
         }
     }
 
-    /// Forgets tasks whose time is over, and the oldest where there are too many.
+    /// Deletes tasks whose time is over, and the oldest where there are too many.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
         let mut all = self.records.list(BUCKET).await?;
-        let too_old = clock::now_ms() - i64::try_from(TTL.as_millis()).unwrap_or(i64::MAX);
+        let since_ms = self.trimmer.since_ms(TTL);
         // Ids begin with the time at which they were made, so that the oldest come first.
         let too_many = all.len().saturating_sub(MOST);
+        let at_most = round_limit(all.len() as u64);
         all.retain(|(id, _)| !self.running().contains_key(id));
+        let mut deleted = Trimmed::default();
         for (number, (id, record)) in all.into_iter().enumerate() {
             let kept: Option<Kept> = serde_json::from_slice(&record.value).ok();
-            if number < too_many || kept.is_none_or(|kept| kept.created_ms < too_old) {
-                self.records.delete(BUCKET, &id).await?;
+            let aged = |kept: Kept| since_ms.is_some_and(|since_ms| kept.created_ms < since_ms);
+            if number < too_many {
+                deleted.over_limit += 1;
+            } else if kept.is_none_or(aged) && deleted.aged < at_most {
+                deleted.aged += 1;
+            } else {
+                continue;
             }
+            self.records.delete(BUCKET, &id).await?;
         }
+        self.trimmer.report("mcp_task", deleted);
         Ok(())
     }
 

@@ -289,7 +289,7 @@ async fn output(sessions: &Sessions, session: &Session, name: &str, stream: Opti
         session.events.say("output", json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }));
         session.events.keep_pace().await;
         if said.is_multiple_of(TRIM_EVERY) {
-            session.events.trim(sessions.kept()).await;
+            session.events.trim_to(sessions.options.keep_events).await;
         }
     }
 }

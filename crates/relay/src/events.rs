@@ -1,10 +1,11 @@
 //! What happens in a session: said to its caller at once, and kept for whoever asks later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use sa_core::store::{Log, NewEntry, Retention, StoreError};
-use sa_core::{Notice, NoticeBody, Notices, RawJson, SessionNews, clock};
+use sa_core::store::{Log, NewEntry, Retention, StoreError, Trimmed};
+use sa_core::{Notice, NoticeBody, Notices, RawJson, SessionNews, Trimmer, clock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -101,10 +102,22 @@ impl Events {
         }
     }
 
-    pub(crate) async fn trim(&self, keep: Retention) {
-        if let Err(error) = self.log.0.trim(&self.stream, keep).await {
+    /// Deletes the oldest events above this number.
+    pub(crate) async fn trim_to(&self, entries: u64) {
+        let keep = Retention { entries: Some(entries), ..Retention::default() };
+        self.trimmed(self.log.0.trim(&self.stream, keep).await);
+    }
+
+    /// Deletes the oldest events above this number, and those that are too old.
+    pub(crate) async fn trim(&self, trimmer: &Trimmer, entries: u64, keep: Duration) -> Trimmed {
+        self.trimmed(trimmer.trim(&*self.log.0, &self.stream, Some(entries), keep).await)
+    }
+
+    fn trimmed(&self, result: Result<Trimmed, StoreError>) -> Trimmed {
+        result.unwrap_or_else(|error| {
             tracing::warn!(stream = &*self.stream, %error, "cannot delete old events of sessions");
-        }
+            Trimmed::default()
+        })
     }
 
     pub(crate) fn follow(&self) -> watch::Receiver<u64> {

@@ -26,7 +26,10 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use sa_core::Trimmer;
 
 pub use agent::{AgentCommand, Input};
 pub use asking::{Following, News};
@@ -70,8 +73,10 @@ pub struct Options {
     pub max_line_bytes: usize,
     /// Events that are kept of a session.
     pub keep_events: u64,
-    /// For how long an ended session is remembered.
+    /// For how long events and ended sessions are kept.
     pub keep: Duration,
+    /// Deletes what is older.
+    pub trimmer: Arc<Trimmer>,
     pub agents: BTreeMap<String, AgentCommand>,
     /// The agent of a session that names none; empty: the only one there is, or one that comes by itself.
     pub default_agent: String,

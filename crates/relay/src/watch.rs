@@ -3,12 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sa_core::clock;
-use sa_core::store::{Retention, StoreError};
+use sa_core::retention::round_limit;
+use sa_core::store::{StoreError, Trimmed};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::Options;
 use crate::link;
 use crate::record::{BUCKET, SessionView};
 use crate::session::Session;
@@ -62,12 +63,15 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
             () = stop.cancelled() => return,
         }
         let Some(sessions) = sessions.upgrade() else { return };
+        let Options { trimmer, keep_events, keep, .. } = &sessions.options;
+        let mut deleted = Trimmed::default();
         for session in sessions.all() {
             if session.idle_for() >= sessions.options.idle && *session.agents.borrow() == 0 {
                 sessions.end_session(&session, "nothing happened in it for too long").await;
             }
-            session.events.trim(sessions.kept()).await;
+            deleted += session.events.trim(trimmer, *keep_events, *keep).await;
         }
+        trimmer.report("session_event", deleted);
         if let Err(error) = sessions.forget().await {
             warn!(%error, "cannot delete old sessions");
         }
@@ -88,26 +92,31 @@ impl Sessions {
         }
     }
 
-    /// Which events are kept.
-    pub(crate) fn kept(&self) -> Retention {
-        let since_ms = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
-        Retention { entries: Some(self.options.keep_events), since_ms: Some(since_ms) }
-    }
-
     /// Deletes what is remembered of sessions that ended long ago.
     async fn forget(&self) -> Result<(), StoreError> {
-        let since = clock::now_ms().saturating_sub_unsigned(self.options.keep.as_millis() as u64);
+        let trimmer = &self.options.trimmer;
+        let since_ms = trimmer.since_ms(self.options.keep);
         let mut ended: Vec<(i64, String)> = Vec::new();
         for (id, record) in self.records.list(BUCKET).await? {
             let view = serde_json::from_slice::<SessionView>(&record.value).ok();
             ended.extend(view.and_then(|view| view.ended_ms).map(|at| (at, id)));
         }
-        ended.sort_unstable_by(|a, b| b.cmp(a));
-        for (rank, (at, id)) in ended.iter().enumerate() {
-            if rank >= MAX_REMEMBERED || *at < since {
-                self.records.delete(BUCKET, id).await?;
+        // The oldest first.
+        ended.sort_unstable();
+        let over_limit = ended.len().saturating_sub(MAX_REMEMBERED);
+        let at_most = round_limit(ended.len() as u64);
+        let mut deleted = Trimmed::default();
+        for (number, (at, id)) in ended.iter().enumerate() {
+            if number < over_limit {
+                deleted.over_limit += 1;
+            } else if since_ms.is_some_and(|since_ms| *at < since_ms) && deleted.aged < at_most {
+                deleted.aged += 1;
+            } else {
+                break;
             }
+            self.records.delete(BUCKET, id).await?;
         }
+        trimmer.report("session", deleted);
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ async fn write(store: Arc<Store>, writer: u64, mut dice: Dice) -> Acknowledged {
         }
         store.record("noise", None, &[1; 300]);
         if n % 20 == 0 {
-            let _ = store.trim("noise", Retention { entries: Some(20), since_ms: None }).await;
+            let _ = store.trim("noise", Retention { entries: Some(20), aged: None }).await;
         }
         if failures > 10 {
             break;

@@ -3,16 +3,18 @@
 //! An `Err` spoils the transaction. What concerns one operation only (a document that is not as expected) is an
 //! [`Outcome::Failed`], and the others go on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::{Connection, Statement, params};
-use sa_core::store::{Appended, Expect, NewEntry, Retention, StoreError, StoreErrorKind};
+use sa_core::store::{Appended, Expect, Label, NewEntry, StoreError, StoreErrorKind, Trimmed};
 
 use crate::code::{MAX_SEQ, entry_crc, pack_key, record_crc, row_id};
-use crate::error;
 use crate::heads::{Heads, Kind};
-use crate::op::{Op, Outcome, Put};
+use crate::labels::{self, Labelled};
+use crate::op::{Op, Outcome, Put, Trim};
 use crate::read::View;
+use crate::{OpenOptions, error};
 
 /// The statements of one connection, prepared once.
 pub(crate) struct Session<'c> {
@@ -20,21 +22,25 @@ pub(crate) struct Session<'c> {
     pub path: &'c Path,
     insert: Statement<'c>,
     frames: Statement<'c>,
+    labelled: Option<Labelled>,
     key: Vec<u8>,
+    labels: Vec<Label>,
 }
 
-/// A trim deletes at most so many entries, or the one that brings it over so many bytes, in a transaction, so
+/// A trim deletes at most this many entries, or the one that brings it over this many bytes, in one transaction, so
 /// that appends never wait long for it.
 const TRIM_ENTRIES: i64 = 512;
 const TRIM_BYTES: i64 = 4 << 20;
 
 impl<'c> Session<'c> {
-    pub(crate) fn new(conn: &'c Connection, path: &'c Path) -> Result<Self, StoreError> {
+    pub(crate) fn new(conn: &'c Connection, options: &'c OpenOptions) -> Result<Self, StoreError> {
+        let path = options.path.as_path();
         let prepare = |sql: &str| conn.prepare(sql).map_err(|e| error::sql(path, "prepare a statement", &e));
         // One statement for the row and for its key: the unique index decides whether the key is new.
         let insert = prepare("INSERT INTO entry VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING")?;
         let frames = prepare("PRAGMA wal_checkpoint(NOOP)")?;
-        Ok(Self { conn, path, insert, frames, key: Vec::new() })
+        let labelled = options.labelled;
+        Ok(Self { conn, path, insert, frames, labelled, key: Vec::new(), labels: Vec::new() })
     }
 
     /// How many frames the WAL has.
@@ -47,7 +53,7 @@ impl<'c> Session<'c> {
             Op::Append { entry, .. } => self.append(heads, entry, now),
             Op::Put(put) => self.put(heads, put),
             Op::Delete { bucket, key, .. } => self.delete(heads, bucket, key),
-            Op::Trim(trim) => self.trim(heads, &trim.stream, trim.keep),
+            Op::Trim(trim) => self.trim(heads, trim),
         }
     }
 
@@ -69,6 +75,11 @@ impl<'c> Session<'c> {
             .execute(params![row, now, crc, key, &entry.body[..]])
             .map_err(|e| error::sql(self.path, "append an entry", &e))?;
         if inserted == 1 {
+            if let Some(labelled) = self.labelled_as(&entry.stream) {
+                labelled.labels(&entry.body, &mut self.labels);
+                labels::insert(self.conn, row, &self.labels)
+                    .map_err(|e| error::sql(self.path, "label an entry", &e))?;
+            }
             heads.change(stream)[1] = seq as i64;
             return Ok(Outcome::Appended(Appended { seq, at_ms: now, duplicate: false }));
         }
@@ -137,58 +148,81 @@ impl<'c> Session<'c> {
         Ok(Outcome::Deleted(true))
     }
 
-    fn trim(&mut self, heads: &mut Heads, stream: &str, keep: Retention) -> Result<Outcome, StoreError> {
-        let Some(id) = heads.find(Kind::Stream, stream) else {
-            return Ok(Outcome::Trimmed { count: 0, more: false });
+    fn trim(&mut self, heads: &mut Heads, trim: &Trim) -> Result<Outcome, StoreError> {
+        let nothing = Outcome::Trimmed { deleted: Trimmed::default(), more: false };
+        let Some(id) = heads.find(Kind::Stream, &trim.stream) else {
+            return Ok(nothing);
         };
         let [first, last, _] = heads.get(id).numbers;
-        let too_many = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0));
-        let (count, more) = self.trim_chunk(id, first, last, too_many, keep.since_ms)?;
+        let mut labels = BTreeSet::new();
+        let (deleted, more) = self.trim_chunk(id, first, last, trim, &mut labels)?;
+        let count = deleted.total() as i64;
         if count == 0 {
-            return Ok(Outcome::Trimmed { count: 0, more: false });
+            return Ok(nothing);
         }
         let (from, to) = (row_id(id, first as u64), row_id(id, (first + count - 1) as u64));
-        let deleted = self
+        let gone = self
             .conn
             .prepare_cached("DELETE FROM entry WHERE id BETWEEN ?1 AND ?2")
             .and_then(|mut statement| statement.execute((from, to)))
             .map_err(|e| error::sql(self.path, "trim a stream", &e))?;
-        if deleted as i64 != count {
-            let what = format!("stream {stream:?} has {deleted} of {count} entries from {first} on");
+        if gone as i64 != count {
+            let what = format!("stream {:?} has {gone} of {count} entries from {first} on", trim.stream);
             return Err(error::damaged(self.path, what));
         }
+        labels::delete(self.conn, &labels, from, to).map_err(|e| error::sql(self.path, "trim the labels", &e))?;
         heads.change(id)[0] = first + count;
-        Ok(Outcome::Trimmed { count: count as u64, more })
+        Ok(Outcome::Trimmed { deleted, more })
     }
 
-    /// How many of the oldest entries to delete in this transaction, and whether to look for more after it.
+    /// How many of the oldest entries to delete in this transaction, and whether to look for more after it. Collects the
+    /// labels of what is to be deleted.
     fn trim_chunk(
-        &self,
+        &mut self,
         stream: u32,
         first: i64,
         last: i64,
-        too_many: i64,
-        since_ms: Option<i64>,
-    ) -> Result<(i64, bool), StoreError> {
+        trim: &Trim,
+        labels: &mut BTreeSet<Label>,
+    ) -> Result<(Trimmed, bool), StoreError> {
+        let labelled = self.labelled_as(&trim.stream);
+        let keep = trim.keep;
+        let over_limit = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0)) as u64;
         let failed = |e: rusqlite::Error| error::sql(self.path, "trim a stream", &e);
-        let sql = "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3";
+        // Bodies of streams without labels are not read: they may be large.
+        let sql = match labelled {
+            Some(_) => "SELECT at, length(body), body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3",
+            None => "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3",
+        };
         let mut statement = self.conn.prepare_cached(sql).map_err(failed)?;
         let range = (row_id(stream, first as u64), row_id(stream, last as u64), TRIM_ENTRIES);
         let mut rows = statement.query(range).map_err(failed)?;
-        let (mut count, mut bytes) = (0, 0);
+        let (mut deleted, mut bytes) = (Trimmed::default(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
             let (at, len): (i64, i64) = row.get(0).and_then(|at| Ok((at, row.get(1)?))).map_err(failed)?;
-            let goes = count < too_many || since_ms.is_some_and(|since| at < since);
-            if !goes {
-                return Ok((count, false));
+            if deleted.over_limit < over_limit {
+                deleted.over_limit += 1;
+            } else if keep.aged.is_some_and(|aged| at < aged.since_ms && trim.done.aged + deleted.aged < aged.at_most) {
+                deleted.aged += 1;
+            } else {
+                return Ok((deleted, false));
             }
-            count += 1;
+            if let Some(labelled) = labelled {
+                let body = row.get_ref(2).and_then(|body| Ok(body.as_blob()?)).map_err(failed)?;
+                labelled.labels(body, &mut self.labels);
+                labels.extend(self.labels.iter().copied());
+            }
             bytes += len;
             if bytes >= TRIM_BYTES {
                 break;
             }
         }
-        Ok((count, first + count <= last))
+        Ok((deleted, first + deleted.total() as i64 <= last))
+    }
+
+    /// The labels of a stream, if it has any.
+    fn labelled_as(&self, stream: &str) -> Option<Labelled> {
+        self.labelled.filter(|labelled| labelled.stream == stream)
     }
 
     fn view(&self) -> View<'_> {

@@ -50,6 +50,21 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     (wrong == 0).then_some(out)
 }
 
+/// The first and the last packed key of a stream that begin like this text. `None` when no UUID does.
+pub(crate) fn uuid_range(stream: u32, prefix: &str) -> Option<([u8; 20], [u8; 20])> {
+    const LOW: &str = "00000000-0000-0000-0000-000000000000";
+    const HIGH: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+    let prefix = prefix.to_ascii_lowercase();
+    let bound = |rest: &str| -> Option<[u8; 20]> {
+        let uuid = parse_uuid(format!("{prefix}{}", rest.get(prefix.len()..)?).as_bytes())?;
+        let mut key = [0; 20];
+        key[..4].copy_from_slice(&((stream << 1) | 1).to_be_bytes());
+        key[4..].copy_from_slice(&uuid);
+        Some(key)
+    };
+    Some((bound(LOW)?, bound(HIGH)?))
+}
+
 /// Where each byte of a UUID has its two digits.
 const UUID_DIGITS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 const NO_DIGIT: u8 = 0x80;

@@ -8,6 +8,7 @@
 //! - An acknowledgement means on disk: WAL with a sync for each commit, answers after the commit (`writer`).
 //! - Numbers have no holes and are never given twice, also after a trim or a restart (`heads`).
 //! - A key is stored once per stream (`apply`, by a unique index).
+//! - Entries of one stream are found by labels, in few steps (`labels`).
 //! - Damage is an error with the place, never less data (`read`, `witness`, `wal`, `schema`). What a lookup of an
 //!   absent key cannot see, a page of the index that lost its way as a whole, is found by [`Store::verify`].
 //! - A full disk fails those who wait, keeps what nobody waits for, and ends by itself (`writer`, `retained`).
@@ -19,6 +20,7 @@ mod directory;
 mod error;
 mod files;
 mod heads;
+mod labels;
 mod log;
 mod op;
 mod open;
@@ -42,6 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 pub use files::{Holder, Unusable, is_held};
+pub use labels::Labelled;
 pub use options::OpenOptions;
 pub use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 pub use stats::Stats;
@@ -125,6 +128,11 @@ impl Store {
             .unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }
 
+    /// The time of the newest entry of any stream, in milliseconds since the Unix epoch. `None` when there is none.
+    pub async fn newest_ms(&self) -> Result<Option<i64>, StoreError> {
+        self.inner.readers.run(&self.inner.shared, read::newest_ms).await
+    }
+
     /// What the store has done since it was opened, and how it is.
     pub fn stats(&self) -> Stats {
         self.inner.shared.counters.read()
@@ -160,7 +168,7 @@ impl Store {
         let shared = self.inner.shared.clone();
         let run = move || {
             let conn = open::connect_reader(&shared.options)?;
-            verify::everything(&conn, &shared.options.path)
+            verify::everything(&conn, &shared.options)
         };
         tokio::task::spawn_blocking(run).await.unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }

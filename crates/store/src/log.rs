@@ -1,12 +1,14 @@
 //! [`Log`] for the [`Store`].
 
 use futures_util::future::BoxFuture;
-use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreError, StoreFuture};
+use sa_core::store::{
+    Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreError, StoreFuture, Trimmed,
+};
 use tokio::sync::watch;
 
 use crate::op::{Op, Trim};
 use crate::read::Page;
-use crate::{Store, check_body, check_name, error, heads};
+use crate::{Store, check_body, check_name, error, heads, labels};
 
 impl Log for Store {
     fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
@@ -52,6 +54,20 @@ impl Log for Store {
         })
     }
 
+    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+        let stream = self.inner.shared.directory.stream(stream);
+        Box::pin(async move {
+            let Some(stream) = stream else {
+                return self.nothing(Found::default());
+            };
+            let find = move |view: crate::read::View<'_>| {
+                let head = heads::read(view.conn, stream, view.path)?;
+                labels::search(view, &head, &search, before, limit)
+            };
+            self.inner.readers.run(&self.inner.shared, find).await
+        })
+    }
+
     fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds> {
         let stream = self.inner.shared.directory.stream(stream);
         Box::pin(async move {
@@ -66,9 +82,10 @@ impl Log for Store {
         self.inner.shared.directory.follow(stream)
     }
 
-    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, Trimmed> {
         let stream = stream.into();
-        Box::pin(self.ask(move |reply| Op::Trim(Box::new(Trim { stream, keep, done: 0, reply }))))
+        let done = Trimmed::default();
+        Box::pin(self.ask(move |reply| Op::Trim(Box::new(Trim { stream, keep, done, reply }))))
     }
 }
 

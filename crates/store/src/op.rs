@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sa_core::store::{Appended, Expect, NewEntry, Retention, StoreError};
+use sa_core::store::{Appended, Expect, NewEntry, Retention, StoreError, Trimmed};
 use tokio::sync::oneshot;
 
 /// Where an answer goes.
@@ -36,9 +36,9 @@ pub(crate) struct Put {
 pub(crate) struct Trim {
     pub stream: Arc<str>,
     pub keep: Retention,
-    /// How many entries went in the transactions before this one.
-    pub done: u64,
-    pub reply: Reply<u64>,
+    /// What the transactions before this one deleted.
+    pub done: Trimmed,
+    pub reply: Reply<Trimmed>,
 }
 
 /// What an operation came to in a transaction that is not committed yet.
@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
     Deleted(bool),
     /// `more`: there is another chunk to delete.
     Trimmed {
-        count: u64,
+        deleted: Trimmed,
         more: bool,
     },
     /// This operation failed by itself, and the transaction goes on.
@@ -97,8 +97,8 @@ impl Op {
             }
             (Op::Put(put), Outcome::Put(revision)) => drop(put.reply.send(Ok(revision))),
             (Op::Delete { reply, .. }, Outcome::Deleted(was)) => drop(reply.send(Ok(was))),
-            (Op::Trim(mut trim), Outcome::Trimmed { count, more }) => {
-                trim.done += count;
+            (Op::Trim(mut trim), Outcome::Trimmed { deleted, more }) => {
+                trim.done += deleted;
                 if more {
                     return Some((Op::Trim(trim), None));
                 }

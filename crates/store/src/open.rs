@@ -50,7 +50,7 @@ pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, Stor
     }
     if options.accept_loss {
         // What SQLite put together from a damaged WAL may contradict itself. Better no store than that one.
-        verify::everything(&conn, path)?;
+        verify::everything(&conn, options)?;
     }
     let witness = Witness::open(path, heads.store_name().to_owned(), seen.as_ref())?;
     Ok(Opened { conn, heads, witness })
@@ -115,7 +115,7 @@ fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreErr
             // Large pages, because a journal is written page by page, twice, with three system calls for each.
             conn.execute_batch("PRAGMA page_size = 16384; PRAGMA journal_mode = WAL;")
                 .map_err(|e| error::sql(path, "make the database", &e))?;
-            schema::migrate(&mut conn, path, steps, 0)?;
+            schema::migrate(&mut conn, options, steps, 0)?;
         }
         Layout::Older(version) => {
             // Everything into the one file that is copied; closing the only connection leaves no WAL behind.
@@ -125,7 +125,7 @@ fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreErr
             let backup = schema::backup_path(path, version);
             files::copy_private(path, &backup)?;
             conn = connect_writer(options)?;
-            schema::migrate(&mut conn, path, steps, version)?;
+            schema::migrate(&mut conn, options, steps, version)?;
             let what: Vec<_> = steps[version..].iter().map(|step| step.what).collect();
             tracing::info!(
                 path = %path.display(), backup = %backup.display(), from = version, to = steps.len(),

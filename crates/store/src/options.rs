@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::labels::Labelled;
+
 /// How to open a store. Start from [`OpenOptions::new`] and change what differs.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -22,6 +24,8 @@ pub struct OpenOptions {
     /// At how many pages the write-ahead log is moved into the database file. Few are recovered in a moment;
     /// many mean that pages which change often are moved once. The default is 16 MiB.
     pub checkpoint_frames: u32,
+    /// The stream whose entries can be searched by labels.
+    pub labelled: Option<Labelled>,
     /// The SQLite file layer; tests put one that loses what was not synced in its place.
     #[doc(hidden)]
     pub vfs: String,
@@ -38,6 +42,7 @@ impl OpenOptions {
             retain_bytes: 64 << 20,
             readers: 2,
             checkpoint_frames: 1024,
+            labelled: None,
             // One process owns the file, so the index of the WAL can live in that process's memory: no -shm
             // file, no lock system calls per transaction, and nothing that a full disk could take away from
             // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.

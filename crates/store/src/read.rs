@@ -13,7 +13,7 @@ use sa_core::store::{Bounds, Entry, Record, StoreError};
 
 use crate::code::{entry_crc, pack_key, record_crc, row_id, stream_and_seq};
 use crate::error;
-use crate::heads::{self, Head};
+use crate::heads::{self, Head, Heads, Kind};
 
 /// Where to read, and how the file is called in errors.
 #[derive(Clone, Copy)]
@@ -113,13 +113,22 @@ impl View<'_> {
     }
 
     fn entry_with_key(self, head: &Head, seq: u64, key: &[u8]) -> Result<Entry, StoreError> {
+        let (entry, matches) = self.indexed(head, seq, |entry, found| (entry, found == Some(key)))?;
+        if matches { Ok(entry) } else { Err(self.bad_entry(head, seq, "has another key than its index")) }
+    }
+
+    /// An entry that an index leads to.
+    pub(crate) fn entry_at(self, head: &Head, seq: u64) -> Result<Entry, StoreError> {
+        self.indexed(head, seq, |entry, _| entry)
+    }
+
+    fn indexed<T>(self, head: &Head, seq: u64, f: impl FnOnce(Entry, Option<&[u8]>) -> T) -> Result<T, StoreError> {
         let sql = "SELECT id, at, crc, key, body FROM entry WHERE id = ?1";
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
         let mut rows = statement.query([row_id(head.id, seq)]).map_err(|e| self.failed(&e))?;
         let row = rows.next().map_err(|e| self.at_entry(head, seq, &e))?;
         let row = row.ok_or_else(|| self.bad_entry(head, seq, "is in the index and missing"))?;
-        let (entry, matches) = self.entry(head, seq, row).map(|(entry, k)| (entry, k == Some(key)))?;
-        if matches { Ok(entry) } else { Err(self.bad_entry(head, seq, "has another key than its index")) }
+        self.entry(head, seq, row).map(|(entry, key)| f(entry, key))
     }
 
     /// Takes an entry from a row of `id, at, crc, key, body`, if it is intact.
@@ -203,7 +212,7 @@ impl View<'_> {
         statement.query_row(params, f).optional().map_err(|e| self.failed(&e))
     }
 
-    fn failed(self, e: &rusqlite::Error) -> StoreError {
+    pub(crate) fn failed(self, e: &rusqlite::Error) -> StoreError {
         error::sql(self.path, "read", e)
     }
 
@@ -214,4 +223,18 @@ impl View<'_> {
     fn bad_entry(self, head: &Head, seq: u64, what: &str) -> StoreError {
         error::damaged(self.path, format!("entry {seq} of stream {:?} {what}", head.name))
     }
+}
+
+/// The time of the newest entry of any stream. Reads one entry of each stream.
+pub(crate) fn newest_ms(view: View<'_>) -> Result<Option<i64>, StoreError> {
+    let mut newest = None;
+    for head in Heads::load(view.conn, view.path)?.all() {
+        let [first, last, _] = head.numbers;
+        if head.kind == Kind::Stream && first <= last {
+            let row = row_id(head.id, last as u64);
+            let at: Option<i64> = view.one("SELECT at FROM entry WHERE id = ?1", [row], |row| row.get(0))?;
+            newest = newest.max(Some(at.ok_or_else(|| view.bad_entry(head, last as u64, "is missing"))?));
+        }
+    }
+    Ok(newest)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, TransactionBehavior};
 use sa_core::store::{StoreError, StoreErrorKind};
 
-use crate::error;
+use crate::{OpenOptions, error, labels};
 
 /// One step from a version to the next: step `n` of the list leads from version `n` to `n + 1`.
 #[derive(Debug)]
@@ -13,10 +13,16 @@ pub(crate) struct Step {
     /// What it changes, for the log.
     pub what: &'static str,
     pub sql: &'static str,
+    /// Fills what the step has made with what follows from older tables.
+    pub fill: Option<Fill>,
 }
 
+type Fill = fn(&Connection, &OpenOptions) -> Result<(), StoreError>;
+
 /// All steps. A released step is never changed, only followed by another one.
-pub(crate) const STEPS: &[Step] = &[Step {
+pub(crate) const STEPS: &[Step] = &[FIRST, LABELS];
+
+const FIRST: Step = Step {
     what: "the first layout",
     // `head`: row 0 counts commits and heads; every stream has its first and last number there, every bucket
     // its last revision, count and sum of checksums. What is absent can therefore be told from what is lost.
@@ -28,7 +34,14 @@ pub(crate) const STEPS: &[Step] = &[Step {
           CREATE UNIQUE INDEX entry_key ON entry(key) WHERE key IS NOT NULL;
           CREATE TABLE record(bucket INTEGER NOT NULL, key TEXT NOT NULL, revision INTEGER NOT NULL,
             crc INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY(bucket, key)) WITHOUT ROWID;",
-}];
+    fill: None,
+};
+
+const LABELS: Step = Step {
+    what: "an index of calls by tool, principal and outcome",
+    sql: "CREATE TABLE label(label INTEGER NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY(label, entry)) WITHOUT ROWID;",
+    fill: Some(labels::fill),
+};
 
 /// Marks the file as a Switchboard store: "SwBd".
 pub(crate) const APPLICATION_ID: i32 = 0x5377_4264;
@@ -75,11 +88,20 @@ pub(crate) fn inspect(conn: &Connection, path: &Path, steps: &[Step]) -> Result<
 }
 
 /// Applies the missing steps, all in one transaction: a crash leaves the old layout or the new one.
-pub(crate) fn migrate(conn: &mut Connection, path: &Path, steps: &[Step], from: usize) -> Result<(), StoreError> {
+pub(crate) fn migrate(
+    conn: &mut Connection,
+    options: &OpenOptions,
+    steps: &[Step],
+    from: usize,
+) -> Result<(), StoreError> {
+    let path = options.path.as_path();
     let failed = |e: rusqlite::Error| error::sql(path, "change the layout", &e);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     for step in &steps[from..] {
         tx.execute_batch(step.sql).map_err(failed)?;
+        if let Some(fill) = step.fill.filter(|_| from > 0) {
+            fill(&tx, options)?;
+        }
     }
     if from == 0 {
         let store: String = tx.query_row("SELECT hex(randomblob(16))", [], |row| row.get(0)).map_err(failed)?;
@@ -125,16 +147,12 @@ mod tests {
     use sa_core::store::{Log, NewEntry};
 
     use super::*;
-    use crate::{OpenOptions, Store};
+    use crate::Store;
 
-    const NEXT: &[Step] = &[
-        Step { what: STEPS[0].what, sql: STEPS[0].sql },
-        Step { what: "a table that was made up", sql: "CREATE TABLE made_up(id INTEGER PRIMARY KEY);" },
-    ];
-    const BROKEN: &[Step] = &[
-        Step { what: STEPS[0].what, sql: STEPS[0].sql },
-        Step { what: "breaks half way", sql: "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);" },
-    ];
+    const MADE_UP: &str = "CREATE TABLE made_up(id INTEGER PRIMARY KEY);";
+    const NEXT: &[Step] = &[FIRST, LABELS, Step { what: "a table that was made up", sql: MADE_UP, fill: None }];
+    const HALF: &str = "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);";
+    const BROKEN: &[Step] = &[FIRST, LABELS, Step { what: "breaks half way", sql: HALF, fill: None }];
 
     fn new_entry() -> NewEntry {
         NewEntry { stream: "a".into(), key: None, body: "body".into() }
@@ -159,7 +177,7 @@ mod tests {
 
         let error = Store::open(OpenOptions::new(&path)).expect_err("too new");
         assert_eq!(error.kind, StoreErrorKind::TooNew, "{error}");
-        let backup = backup_path(&path, 1);
+        let backup = backup_path(&path, STEPS.len());
         let mode = std::fs::metadata(&backup).expect("a backup").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let store = Store::open(OpenOptions::new(&backup)).expect("the backup has the old layout");

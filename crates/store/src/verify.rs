@@ -1,13 +1,11 @@
 //! The full check of a store: every page, every index, every checksum, every number.
 
-use std::path::Path;
-
 use rusqlite::Connection;
 use sa_core::store::StoreError;
 
-use crate::error;
 use crate::heads::{Heads, Kind};
 use crate::read::{Page, View};
+use crate::{OpenOptions, error, labels};
 
 /// What a full check has looked at, and found intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +21,8 @@ pub struct Verified {
 }
 
 /// Reads everything, as of one state. The first thing that is wrong is the error.
-pub(crate) fn everything(conn: &Connection, path: &Path) -> Result<Verified, StoreError> {
+pub(crate) fn everything(conn: &Connection, options: &OpenOptions) -> Result<Verified, StoreError> {
+    let path = options.path.as_path();
     let view = View { conn, path };
     view.snapshot(|| {
         // The structure of all pages, and that each index has exactly the rows of its table.
@@ -51,6 +50,7 @@ pub(crate) fn everything(conn: &Connection, path: &Path) -> Result<Verified, Sto
                 }
             }
         }
+        labels::verify(conn, path, options.labelled)?;
         strays(view, seen)
     })
 }

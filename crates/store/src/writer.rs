@@ -108,7 +108,7 @@ impl Writer {
     /// Works on one connection until the store is closed (`Ok`) or the connection is spoilt (`Err`).
     fn session(&mut self, conn: &Connection) -> Result<(), StoreError> {
         let shared = self.shared.clone();
-        let mut session = Session::new(conn, &shared.options.path)?;
+        let mut session = Session::new(conn, &shared.options)?;
         self.wal.start(&mut session, self.heads.commits());
         loop {
             let busy = !self.backlog.is_empty() || !self.unfinished.is_empty();

@@ -104,7 +104,7 @@ async fn child() {
                 // The load around it: entries that nobody waits for, and trims.
                 store.record("noise", None, &[0; 700]);
                 if n % 50 == 0 {
-                    store.trim("noise", Retention { entries: Some(100), since_ms: None }).await.expect("trimmed");
+                    store.trim("noise", Retention { entries: Some(100), aged: None }).await.expect("trimmed");
                 }
             }
         });

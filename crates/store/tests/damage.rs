@@ -59,7 +59,7 @@ async fn make(dir: &Path) -> Content {
             }
         }
         store.delete("tokens", "doc-13").await.expect("deleted");
-        let keep = Retention { entries: Some(120), since_ms: None };
+        let keep = Retention { entries: Some(120), aged: None };
         store.trim("trimmed", keep).await.expect("trimmed");
         if phase < 2 {
             store.shutdown().await.expect("a clean end");

@@ -55,6 +55,6 @@ async fn entries_that_nobody_waits_for_are_stored_once_too() {
     }
     assert_eq!(store.append(entry("a", Some("k"), "")).await.expect("answered").seq, 1);
     assert_eq!(all(&store, "a").await.len(), 4);
-    store.trim("a", Retention { entries: Some(0), since_ms: None }).await.expect("trimmed");
+    store.trim("a", Retention { entries: Some(0), aged: None }).await.expect("trimmed");
     assert!(!store.append(entry("a", Some("k"), "")).await.expect("kept").duplicate);
 }

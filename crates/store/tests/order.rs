@@ -4,9 +4,9 @@
 mod common;
 
 use common::{all, db, entry, open, seqs};
-use sa_core::store::{Bounds, Log, Retention};
+use sa_core::store::{Aged, Bounds, Log, Retention, Trimmed};
 
-const NO_LIMIT: Retention = Retention { entries: None, since_ms: None };
+const NO_LIMIT: Retention = Retention { entries: None, aged: None };
 
 #[tokio::test]
 async fn numbers_start_at_one_and_have_no_holes() {
@@ -58,10 +58,10 @@ async fn a_trim_takes_the_oldest_and_their_keys_and_no_number_comes_back() {
     }
     store.append(entry("a", None, "2001")).await.expect("kept");
     let keep = Retention { entries: Some(10), ..NO_LIMIT };
-    assert_eq!(store.trim("a", keep).await.expect("trimmed"), 1991);
-    assert_eq!(store.trim("a", keep).await.expect("trimmed"), 0);
-    assert_eq!(store.trim("a", NO_LIMIT).await.expect("trimmed"), 0);
-    assert_eq!(store.trim("nowhere", keep).await.expect("trimmed"), 0);
+    assert_eq!(store.trim("a", keep).await.expect("trimmed").total(), 1991);
+    assert_eq!(store.trim("a", keep).await.expect("trimmed").total(), 0);
+    assert_eq!(store.trim("a", NO_LIMIT).await.expect("trimmed").total(), 0);
+    assert_eq!(store.trim("nowhere", keep).await.expect("trimmed").total(), 0);
     assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 1992, last: 2001 });
     assert_eq!(all(&store, "a").await.len(), 10);
     assert!(store.find("a", "k1991").await.expect("found").is_none());
@@ -69,7 +69,7 @@ async fn a_trim_takes_the_oldest_and_their_keys_and_no_number_comes_back() {
     // A key that went with its entry is new again.
     assert_eq!(store.append(entry("a", Some("k1"), "")).await.expect("kept").seq, 2002);
     let gone = store.trim("a", Retention { entries: Some(0), ..NO_LIMIT }).await.expect("trimmed");
-    assert_eq!(gone, 11);
+    assert_eq!(gone, Trimmed { over_limit: 11, aged: 0 });
     assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 2003, last: 2002 });
     store.shutdown().await.expect("a clean end");
     let store = open(dir.path());
@@ -86,11 +86,28 @@ async fn a_trim_by_time_keeps_what_is_young_enough() {
     while times.last() < times.first().map(|first: &i64| first + 3).as_ref() || times.len() < 10 {
         times.push(store.append(entry("a", None, "")).await.expect("kept").at_ms);
     }
-    let since = times[times.len() - 1];
-    let older = times.iter().filter(|at| **at < since).count() as u64;
-    let keep = Retention { since_ms: Some(since), ..NO_LIMIT };
-    assert_eq!(store.trim("a", keep).await.expect("trimmed"), older);
-    assert!(all(&store, "a").await.iter().all(|e| e.at_ms >= since));
+    let since_ms = times[times.len() - 1];
+    let older = times.iter().filter(|at| **at < since_ms).count() as u64;
+    let keep = |at_most| Retention { aged: Some(Aged { since_ms, at_most }), ..NO_LIMIT };
+    assert_eq!(store.trim("a", keep(2)).await.expect("trimmed"), Trimmed { over_limit: 0, aged: 2 });
+    assert_eq!(store.trim("a", keep(u64::MAX)).await.expect("trimmed").aged, older - 2);
+    assert!(all(&store, "a").await.iter().all(|e| e.at_ms >= since_ms));
+}
+
+#[tokio::test]
+async fn a_limit_by_count_holds_whatever_a_round_may_delete_by_age() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    for _ in 0..2_000 {
+        store.record("a", None, b"x");
+    }
+    store.append(entry("b", None, "")).await.expect("kept");
+    assert!(store.newest_ms().await.expect("read").is_some());
+    // More than one transaction deletes at once.
+    let aged = Some(Aged { since_ms: i64::MAX, at_most: 700 });
+    let trimmed = store.trim("a", Retention { entries: Some(1_000), aged }).await.expect("trimmed");
+    assert_eq!(trimmed, Trimmed { over_limit: 1_000, aged: 700 });
+    assert_eq!(all(&store, "a").await.len(), 300);
 }
 
 #[tokio::test]

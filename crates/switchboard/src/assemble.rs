@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::limits::Ceiling;
-use sa_core::store::{Log, Records, Retention, StoreError, StoreErrorKind};
-use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, View, clock};
+use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
+use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock};
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
@@ -26,17 +26,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::VERSION;
+use crate::call_index;
 use crate::config::settings::Settings;
 use crate::config::{Config, millis};
-use crate::journal::{self, StoreJournal};
+use crate::journal::StoreJournal;
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
+use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Refused, Tokens};
 use crate::unfinished;
+use crate::write_probe::WriteProbe;
 
-/// How often old records are deleted and old absences forgotten.
+/// How often old records are deleted, and nodes that left long ago are forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 /// Everything that a running gateway is made of.
@@ -46,6 +49,9 @@ pub struct Gateway {
     pub log: Arc<dyn Log>,
     pub tokens: Tokens,
     pub journal: Arc<StoreJournal>,
+    /// Deletes old records, while the clock is trusted.
+    pub trimmer: Arc<Trimmer>,
+    pub(crate) write_probe: WriteProbe,
     pub metrics: Arc<Metrics>,
     pub router: Arc<Router>,
     pub notices: Notices,
@@ -64,7 +70,7 @@ pub struct Gateway {
     pub closing: CancellationToken,
     /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
     pub hurry: CancellationToken,
-    ledger: Arc<StoreLedger>,
+    pub(crate) ledger: Arc<StoreLedger>,
     housekeeping: CancellationToken,
 }
 
@@ -73,7 +79,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     make_private_dir(&config.data_dir)?;
 
     // Stores: one file behind two seams.
-    let store = Store::open(sa_store::OpenOptions::new(config.store_file()))?;
+    let store = Store::open(call_index::store_options(config.store_file()))?;
+    let trimmer = retention::open(&store).await?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
     let tokens = Tokens::load(Arc::clone(&records)).await?;
@@ -141,20 +148,25 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let upstreams =
         Upstreams::load(directory, Arc::clone(&records), Arc::clone(&vault), &settings.upstream, closing.clone())
             .await?;
-    let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records)).await?;
+    let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records), &trimmer).await?;
     let plugins =
         Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config, vault), closing.clone())
             .await?;
-    let channels =
-        Channels::open(Arc::clone(&log), records, Arc::clone(&router), channel_options(&config), closing.clone())
-            .await?;
+    let channels = Channels::open(
+        Arc::clone(&log),
+        Arc::clone(&records),
+        Arc::clone(&router),
+        channel_options(&config, &trimmer),
+        closing.clone(),
+    )
+    .await?;
 
     // Surfaces are routes, see `http::routes`; two of them have something of their own behind them.
     let mcp = Mcp::new(
         Arc::clone(&router),
         notices.clone(),
         Arc::new(store.clone()),
-        &mcp_options(settings),
+        &mcp_options(settings, &trimmer),
         closing.clone(),
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
@@ -166,6 +178,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         log,
         tokens,
         journal,
+        trimmer,
+        write_probe: WriteProbe::new(records),
         metrics,
         router,
         notices,
@@ -252,7 +266,7 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
-fn channel_options(config: &Config) -> ChannelOptions {
+fn channel_options(config: &Config, trimmer: &Arc<Trimmer>) -> ChannelOptions {
     let channels = &config.settings.channels;
     ChannelOptions {
         liveness: liveness(config),
@@ -262,13 +276,14 @@ fn channel_options(config: &Config) -> ChannelOptions {
         max_rate: channels.max_messages_per_second,
         max_channels: channels.max_channels,
         keep_messages: channels.keep_messages,
-        keep_days: channels.keep_days,
+        keep: days(channels.keep_days),
+        trimmer: Arc::clone(trimmer),
         max_pending: config.settings.limits.pending_per_node,
         attachments: config.data_dir.join("attachments"),
     }
 }
 
-fn mcp_options(settings: &Settings) -> sa_mcp::Options {
+fn mcp_options(settings: &Settings, trimmer: &Arc<Trimmer>) -> sa_mcp::Options {
     let mcp = &settings.mcp;
     sa_mcp::Options {
         version: VERSION,
@@ -279,6 +294,7 @@ fn mcp_options(settings: &Settings) -> sa_mcp::Options {
         resume: millis(mcp.resume_ms),
         search: mcp.search,
         task_after: millis(mcp.task_after_ms),
+        trimmer: Arc::clone(trimmer),
     }
 }
 
@@ -377,19 +393,17 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&draft, path)
 }
 
-/// The oldest time that the history still keeps. A number of days that reaches back before all time keeps everything.
-fn kept_since(now_ms: i64, days: u64) -> i64 {
-    now_ms.saturating_sub_unsigned(days.saturating_mul(86_400_000))
-}
-
 async fn keep_house(gateway: Arc<Gateway>) {
-    let keep = &gateway.config.settings.journal;
     let stop = gateway.housekeeping.clone();
-    for round in 0_u64.. {
-        tokio::select! {
-            () = tokio::time::sleep(HOUSEKEEPING) => {}
+    let mut rounds = Rounds::new();
+    let mut confirmed = false;
+    for round in 1_u64.. {
+        rounds.run(&gateway, confirmed).await;
+        confirmed = tokio::select! {
+            () = tokio::time::sleep(HOUSEKEEPING) => false,
+            () = gateway.trimmer.confirmed() => true,
             () = stop.cancelled() => return,
-        }
+        };
         gateway.router.directory().sweep();
         if let Some(sessions) = &gateway.sessions {
             let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());
@@ -398,38 +412,10 @@ async fn keep_house(gateway: Arc<Gateway>) {
             }
         }
         if round.is_multiple_of(10) {
-            gateway.channels.keep_house().await;
             let tokens = gateway.tokens.list();
             let known = |id: &str| tokens.iter().any(|token| token.id == id && token.revoked_ms.is_none());
             gateway.plugins.keep_house(known).await;
         }
-        let since_ms = Some(kept_since(clock::now_ms(), keep.keep_days));
-        let calls = Retention { entries: Some(keep.keep_calls), since_ms };
-        let audit = Retention { entries: None, since_ms };
-        for (stream, retention) in [(journal::CALLS, calls), (journal::AUDIT, audit)] {
-            if let Err(error) = gateway.log.trim(stream, retention).await {
-                warn!(stream, %error, "cannot delete old records");
-            }
-        }
         gateway.ledger.catch_up().await;
-        // Keys are kept for a day: there is no hurry to go through all of them.
-        if round.is_multiple_of(60)
-            && let Err(error) = gateway.ledger.sweep().await
-        {
-            warn!(%error, "cannot delete old idempotency keys");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::kept_since;
-
-    #[test]
-    fn a_history_for_ever_deletes_nothing() {
-        assert_eq!(kept_since(86_400_000, 1), 0);
-        for days in [200_000_000_000, i64::MAX as u64, u64::MAX] {
-            assert!(kept_since(1_800_000_000_000, days) < 0, "{days}");
-        }
     }
 }

@@ -104,8 +104,7 @@ impl StoreJournal {
     }
 
     async fn settled_within(&self, patience: Duration, stream: &str) -> bool {
-        let everything = Retention { entries: None, since_ms: None };
-        tokio::time::timeout(patience, self.log.trim(stream, everything)).await.is_ok()
+        tokio::time::timeout(patience, self.log.trim(stream, Retention::default())).await.is_ok()
     }
 
     /// Works on a request, and if that has left an audit event, waits until it is on disk: what an operator has to answer for
@@ -277,9 +276,10 @@ pub(crate) struct Failure<'a> {
 
 impl<'a> From<&'a CallError> for Failure<'a> {
     fn from(error: &'a CallError) -> Self {
-        let message = match error.message.char_indices().nth(2_000) {
-            Some((cut, _)) => format!("{}…", &error.message[..cut]).into(),
-            None => Cow::Borrowed(error.message.as_str()),
+        let message = redact::mask_text(&error.message);
+        let message = match message.char_indices().nth(2_000) {
+            Some((cut, _)) => format!("{}…", &message[..cut]).into(),
+            None => message,
         };
         Self { kind: error.kind.as_str(), message, hint: error.hint.as_deref(), retryable: error.retryable }
     }

@@ -4,12 +4,13 @@ mod kept;
 mod unkept;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, try_join_all};
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::outcome::weight;
-use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
-use sa_core::{CallError, CallErrorKind, CallId, Outcome, aside, clock};
+use sa_core::store::{Expect, Records, StoreError, StoreErrorKind, Trimmed};
+use sa_core::{CallError, CallErrorKind, CallId, Outcome, Trimmer, aside, clock};
 use serde::{Deserialize, Serialize};
 
 use self::kept::Kept;
@@ -21,7 +22,7 @@ const CLAIMS: &str = "idempotency";
 const OUTCOMES: &str = "idempotency_outcomes";
 
 /// How long a key is remembered.
-const MEMORY_MS: i64 = 24 * 3_600 * 1_000;
+const MEMORY: Duration = Duration::from_secs(24 * 3_600);
 
 pub struct StoreLedger {
     records: Arc<dyn Records>,
@@ -109,21 +110,26 @@ impl StoreLedger {
         Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
     }
 
-    /// Forgets keys whose time is over.
-    pub async fn sweep(&self) -> Result<(), StoreError> {
-        self.forget(clock::now_ms() - MEMORY_MS).await
+    /// Deletes keys whose time is over, while the clock is trusted: without its key, a retry would run a call twice.
+    pub async fn sweep(&self, trimmer: &Trimmer) -> Result<(), StoreError> {
+        let Some(since_ms) = trimmer.since_ms(MEMORY) else { return Ok(()) };
+        let aged = self.forget(since_ms).await?;
+        trimmer.report("idempotency_key", Trimmed { over_limit: 0, aged });
+        Ok(())
     }
 
-    async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
+    async fn forget(&self, before_ms: i64) -> Result<u64, StoreError> {
+        let mut deleted = 0;
         for (key, record) in self.records.list(CLAIMS).await? {
             let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
             if entry.is_none_or(|entry| entry.at_ms < before_ms) {
                 // The claim goes last: while it is there, the next round finds what this one left.
                 self.records.delete(OUTCOMES, &key).await?;
                 self.records.delete(CLAIMS, &key).await?;
+                deleted += 1;
             }
         }
-        Ok(())
+        Ok(deleted)
     }
 
     async fn write(&self, place: &str, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
@@ -279,8 +285,9 @@ impl std::fmt::Debug for StoreLedger {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicI64, Ordering};
 
+    use sa_core::retention::{Reading, TrustedClock};
     use sa_core::{Output, RawJson};
 
     use super::*;
@@ -334,8 +341,15 @@ mod tests {
         let Claim::Ended { outcome, .. } = ledger.claim(&call, CallId::new()).await.unwrap() else { panic!() };
         assert_eq!(outcome.unwrap().content.as_str(), large.as_str());
 
-        ledger.sweep().await.unwrap();
+        let later = AtomicI64::new(0);
+        let trimmer = Trimmer::new(TrustedClock::new(None), move || Reading {
+            wall_ms: clock::now_ms() + later.fetch_add(400 * 86_400_000, Ordering::Relaxed),
+            uptime_ms: 0,
+        });
+        ledger.sweep(&trimmer).await.unwrap();
         assert_eq!(records.len(), 3, "it is not old yet");
+        ledger.sweep(&trimmer).await.unwrap();
+        assert_eq!(records.len(), 3, "the clock was set forward");
         assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
         ledger.forget(i64::MAX).await.unwrap();
         assert_eq!(records.len(), 0);

@@ -5,6 +5,7 @@
 
 pub mod assemble;
 mod at_once;
+mod call_index;
 pub mod cli;
 pub mod config;
 pub mod demo;
@@ -21,6 +22,7 @@ mod place;
 pub mod recent;
 pub mod redact;
 mod refusals;
+mod retention;
 pub mod serve;
 mod sessions;
 pub mod sign_in;
@@ -30,6 +32,7 @@ mod terminal;
 pub mod tokens;
 mod unfinished;
 mod wording;
+mod write_probe;
 
 /// The version that the gateway reports everywhere.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use sa_core::Trimmer;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -19,6 +20,12 @@ struct CallLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     at: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DeletedLabels {
+    kind: &'static str,
     reason: &'static str,
 }
 
@@ -36,6 +43,9 @@ pub struct Metrics {
     tasks: Gauge,
     schemas: Gauge,
     large_work: Counter,
+    deleted: Family<DeletedLabels, Counter>,
+    retention_paused: Gauge,
+    retention_rounds: Counter,
 }
 
 impl Metrics {
@@ -67,6 +77,13 @@ impl Metrics {
         let large_work = Counter::default();
         let about = "Text of large messages that was read, checked or written beside other calls";
         registry.register_with_unit("large_work", about, Unit::Bytes, large_work.clone());
+        let deleted = Family::default();
+        registry.register("records_deleted", "Old records that were deleted, by kind and reason", deleted.clone());
+        let retention_paused = Gauge::default();
+        let about = "1 while nothing is deleted by age because the clock is not trusted, else 0";
+        registry.register("retention_paused", about, retention_paused.clone());
+        let retention_rounds = Counter::default();
+        registry.register("retention_rounds", "Rounds in which old records were looked for", retention_rounds.clone());
         Self {
             registry,
             calls,
@@ -80,6 +97,9 @@ impl Metrics {
             tasks,
             schemas,
             large_work,
+            deleted,
+            retention_paused,
+            retention_rounds,
         }
     }
 
@@ -97,7 +117,7 @@ impl Metrics {
     }
 
     /// The text, with what is counted elsewhere brought up to date. Within a runtime, whose tasks it counts.
-    pub fn render(&self, running: usize, nodes: usize, lost_records: u64) -> String {
+    pub fn render(&self, running: usize, nodes: usize, lost_records: u64, trimmer: &Trimmer) -> String {
         self.running.set(running as i64);
         self.providers.set(nodes as i64);
         self.lost_records.set(lost_records as i64);
@@ -105,6 +125,11 @@ impl Metrics {
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         self.schemas.set(sa_core::schema::compiled_bytes() as i64);
         self.large_work.inner().store(sa_core::aside::bytes_done(), Ordering::Relaxed);
+        for ((kind, reason), count) in trimmer.deleted() {
+            self.deleted.get_or_create(&DeletedLabels { kind, reason }).inner().store(count, Ordering::Relaxed);
+        }
+        self.retention_paused.set(trimmer.doubt().is_some().into());
+        self.retention_rounds.inner().store(trimmer.rounds(), Ordering::Relaxed);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

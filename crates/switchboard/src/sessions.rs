@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use sa_core::store::{Log, Records};
-use sa_core::{Notices, Router};
+use sa_core::{Notices, Router, Trimmer};
 use sa_relay::{Options, Sessions};
 
 use crate::config::{Config, millis};
+use crate::retention::days;
 
 pub(crate) async fn start(
     config: &Config,
@@ -17,6 +17,7 @@ pub(crate) async fn start(
     notices: &Notices,
     log: &Arc<dyn Log>,
     records: Arc<dyn Records>,
+    trimmer: &Arc<Trimmer>,
 ) -> anyhow::Result<Option<Arc<Sessions>>> {
     let settings = &config.settings.sessions;
     if !settings.enabled {
@@ -37,7 +38,8 @@ pub(crate) async fn start(
         max_pending: settings.max_pending,
         max_line_bytes: config.settings.limits.max_frame_bytes,
         keep_events: settings.keep_events,
-        keep: Duration::from_secs(config.settings.journal.keep_days.saturating_mul(86_400)),
+        keep: days(config.settings.journal.keep_days),
+        trimmer: Arc::clone(trimmer),
         agents: settings.agents.clone(),
         default_agent: settings.default_agent.clone(),
     };

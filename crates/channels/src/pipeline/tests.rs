@@ -8,9 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use sa_core::store::{Appended, Bounds, Entry, Log, NewEntry, Retention, StoreFuture};
+use sa_core::retention::{Reading, TrustedClock};
+use sa_core::store::{Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed};
 use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
+    Trimmer,
 };
 use sa_socket::{Close, Liveness, Outbox};
 use sa_store::{OpenOptions, Store};
@@ -55,6 +57,10 @@ impl Log for Slow {
         self.store.find(stream, key)
     }
 
+    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+        self.store.search(stream, search, before, limit)
+    }
+
     fn bounds(&self, stream: &str) -> StoreFuture<'_, Bounds> {
         self.store.bounds(stream)
     }
@@ -63,7 +69,7 @@ impl Log for Slow {
         self.store.follow(stream)
     }
 
-    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, u64> {
+    fn trim(&self, stream: &str, keep: Retention) -> StoreFuture<'_, Trimmed> {
         self.store.trim(stream, keep)
     }
 }
@@ -107,7 +113,8 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
         max_rate: 1_000,
         max_channels: 10,
         keep_messages: 1_000,
-        keep_days: 1,
+        keep: Duration::from_secs(86_400),
+        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
         max_pending: 10,
         attachments: dir.join("attachments"),
     }

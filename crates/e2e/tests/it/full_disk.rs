@@ -22,6 +22,11 @@ async fn inside() {
     assert_eq!(operator.get("/readyz").await.status, 200);
     let ballast = dir.join("ballast");
     fill(&ballast);
+    eventually("a gateway without any call that says so", || async {
+        Some(operator.get("/readyz").await).filter(|reply| reply.status == 503)
+    })
+    .await
+    .assert_problem(503, "store");
     let problem = eventually("a record that finds no room", || async {
         // The call itself needs none.
         assert_eq!(operator.call("a.b", json!({ "text": "x".repeat(50_000) })).await.status, 200);

@@ -40,6 +40,7 @@ mod cli_status;
 mod cli_terminal;
 mod cli_tokens;
 mod cli_views;
+mod clock_jump;
 mod connections;
 mod console;
 mod console_sign_in;

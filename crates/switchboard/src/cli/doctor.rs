@@ -169,7 +169,7 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
     if !sa_store::has_been(&file) {
         return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
     }
-    let options = sa_store::OpenOptions::new(&file);
+    let options = crate::call_index::store_options(file.clone());
     let mut read = read_all(options.clone()).await;
     if let Err(loss) = &read
         && loss.kind == StoreErrorKind::Behind
@@ -286,6 +286,10 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 (status["unwritten"]["message"].as_str(), status["unwritten"]["hint"].as_str())
             {
                 findings.push(Finding::bad(message, hint));
+            }
+            if let Some(message) = status["retention_paused"]["message"].as_str() {
+                let fix = format!("correct the clock; if it is right: {}", config.typed("retention confirm"));
+                findings.push(Finding::bad(message, fix));
             }
             if let Some(message) = status["store_trouble"]["message"].as_str() {
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));

@@ -19,6 +19,7 @@ mod port;
 mod reach;
 mod relay;
 mod result;
+mod retention;
 mod run;
 mod running;
 mod sample;
@@ -145,6 +146,8 @@ enum Command {
     Tail,
     /// What operators may have to answer for: who connected, which tokens were made and revoked, what was changed.
     Audit(lists::AuditArgs),
+    /// Show for how long records are kept, and whether deleting old ones is paused.
+    Retention(retention::RetentionArgs),
     /// Look for what is wrong, and say how to mend it.
     Doctor(doctor::DoctorArgs),
     /// The configuration: what counts, and where each value came from.
@@ -280,6 +283,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             std::process::exit(sa_relay::keeper::keep(&command, policy))
         }
         Command::Audit(args) => block_on(lists::audit(global, args)),
+        Command::Retention(args) => block_on(retention::run(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),
         Command::Chat(args) => block_on(chat::run(global, args)),
         Command::Token(command) => block_on(token::run(global, command)),

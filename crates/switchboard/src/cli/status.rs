@@ -42,6 +42,10 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     if let (Some(message), Some(hint)) = (unwritten["message"].as_str(), unwritten["hint"].as_str()) {
         prose(&format!("  WARNING: {}; {}", printable(message), printable(hint)))?;
     }
+    let paused = &status["retention_paused"];
+    if let (Some(message), Some(hint)) = (paused["message"].as_str(), paused["hint"].as_str()) {
+        prose(&format!("  WARNING: {}; {}", printable(message), printable(hint)))?;
+    }
     if let Some(message) = status["store_trouble"]["message"].as_str() {
         prose(&format!("  WARNING: {}", printable(message)))?;
     }

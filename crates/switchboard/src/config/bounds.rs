@@ -33,8 +33,8 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 44] {
-    let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 45] {
+    let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.workers", server.workers as u64, 0..=1_024),
@@ -79,6 +79,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 44]
         ("plugins.refresh_ms", plugins.refresh_ms, 1_000..=MAX_MS),
         ("journal.keep_calls", journal.keep_calls, 1..=u64::MAX >> 1),
         ("journal.keep_days", journal.keep_days, 1..=36_500),
+        ("audit.keep_days", audit.keep_days, 1..=36_500),
         ("journal.payload_bytes", journal.payload_bytes as u64, 0..=MAX_MESSAGE),
     ]
 }

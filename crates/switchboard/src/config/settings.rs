@@ -21,6 +21,7 @@ pub struct Settings {
     pub sessions: Sessions,
     pub plugins: Plugins,
     pub journal: Journal,
+    pub audit: Audit,
     pub policy: Policy,
     pub log: Log,
     pub telemetry: Telemetry,
@@ -140,6 +141,12 @@ pub struct Journal {
     pub keep_calls: u64,
     pub keep_days: u64,
     pub payload_bytes: usize,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    pub keep_days: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -278,6 +285,12 @@ impl Default for Channels {
 impl Default for Journal {
     fn default() -> Self {
         Self { keep_calls: 250_000, keep_days: 30, payload_bytes: 4_096 }
+    }
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { keep_days: 365 }
     }
 }
 
@@ -425,8 +438,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("plugins.max_running", "Calls that one plugin may be given at once; more wait for limits.queue_wait_ms."),
     ("plugins.refresh_ms", "How often manifests are looked at again at their sources."),
     ("journal.keep_calls", "How many ended calls the history keeps."),
-    ("journal.keep_days", "For how many days the history keeps ended calls and audit events."),
+    ("journal.keep_days", "For how many days the history keeps ended calls, and sessions their events."),
     ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),
+    ("audit.keep_days", "For how many days audit events are kept."),
     ("policy.deny", "Tools that nobody may call, by any of their names; * stands for any characters."),
     ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
     ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),

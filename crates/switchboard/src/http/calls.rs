@@ -8,13 +8,14 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::call::{CallId, CancelReason};
 use sa_core::router::LiveCall;
-use sa_core::store::Entry;
+use sa_core::store::{Entry, Label, Log, Search, StoreError};
 use sa_core::{CallErrorKind, Principal, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::tools::JSON;
 use super::{App, Params, Problem, Segment};
+use crate::call_index::{self, CallSummary};
 use crate::journal::{CALLS, running};
 use crate::json::to_json;
 use crate::tokens::Identity;
@@ -23,10 +24,6 @@ const PAGE: usize = 50;
 pub(crate) const MAX_PAGE: usize = 500;
 /// Running calls of a list that come with their arguments.
 const WITH_ARGS: usize = 200;
-/// How far back a filtered page looks, so that a filter that nothing matches ends soon.
-const MAX_SCAN: usize = 20_000;
-/// What is read at once where a filter leaves much of it out.
-const SCAN_PAGE: usize = 200;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -80,36 +77,6 @@ pub(crate) struct CallList {
     more_running: Option<NonZeroUsize>,
 }
 
-/// What is looked at in a stored call to tell whether it belongs on the page.
-#[derive(Deserialize)]
-struct Peek<'a> {
-    #[serde(borrow)]
-    id: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
-    tool: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
-    exposed: Option<std::borrow::Cow<'a, str>>,
-    principal: PeekWho,
-    ok: bool,
-    error: Option<PeekError>,
-}
-
-impl Peek<'_> {
-    fn outcome(&self) -> &str {
-        if self.ok { "ok" } else { self.error.as_ref().map_or("failed", |error| error.kind.as_str()) }
-    }
-}
-
-#[derive(Deserialize)]
-struct PeekWho {
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct PeekError {
-    kind: String,
-}
-
 /// The history of calls: all of them for an operator, the token's own for anybody else.
 #[utoipa::path(get, path = "/v1/calls", tag = "calls", params(CallsQuery),
     responses((status = 200, body = CallList), (status = 401, body = Problem)))]
@@ -161,45 +128,60 @@ pub(crate) async fn list(
     }
     let mut next_cursor = None;
     if ended {
-        let size = page_size(limit, who, &query);
-        let mut before = query.cursor.unwrap_or(u64::MAX);
-        let (mut found, mut scanned) = (0, 0);
-        'pages: loop {
-            let page = app.log.read_back(CALLS, before, size).await?;
-            let last = page.len() < size;
-            for entry in page {
-                if found == limit || scanned == MAX_SCAN {
-                    next_cursor = Some(before);
-                    break 'pages;
-                }
-                before = entry.seq;
-                scanned += 1;
-                if let Some(json) = matching(&entry, who, &query) {
-                    calls.push(json);
-                    found += 1;
-                }
-            }
-            if last {
-                break;
-            }
-        }
+        let (page, next) = ended_page(&*app.log, who, &query, limit).await?;
+        calls.extend(page);
+        next_cursor = next;
     }
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&CallList { calls, next_cursor, more_running })).into_response())
 }
 
-/// How many entries are read at once.
-fn page_size(limit: usize, who: &Principal, query: &CallsQuery) -> usize {
-    let filtered = who.role != Role::Operator || query.tool.is_some() || query.outcome.is_some() || query.id.is_some();
-    if filtered { limit.max(SCAN_PAGE) } else { limit }
+/// Ended calls that a query asks for, newest first, and where the next page begins. Filters use the index of labels.
+async fn ended_page(
+    log: &dyn Log,
+    who: &Principal,
+    query: &CallsQuery,
+    limit: usize,
+) -> Result<(Vec<Box<RawValue>>, Option<u64>), StoreError> {
+    let mut before = query.cursor.unwrap_or(u64::MAX);
+    let mut calls = Vec::new();
+    let Some(search) = search(who, query) else {
+        // One more than asked for tells whether there is a next page.
+        let mut page = log.read_back(CALLS, before, limit + 1).await?;
+        let more = page.len() > limit;
+        page.truncate(limit);
+        calls.extend(page.iter().filter_map(|entry| matching(entry, who, query)));
+        return Ok((calls, page.last().map(|entry| entry.seq).filter(|_| more)));
+    };
+    loop {
+        let wanted = limit - calls.len();
+        let found = log.search(CALLS, search.clone(), before, wanted).await?;
+        // Labels may be equal by chance.
+        calls.extend(found.entries.iter().filter_map(|entry| matching(entry, who, query)));
+        match found.next {
+            Some(next) if calls.len() < limit && found.entries.len() == wanted => before = next,
+            next => return Ok((calls, next)),
+        }
+    }
+}
+
+/// What to search the history for. `None` when the query asks for everything.
+fn search(who: &Principal, query: &CallsQuery) -> Option<Search> {
+    let tools = [query.tool.as_deref(), query.exposed.as_deref()].into_iter().flatten().map(call_index::tool);
+    let principal = (who.role != Role::Operator).then(|| call_index::principal(&who.id));
+    let outcome = query.outcome.as_deref().map(call_index::outcome);
+    let all_of = [tools.collect(), Vec::from_iter(principal), Vec::from_iter(outcome)];
+    let all_of: Vec<Vec<Label>> = all_of.into_iter().filter(|any_of: &Vec<Label>| !any_of.is_empty()).collect();
+    let uuid_prefix = query.id.clone().filter(|id| !id.is_empty());
+    (!all_of.is_empty() || uuid_prefix.is_some()).then_some(Search { all_of, uuid_prefix })
 }
 
 fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<RawValue>> {
     let text = std::str::from_utf8(&entry.body).ok()?;
-    let peek: Peek<'_> = serde_json::from_str(text).ok()?;
-    let outcome = peek.outcome();
-    let wanted = query.is_for(&peek.id)
-        && may_see(who, &peek.principal.id)
-        && query.is_of(&peek.tool, peek.exposed.as_deref())
+    let call: CallSummary<'_> = serde_json::from_str(text).ok()?;
+    let outcome = call.outcome();
+    let wanted = query.is_for(&call.id)
+        && may_see(who, &call.principal.id)
+        && query.is_of(&call.tool, call.exposed.as_deref())
         && query.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
     wanted.then(|| ended_json(text)).flatten()
 }
@@ -220,8 +202,8 @@ pub(crate) async fn show(
         }
         None => find_ended(&app, call_id).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
-            let peek: Peek<'_> = serde_json::from_str(text).ok()?;
-            may_see(who, &peek.principal.id).then(|| ended_json(text)).flatten()
+            let call: CallSummary<'_> = serde_json::from_str(text).ok()?;
+            may_see(who, &call.principal.id).then(|| ended_json(text)).flatten()
         }),
     };
     let json = json.ok_or_else(|| unknown(&id))?;
@@ -271,10 +253,10 @@ pub(crate) async fn cancel(
 /// What to say to somebody who wants to cancel a call of theirs that has ended.
 async fn ended_before(app: &App, who: &Principal, id: CallId) -> Result<Option<Problem>, Problem> {
     let Some(entry) = find_ended(app, id).await? else { return Ok(None) };
-    let peek: Option<Peek<'_>> = std::str::from_utf8(&entry.body).ok().and_then(|text| serde_json::from_str(text).ok());
-    let peek = peek.filter(|peek| may_see(who, &peek.principal.id));
-    Ok(peek.map(|peek| {
-        let detail = format!("the call {id} has ended already: {}", peek.outcome());
+    let call: Option<CallSummary<'_>> = serde_json::from_slice(&entry.body).ok();
+    let call = call.filter(|call| may_see(who, &call.principal.id));
+    Ok(call.map(|call| {
+        let detail = format!("the call {id} has ended already: {}", call.outcome());
         Problem::new(409, "conflict", detail).hint("GET /v1/calls/{id} shows what became of it")
     }))
 }
@@ -315,23 +297,4 @@ fn ended_json(text: &str) -> Option<Box<RawValue>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(role: Role, query: &str, limit: usize, expected: usize) {
-        let who = Principal { id: "p".into(), name: "p".into(), role, tools: Vec::new() };
-        let uri = format!("http://gateway/v1/calls?{query}").parse().unwrap();
-        let axum::extract::Query(query) = axum::extract::Query::try_from_uri(&uri).unwrap();
-        assert_eq!(page_size(limit, &who, &query), expected);
-    }
-
-    #[test]
-    fn a_filter_reads_large_pages_whatever_was_asked_for() {
-        check(Role::Operator, "", 1, 1);
-        check(Role::Operator, "tool=x", 1, 200);
-        check(Role::Operator, "id=01K", 1, 200);
-        check(Role::Operator, "outcome=timeout", 500, 500);
-        check(Role::Agent, "", 1, 200);
-    }
-}
+mod tests;

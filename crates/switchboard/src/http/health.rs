@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use sa_core::store::StoreErrorKind;
 use sa_core::{Role, clock};
 use sa_store::Unusable;
 use serde::{Deserialize, Serialize};
@@ -25,14 +26,15 @@ pub(crate) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// The gateway can take calls: its store answers and takes what is to be written, and it is not shutting down.
+/// The gateway can take calls: it is not shutting down, and its store can be read and written. A small write checks that,
+/// at most once per second; other requests get the last result.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Problem)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
     if app.router.is_draining() {
         let problem = Problem::new(503, "offline", "the gateway is shutting down");
         return Err(problem.retryable().hint("ask again once it is back"));
     }
-    if let Some(unwritten) = Unwritten::of(&app) {
+    if let Some(unwritten) = Unwritten::of(&app).await {
         return Err(Problem::new(503, "store", unwritten.message).retryable().hint(unwritten.hint));
     }
     app.log.bounds(CALLS).await?;
@@ -42,11 +44,11 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Probl
 /// Less than this is no room: the store writes some pages at a time.
 const NO_ROOM: u64 = 1 << 20;
 
-/// Records that are not on disk: those that wait because the last write failed, which the store tries again by itself, so
-/// that all is well once there is room; or all of them, where there is nothing left to write them to.
+/// Why records cannot be written to the disk at the moment. Those that wait are tried again by the store, so that all is well
+/// once the disk takes them.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Unwritten {
-    /// How many of them wait.
+    /// How many records wait.
     records: u64,
     /// How many, and why they wait.
     message: String,
@@ -56,7 +58,7 @@ pub(crate) struct Unwritten {
 
 impl Unwritten {
     /// Nothing when all is well.
-    pub(crate) fn of(app: &App) -> Option<Self> {
+    pub(crate) async fn of(app: &App) -> Option<Self> {
         let (records, dir) = (app.store.stats().retained, &app.config.data_dir);
         let store = app.store.unusable().map(|why| match why {
             Unusable::Ended => (
@@ -74,15 +76,29 @@ impl Unwritten {
         if let Some((message, hint)) = store {
             return Some(Self { records, message, hint });
         }
-        let full = || rustix::fs::statvfs(dir).is_ok_and(|space| space.f_bavail * space.f_frsize < NO_ROOM);
-        let (why, hint) = match records {
-            0 => return None,
-            _ if full() => ("its disk is full", "free some room; what waits is then written by itself"),
-            _ => ("the disk refuses them", "see the gateway's log; what waits is tried again by itself"),
+        let failed = app.write_probe.check().await.err();
+        // A small write may still fit into blocks that the store has, where a larger one would not.
+        let full = failed.as_ref().is_some_and(|error| error.kind == StoreErrorKind::Full) || is_full(dir);
+        if records == 0 && failed.is_none() && !full {
+            return None;
+        }
+        let (why, hint) = match failed {
+            _ if full => ("its disk is full".to_owned(), "free some room; what waits is then written by itself"),
+            Some(error) => (error.message, "see the gateway's log; what waits is tried again by itself"),
+            None => ("the disk refuses them".to_owned(), "see the gateway's log; what waits is tried again by itself"),
         };
-        let message = format!("{records} records cannot be written to the data directory: {why}");
+        let what = if records == 0 { "nothing can".to_owned() } else { format!("{records} records cannot") };
+        let message = format!("{what} be written to the data directory: {why}");
         Some(Self { records, message, hint })
     }
+}
+
+/// Whether the disk has no room for this process. File systems that do not say how large they are have room.
+fn is_full(dir: &std::path::Path) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|space| {
+        let free = if rustix::process::geteuid().is_root() { space.f_bfree } else { space.f_bavail };
+        space.f_blocks > 0 && free * space.f_frsize < NO_ROOM
+    })
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -132,6 +148,6 @@ pub(crate) async fn metrics(
         operator_only(&identity)?;
     }
     let nodes = app.router.directory().online(sa_nodes::KIND);
-    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost);
+    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost, &app.trimmer);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())
 }

@@ -22,6 +22,7 @@ mod plugin_settings;
 mod plugins;
 mod problem;
 mod query;
+mod retention;
 mod routes;
 mod sessions;
 mod skills;

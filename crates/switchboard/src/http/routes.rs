@@ -58,6 +58,8 @@ macro_rules! with_described {
             post "/v1/tokens" => tokens::create,
             delete "/v1/tokens/{id}" => tokens::revoke,
             get "/v1/audit" => audit::list,
+            get "/v1/retention" => retention::show,
+            post "/v1/retention/confirm" => retention::confirm,
             get "/v1/events" => events::follow,
             get "/v1/status" => status::status,
             get "/v1/stats" => health::stats,

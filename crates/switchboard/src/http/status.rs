@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::front::operator_only;
 use super::health::Unwritten;
+use super::retention::Paused;
 use super::{App, Problem};
 use crate::journal::CALLS;
 use crate::tokens::Identity;
@@ -52,6 +53,9 @@ pub(crate) struct Status {
     /// Records that wait for the disk to take them, and why; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     unwritten: Option<Unwritten>,
+    /// Why nothing is deleted by age; absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention_paused: Option<Paused>,
     /// The last time that the store's file could not be read or written as it should be; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_trouble: Option<StoreTrouble>,
@@ -192,7 +196,8 @@ pub(crate) async fn status(
         shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
-        unwritten: Unwritten::of(&app),
+        unwritten: Unwritten::of(&app).await,
+        retention_paused: app.trimmer.doubt().map(Paused::from),
         store_trouble: app.store.trouble().map(|sa_store::Trouble { at_ms, message }| StoreTrouble { at_ms, message }),
         renamed,
     }))

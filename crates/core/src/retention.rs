@@ -1,0 +1,198 @@
+//! Deletes old records: one mechanism for calls, audit events, messages, session events and everything else that is kept
+//! for a time.
+//!
+//! Records go for one of two reasons. *Count*: a stream holds more entries than it may, and the oldest go at once, because
+//! this limit bounds the disk. *Age*: entries are older than they are kept. That depends on the wall clock, so it happens
+//! only while the clock is [trusted](TrustedClock), and one round deletes at most 1 % of a stream by age (10 entries of a
+//! small one). An operator who missed every warning still has hours to notice.
+
+mod clock;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+pub use clock::{Cause, ClockMemory, Doubt, Reading, TrustedClock};
+
+use crate::store::{Aged, Log, Retention, StoreError, Trimmed};
+
+/// One round deletes at most this part of a stream by age: 1 %.
+const ROUND_PART: u64 = 100;
+/// One round may always delete this many by age, so that small streams shrink, too.
+const ROUND_LEAST: u64 = 10;
+
+/// Deletes what is too old or too much, counts it, and logs it.
+pub struct Trimmer {
+    read: Box<dyn Fn() -> Reading + Send + Sync>,
+    state: Mutex<State>,
+    confirmed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    clock: TrustedClock,
+    doubt: Option<Doubt>,
+    /// By kind of record and reason.
+    deleted: BTreeMap<(&'static str, &'static str), u64>,
+    rounds: u64,
+}
+
+impl Trimmer {
+    /// `read` reads both clocks of the machine.
+    pub fn new(clock: TrustedClock, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+        let state = State { clock, ..State::default() };
+        Self { read: Box::new(read), state: Mutex::new(state), confirmed: Notify::new() }
+    }
+
+    /// Deletes the oldest entries of a stream: all above `entries`, and a part of those older than `keep`.
+    pub async fn trim(
+        &self,
+        log: &dyn Log,
+        stream: &str,
+        entries: Option<u64>,
+        keep: Duration,
+    ) -> Result<Trimmed, StoreError> {
+        let mut aged = None;
+        if let Some(since_ms) = self.since_ms(keep) {
+            let bounds = log.bounds(stream).await?;
+            aged = Some(Aged { since_ms, at_most: round_limit((bounds.last + 1).saturating_sub(bounds.first)) });
+        }
+        log.trim(stream, Retention { entries, aged }).await
+    }
+
+    /// Records stamped before this time are too old. `None` while the clock is not trusted: then nothing is.
+    pub fn since_ms(&self, keep: Duration) -> Option<i64> {
+        let now = (self.read)();
+        if self.observe(now).is_some() {
+            return None;
+        }
+        Some(now.wall_ms.saturating_sub_unsigned(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Why nothing is deleted by age at the moment. `None` when all is well.
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.observe((self.read)())
+    }
+
+    /// An operator says that the clock is right. Returns what was wrong with it.
+    pub fn confirm(&self) -> Option<Doubt> {
+        let now = (self.read)();
+        let doubt = self.observe(now)?;
+        let mut state = self.state();
+        state.clock.confirm(now);
+        state.doubt = None;
+        drop(state);
+        info!("the clock was confirmed; old records are deleted by age again");
+        self.confirmed.notify_one();
+        Some(doubt)
+    }
+
+    /// Completes when an operator has confirmed the clock, so that the next round need not wait for its time.
+    pub async fn confirmed(&self) {
+        self.confirmed.notified().await;
+    }
+
+    /// Logs and counts what was deleted of one kind of records.
+    pub fn report(&self, kind: &'static str, trimmed: Trimmed) {
+        let Trimmed { over_limit, aged } = trimmed;
+        for (reason, count) in [("count", over_limit), ("age", aged)] {
+            if count > 0 {
+                info!(kind, reason, count, "deleted old records");
+                *self.state().deleted.entry((kind, reason)).or_default() += count;
+            }
+        }
+    }
+
+    /// How many records were deleted since the start, by kind and reason.
+    pub fn deleted(&self) -> Vec<((&'static str, &'static str), u64)> {
+        self.state().deleted.iter().map(|(labels, count)| (*labels, *count)).collect()
+    }
+
+    /// A round over all kinds of records is complete.
+    pub fn round_done(&self) {
+        self.state().rounds += 1;
+    }
+
+    /// How many rounds are complete since the start.
+    pub fn rounds(&self) -> u64 {
+        self.state().rounds
+    }
+
+    /// What the next process has to know of the clock.
+    pub fn memory(&self) -> Option<ClockMemory> {
+        self.state().clock.memory()
+    }
+
+    fn observe(&self, now: Reading) -> Option<Doubt> {
+        let mut state = self.state();
+        let doubt = state.clock.observe(now);
+        let before = std::mem::replace(&mut state.doubt, doubt);
+        drop(state);
+        match (before, doubt) {
+            (None, Some(doubt)) => {
+                warn!("nothing is deleted by age: {doubt}; if the clock is right, run: switchboard retention confirm");
+            }
+            (Some(_), None) => info!("the clock is trusted again; old records are deleted by age again"),
+            _ => {}
+        }
+        doubt
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Trimmer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trimmer").field("clock", &self.state().clock).finish_non_exhaustive()
+    }
+}
+
+/// How many of a number of records one round may delete by age.
+pub fn round_limit(records: u64) -> u64 {
+    (records / ROUND_PART).max(ROUND_LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
+
+    #[test]
+    fn nothing_is_too_old_while_the_clock_is_not_trusted() {
+        let wall = Arc::new(AtomicI64::new(1_790_000_000_000));
+        let read = Arc::clone(&wall);
+        let trimmer = Trimmer::new(TrustedClock::new(None), move || Reading {
+            wall_ms: read.load(Ordering::Relaxed),
+            uptime_ms: 1_000,
+        });
+        let month = Duration::from_secs(30 * 86_400);
+        let since_ms = trimmer.since_ms(month);
+        assert_eq!(since_ms, Some(1_790_000_000_000 - 30 * DAY_MS));
+        assert!(trimmer.since_ms(Duration::MAX).unwrap() < 0, "a history for ever");
+        wall.fetch_add(400 * DAY_MS, Ordering::Relaxed);
+        assert_eq!((trimmer.since_ms(month), trimmer.doubt().is_some()), (None, true));
+        assert!(trimmer.confirm().is_some());
+        assert_eq!(trimmer.since_ms(month), since_ms.map(|since_ms| since_ms + 400 * DAY_MS));
+        assert!(trimmer.confirm().is_none(), "there is nothing to confirm");
+        wall.fetch_sub(400 * DAY_MS, Ordering::Relaxed);
+        assert_eq!(trimmer.since_ms(month), None);
+    }
+
+    #[test]
+    fn a_round_deletes_one_percent_and_something_of_a_small_stream() {
+        let check = |records, expected| assert_eq!(round_limit(records), expected);
+        check(0, 10);
+        check(1_000, 10);
+        check(250_000, 2_500);
+    }
+}

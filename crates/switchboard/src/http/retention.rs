@@ -1,0 +1,120 @@
+//! Whether old records are deleted, and an operator's confirmation of the clock.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use sa_core::retention::{Cause, Doubt};
+use sa_core::{AuditEvent, Journal as _, clock};
+use serde::Serialize;
+
+use super::front::operator_only;
+use super::{App, Problem};
+use crate::retention;
+use crate::tokens::Identity;
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct RetentionDoc {
+    /// The gateway's clock, in milliseconds since 1970.
+    now_ms: i64,
+    /// Why nothing is deleted by age at the moment; absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<Paused>,
+    /// What is kept for how many days.
+    keep_days: KeepDays,
+    /// What was deleted since the gateway started.
+    deleted: Vec<Deleted>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct KeepDays {
+    calls: u64,
+    audit_events: u64,
+    messages: u64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Deleted {
+    /// `call`, `audit_event`, `message`, `session`, `session_event`, `mcp_task` or `idempotency_key`.
+    kind: &'static str,
+    /// `age` or `count`.
+    reason: &'static str,
+    count: u64,
+}
+
+/// Deleting by age pauses while the clock is not trusted.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Paused {
+    /// `jumped`: the clock was set while the gateway ran. `apart`: at the start, it was not near the newest record.
+    cause: &'static str,
+    /// How far the clock is ahead, in milliseconds; negative when it is behind.
+    by_ms: i64,
+    /// It ends by itself after this many seconds if the clock stays steady, or when the clock is right again.
+    resumes_in_s: i64,
+    message: String,
+    /// What to do about it.
+    hint: &'static str,
+}
+
+impl From<Doubt> for Paused {
+    fn from(doubt: Doubt) -> Self {
+        Self {
+            cause: match doubt.cause {
+                Cause::Jumped => "jumped",
+                Cause::Apart => "apart",
+            },
+            by_ms: doubt.by_ms,
+            resumes_in_s: (doubt.trusted_in_ms + 999) / 1_000,
+            message: format!("nothing is deleted by age: {doubt}"),
+            hint: "correct the clock; if it is right, run: switchboard retention confirm",
+        }
+    }
+}
+
+fn describe(app: &App) -> RetentionDoc {
+    let settings = &app.config.settings;
+    let deleted = app.trimmer.deleted().into_iter();
+    RetentionDoc {
+        now_ms: clock::now_ms(),
+        paused: app.trimmer.doubt().map(Paused::from),
+        keep_days: KeepDays {
+            calls: settings.journal.keep_days,
+            audit_events: settings.audit.keep_days,
+            messages: settings.channels.keep_days,
+        },
+        deleted: deleted.map(|((kind, reason), count)| Deleted { kind, reason, count }).collect(),
+    }
+}
+
+/// For how long records are kept, what was deleted, and whether deleting by age is paused.
+#[utoipa::path(get, path = "/v1/retention", tag = "audit",
+    responses((status = 200, body = RetentionDoc), (status = 403, body = Problem)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Json<RetentionDoc>, Problem> {
+    operator_only(&identity)?;
+    Ok(Json(describe(&app)))
+}
+
+/// Confirms that the clock is right, so that old records are deleted by age again.
+#[utoipa::path(post, path = "/v1/retention/confirm", tag = "audit",
+    responses((status = 200, body = RetentionDoc), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "Deleting by age is not paused"),
+        (status = 503, body = Problem, description = "Confirmed until a restart, but not written yet")))]
+pub(crate) async fn confirm(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Result<Json<RetentionDoc>, Problem> {
+    operator_only(&identity)?;
+    let Some(doubt) = app.trimmer.confirm() else {
+        let detail = "there is nothing to confirm: the clock is trusted, and old records are deleted by age";
+        return Err(Problem::new(409, "conflict", detail));
+    };
+    app.journal.audit(AuditEvent {
+        what: "retention.confirmed",
+        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        subject: "clock".to_owned(),
+        detail: doubt.to_string(),
+    });
+    retention::save(&app.trimmer, &app.store).await?;
+    Ok(Json(describe(&app)))
+}

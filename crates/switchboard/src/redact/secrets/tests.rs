@@ -1,0 +1,155 @@
+use serde_json::json;
+
+use super::*;
+
+#[track_caller]
+fn check(input: &str, expected: &str) {
+    assert_eq!(mask_json(input), expected);
+}
+
+#[test]
+fn secrets_are_masked_by_the_name_of_their_key() {
+    check(r#"{"query":"x"}"#, r#"{"query":"x"}"#);
+    check(r#"{"password":"x"}"#, r#"{"password":"***"}"#);
+    check(r#"{"a":[{"API_Key":{"deep":1}}]}"#, r#"{"a":[{"API_Key":"***"}]}"#);
+    check(r#"{"api-key":12}"#, r#"{"api-key":"***"}"#);
+    check(r#"{"\u0074oken":"x"}"#, r#"{"token":"***"}"#);
+    check(r#"{"text":"my password is x"}"#, r#"{"text":"my password is x"}"#);
+    check(r#"{"has_token":true}"#, r#"{"has_token":true}"#);
+    check("\"just text\"", "\"just text\"");
+    check(r#"{"api.key":"x","to ken":"y"}"#, r#"{"api.key":"***","to ken":"***"}"#);
+}
+
+#[test]
+fn short_names_are_masked_as_whole_words() {
+    for key in [
+        "pwd",
+        "PWD",
+        "db_pwd",
+        "userPwd",
+        "pin",
+        "Pin",
+        "PIN",
+        "userPIN",
+        "PINCode",
+        "card-pin",
+        "pin2",
+        "otp",
+        "otpCode",
+        "jwt",
+        "JWTValue",
+        "bearer",
+        "bearer_value",
+        "dsn",
+        "connection_string",
+        "connectionString",
+        "ConnectionStrings",
+        "accessKeyId",
+        "AWS_ACCESS_KEY_ID",
+        "passphrase",
+    ] {
+        check(&json!({ key: "x" }).to_string(), &json!({ key: MASK }).to_string());
+        check(&json!({ key: 1234 }).to_string(), &json!({ key: MASK }).to_string());
+    }
+    for key in [
+        "shipping",
+        "opinion",
+        "pinned",
+        "spin",
+        "PINs",
+        "mapping",
+        "laptop",
+        "forbearers",
+        "cpwdx",
+        "adsnx",
+        "Pinterest",
+    ] {
+        check(&json!({ key: "x" }).to_string(), &json!({ key: "x" }).to_string());
+    }
+}
+
+#[test]
+fn our_tokens_are_masked_wherever_they_are() {
+    let token = format!("sb_{}", "aB3-_".repeat(9).split_at(43).0);
+    for (text, expected) in [
+        (token.clone(), "***".to_owned()),
+        (format!("curl -H 'Authorization: Bearer {token}' x"), "curl -H 'Authorization: Bearer ***' x".to_owned()),
+        (format!("a{token},{token}."), "a***,***.".to_owned()),
+        ("sb_short and sb_".to_owned(), "sb_short and sb_".to_owned()),
+    ] {
+        check(&json!({ "text": [text] }).to_string(), &json!({ "text": [expected] }).to_string());
+        assert_eq!(mask_text(&text), expected);
+    }
+    check(&json!({ &token: 1 }).to_string(), r#"{"***":1}"#);
+}
+
+#[test]
+fn credentials_in_urls_are_masked_and_the_rest_of_them_is_not() {
+    for (text, expected) in [
+        ("see https://example.com/a?q=b&page=2#c", "see https://example.com/a?q=b&page=2#c"),
+        ("https://unpkg.com/@scope/package a@b.c", "https://unpkg.com/@scope/package a@b.c"),
+        ("postgres://me:canary@db/x and http://canary@b/", "postgres://***@db/x and http://***@b/"),
+        ("https://me:can@ary@[::1]:80/?q=a@b", "https://***@[::1]:80/?q=a@b"),
+        ("https://me:can/ary@example.com", "https://***@example.com"),
+        ("https://a/b?token=canary&q=1", "https://a/b?token=***&q=1"),
+        ("GET /b?q=1&access_token=canary HTTP/1.1", "GET /b?q=1&access_token=*** HTTP/1.1"),
+        ("'https://a/?api_key=canary'&sig=canary", "'https://a/?api_key=***'&sig=***"),
+        ("https://a/?key=canary&monkey=1", "https://a/?key=***&monkey=1"),
+        ("Server=db;User=me;Password=canary;", "Server=db;User=me;Password=***;"),
+        ("shipping=1&opinion=2&pin=canary", "shipping=1&opinion=2&pin=***"),
+        ("A=1\nTOKEN=canary --pin=canary", "A=1\nTOKEN=*** --pin=***"),
+        ("x == y, key = value, token==x key=1", "x == y, key = value, token==x key=1"),
+    ] {
+        check(&json!([text]).to_string(), &json!([expected]).to_string());
+        assert_eq!(mask_text(expected), expected, "once is enough");
+    }
+}
+
+#[test]
+fn names_are_split_into_words() {
+    let check = |name, expected: &[&str]| assert_eq!(words(name).collect::<Vec<_>>(), expected, "{name}");
+    check("accessKeyId", &["access", "Key", "Id"]);
+    check("AWS_ACCESS-key.2x", &["AWS", "ACCESS", "key", "x"]);
+    check("PINCode", &["PIN", "Code"]);
+    check("über_pin", &["ber", "pin"]);
+    check("", &[]);
+}
+
+proptest::proptest! {
+    /// What the quick look passes over would not be masked by the slow one either.
+    #[test]
+    fn a_quick_look_misses_nothing(
+        key in "[a-zA-Z_. é]{0,6}(pass|to|T|api|cookie|pin|PIN|Otp|jwt|access|)[_-]?(word|ken|Key|oken|s|Code|)[ -~]{0,4}",
+        text in "[a-z ]{0,3}(sb_[a-zA-Z0-9_-]{30,44}|https?://[a-z:/@?#]{0,9}@?[a-z]{0,3}|[?&;#](key|sig|token|Pin|q)=[a-z&]{0,4}|)[ -~]{0,4}",
+    ) {
+        let json = json!({ &key: { "n": &text } });
+        let mut slowly = json.clone();
+        mask(&mut slowly);
+        proptest::prop_assert_eq!(mask_json(&json.to_string()).into_owned(), slowly.to_string());
+    }
+
+    #[test]
+    fn whatever_comes_in_stays_json(text in proptest::prelude::any::<String>()) {
+        let json = json!({ "password": text, "n": { text.clone(): 1 } }).to_string();
+        let value: Value = serde_json::from_str(&mask_json(&json)).unwrap();
+        proptest::prop_assert_eq!(&value["password"], MASK);
+        let _ = mask_json(&text);
+    }
+
+    #[test]
+    fn no_token_of_ours_is_ever_shown(before in ".{0,8}", body in "[A-Za-z0-9_-]{43}", after in "[^A-Za-z0-9_-].{0,8}") {
+        let shown = mask_json(&json!([format!("{before}sb_{body}{after}")]).to_string()).into_owned();
+        proptest::prop_assert!(!shown.contains(&body), "{}", shown);
+    }
+
+    #[test]
+    fn no_password_of_a_url_is_ever_shown(
+        text in sa_hostile::text(&["https://", "/", "@", "canary", ":", "?", "#", "example.com", "[::1]", "80"]),
+    ) {
+        let Some(url) = url::Url::parse(&text).ok().filter(url::Url::has_host) else { return Ok(()) };
+        let secret = [url.username(), url.password().unwrap_or_default()].iter().any(|part| part.contains("canary"));
+        let elsewhere = text.matches("canary").count() > 1;
+        let shown = mask_text(&text);
+        proptest::prop_assert!(!secret || elsewhere || !shown.contains("canary"), "{} is shown as {}", text, shown);
+    }
+}

@@ -1,0 +1,248 @@
+//! The rounds that delete old records, and what is remembered of the clock between two starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::Trimmer;
+use sa_core::clock::now_ms;
+use sa_core::retention::{ClockMemory, Reading, TrustedClock};
+use sa_core::store::{Expect, Records, StoreError};
+use sa_store::Store;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::assemble::Gateway;
+use crate::journal;
+
+const BUCKET: &str = "retention";
+const KEY: &str = "clock";
+
+/// How old the remembered time may become while nothing else changes.
+const SAVE_EVERY_MS: i64 = 600_000;
+
+/// [`ClockMemory`] as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    trusted_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    doubted: Option<(i64, i64)>,
+}
+
+/// Takes up the clock where the last process left it. Call this before anything is written: in a store that has never
+/// remembered a time, the newest entry is the reference.
+pub(crate) async fn open(store: &Store) -> Result<Arc<Trimmer>, StoreError> {
+    let memory = match remembered(store).await? {
+        Some(memory) => Some(memory),
+        None => store.newest_ms().await?.map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
+    };
+    let trimmer = Trimmer::new(TrustedClock::new(memory), read_clocks);
+    // A clock that is wrong already is reported now and not with the first round.
+    trimmer.doubt();
+    Ok(Arc::new(trimmer))
+}
+
+async fn remembered(records: &dyn Records) -> Result<Option<ClockMemory>, StoreError> {
+    let record = records.get(BUCKET, KEY).await?;
+    let stored: Option<Stored> = record.and_then(|record| serde_json::from_slice(&record.value).ok());
+    Ok(stored.map(|Stored { trusted_ms, doubted }| ClockMemory { trusted_ms, doubted }))
+}
+
+/// Remembers the clock for the next start.
+pub(crate) async fn save(trimmer: &Trimmer, records: &dyn Records) -> Result<(), StoreError> {
+    let Some(ClockMemory { trusted_ms, doubted }) = trimmer.memory() else { return Ok(()) };
+    let value = serde_json::to_vec(&Stored { trusted_ms, doubted }).unwrap_or_default();
+    records.put(BUCKET, KEY, value.into(), Expect::Anything).await.map(drop)
+}
+
+/// Whether so much has changed that the next start has to know.
+fn is_news(saved: Option<ClockMemory>, now: Option<ClockMemory>) -> bool {
+    let (Some(saved), Some(now)) = (saved, now) else { return saved != now };
+    let progress = |memory: ClockMemory| memory.doubted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);
+    saved.doubted.is_some() != now.doubted.is_some() || progress(now).abs_diff(progress(saved)) >= SAVE_EVERY_MS as u64
+}
+
+/// Wall time, and the time since boot: that one goes on while the machine is suspended.
+fn read_clocks() -> Reading {
+    #[cfg(target_os = "linux")]
+    const SINCE_BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const SINCE_BOOT: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let uptime = rustix::time::clock_gettime(SINCE_BOOT);
+    Reading { wall_ms: now_ms(), uptime_ms: uptime.tv_sec * 1_000 + uptime.tv_nsec / 1_000_000 }
+}
+
+/// Deletes old records, round after round.
+pub(crate) struct Rounds {
+    saved: Option<ClockMemory>,
+    round: u64,
+}
+
+impl Rounds {
+    pub(crate) fn new() -> Self {
+        Self { saved: None, round: 0 }
+    }
+
+    /// One round. Channels and idempotency keys take part in every tenth and sixtieth, or when `everything` is due.
+    pub(crate) async fn run(&mut self, gateway: &Gateway, everything: bool) {
+        let due = |every: u64| everything || self.round.is_multiple_of(every);
+        let trimmer = &gateway.trimmer;
+        let settings = &gateway.config.settings;
+        let calls = (journal::CALLS, "call", Some(settings.journal.keep_calls), days(settings.journal.keep_days));
+        let audit = (journal::AUDIT, "audit_event", None, days(settings.audit.keep_days));
+        for (stream, kind, entries, keep) in [calls, audit] {
+            match trimmer.trim(&*gateway.log, stream, entries, keep).await {
+                Ok(trimmed) => trimmer.report(kind, trimmed),
+                Err(error) => warn!(stream, %error, "cannot delete old records"),
+            }
+        }
+        if due(10) {
+            gateway.channels.keep_house().await;
+        }
+        // Keys are kept for a day: there is no hurry to go through all of them.
+        if due(60)
+            && let Err(error) = gateway.ledger.sweep(trimmer).await
+        {
+            warn!(%error, "cannot delete old idempotency keys");
+        }
+        let memory = trimmer.memory();
+        if is_news(self.saved, memory) {
+            match save(trimmer, &gateway.store).await {
+                Ok(()) => self.saved = memory,
+                Err(error) => warn!(%error, "cannot remember the time for the next start"),
+            }
+        }
+        self.round += 1;
+        trimmer.round_done();
+    }
+}
+
+pub(crate) fn days(days: u64) -> Duration {
+    Duration::from_secs(days.saturating_mul(86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rule: in a store, too, nothing is deleted by age while the clock is not trusted, and little at a time when it is.
+
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use sa_core::store::{Log, NewEntry};
+    use sa_store::OpenOptions;
+
+    use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
+
+    /// Both clocks of a machine. The store stamps entries with the real time, which is where this one starts.
+    #[derive(Clone)]
+    struct Machine {
+        wall_ms: Arc<AtomicI64>,
+        uptime_ms: Arc<AtomicI64>,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            Self { wall_ms: Arc::new(now_ms().into()), uptime_ms: Arc::new(1_000.into()) }
+        }
+
+        fn pass(&self, ms: i64) {
+            self.wall_ms.fetch_add(ms, Ordering::Relaxed);
+            self.uptime_ms.fetch_add(ms, Ordering::Relaxed);
+        }
+
+        fn set(&self, by_ms: i64) {
+            self.wall_ms.fetch_add(by_ms, Ordering::Relaxed);
+        }
+
+        async fn start(&self, store: &Store) -> Trimmer {
+            let memory = match remembered(store).await.unwrap() {
+                Some(memory) => Some(memory),
+                None => store.newest_ms().await.unwrap().map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
+            };
+            let machine = self.clone();
+            Trimmer::new(TrustedClock::new(memory), move || Reading {
+                wall_ms: machine.wall_ms.load(Ordering::Relaxed),
+                uptime_ms: machine.uptime_ms.load(Ordering::Relaxed),
+            })
+        }
+    }
+
+    async fn fill(store: &Store, entries: usize) {
+        for _ in 0..entries {
+            store.record("calls", None, b"{}");
+        }
+        store.append(NewEntry { stream: "calls".into(), key: None, body: "{}".into() }).await.unwrap();
+    }
+
+    async fn left(store: &Store) -> u64 {
+        let bounds = store.bounds("calls").await.unwrap();
+        bounds.last + 1 - bounds.first
+    }
+
+    #[tokio::test]
+    async fn a_jump_of_400_days_deletes_nothing_until_the_clock_is_confirmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        fill(&store, 1_999).await;
+        let machine = Machine::new();
+        for jump in [400 * DAY_MS, -400 * DAY_MS] {
+            let trimmer = machine.start(&store).await;
+            let round = || trimmer.trim(&store, "calls", None, days(30));
+            assert_eq!(round().await.unwrap().total(), 0, "nothing is old");
+            machine.set(jump);
+            for _ in 0..3 {
+                machine.pass(60_000);
+                assert_eq!(round().await.unwrap().total(), 0);
+            }
+            // The next process has the same clock, and entries that were stamped with it.
+            save(&trimmer, &store).await.unwrap();
+            let trimmer = machine.start(&store).await;
+            assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().total(), 0);
+            assert_eq!((left(&store).await, trimmer.doubt().is_some()), (2_000, true));
+            machine.set(-jump);
+            assert!(trimmer.doubt().is_none(), "it is right again");
+            save(&trimmer, &store).await.unwrap();
+        }
+        let trimmer = machine.start(&store).await;
+        assert!(trimmer.doubt().is_none());
+        machine.set(400 * DAY_MS);
+        assert!(trimmer.confirm().is_some());
+        for expected in [1_980, 1_961, 1_942] {
+            trimmer.trim(&store, "calls", None, days(30)).await.unwrap();
+            assert_eq!(left(&store).await, expected, "1 % a round");
+        }
+        trimmer.trim(&store, "calls", Some(15), days(30)).await.unwrap();
+        assert_eq!(left(&store).await, 5, "a limit by count holds at once, and a small stream shrinks");
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_boots_in_the_future_deletes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        fill(&store, 99).await;
+        let machine = Machine::new();
+        machine.set(400 * DAY_MS);
+        let trimmer = machine.start(&store).await;
+        assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().total(), 0);
+        machine.pass(DAY_MS);
+        assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().aged, 10, "it was steady for a day");
+    }
+
+    #[test]
+    fn the_clock_is_remembered_when_something_has_changed() {
+        let memory = |trusted_ms, doubted| Some(ClockMemory { trusted_ms, doubted });
+        assert!(!is_news(None, None));
+        assert!(is_news(None, memory(1, None)));
+        assert!(!is_news(memory(1, None), memory(60_000, None)));
+        assert!(is_news(memory(1, None), memory(700_000, None)));
+        assert!(is_news(memory(1, None), memory(1, Some((5, 0)))));
+        assert!(!is_news(memory(1, Some((5, 0))), memory(1, Some((60_000, 59_995)))));
+        assert!(is_news(memory(1, Some((5, 0))), memory(1, Some((700_000, 699_995)))));
+    }
+
+    #[test]
+    fn the_machine_s_clocks_can_be_read() {
+        let reading = read_clocks();
+        assert!(reading.uptime_ms > 0 && reading.wall_ms > reading.uptime_ms);
+    }
+}
