@@ -1,5 +1,6 @@
 //! Numbers for machines, in the Prometheus text format.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -8,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use sa_core::budget::SharedBudget;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -20,6 +22,11 @@ struct CallLabels {
 struct RefusalLabels {
     at: &'static str,
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BudgetLabels {
+    budget: &'static str,
 }
 
 #[derive(Debug)]
@@ -36,6 +43,8 @@ pub struct Metrics {
     tasks: Gauge,
     schemas: Gauge,
     large_work: Counter,
+    budget_total: Family<BudgetLabels, Gauge>,
+    budget_used: Family<BudgetLabels, Gauge>,
 }
 
 impl Metrics {
@@ -67,6 +76,9 @@ impl Metrics {
         let large_work = Counter::default();
         let about = "Text of large messages that was read, checked or written beside other calls";
         registry.register_with_unit("large_work", about, Unit::Bytes, large_work.clone());
+        let (budget_total, budget_used) = (Family::default(), Family::default());
+        registry.register("budget_total", "How much each budget has, in bytes or as a number", budget_total.clone());
+        registry.register("budget_used", "How much of each budget is in use", budget_used.clone());
         Self {
             registry,
             calls,
@@ -80,6 +92,17 @@ impl Metrics {
             tasks,
             schemas,
             large_work,
+            budget_total,
+            budget_used,
+        }
+    }
+
+    /// Brings the gauges of budgets up to date.
+    pub fn set_budgets<'a>(&self, budgets: impl IntoIterator<Item = &'a Arc<SharedBudget>>) {
+        for budget in budgets {
+            let labels = BudgetLabels { budget: budget.limit().name };
+            self.budget_total.get_or_create(&labels).set(budget.limit().total as i64);
+            self.budget_used.get_or_create(&labels).set(budget.used() as i64);
         }
     }
 

@@ -17,9 +17,10 @@ use self::claims::Rank;
 use self::names::{ByKind, Names, Withdrawn};
 use self::wishes::Wishes;
 use super::AttachError;
+use crate::budget::Permit;
 use crate::documents::Documents;
 use crate::json::RawJson;
-use crate::limits::{Entered, Slots};
+use crate::limits::Slots;
 use crate::principal::Scope;
 use crate::provider::{GrantId, Provider, ProviderId};
 use crate::tool::{Catalog, Tool};
@@ -91,7 +92,7 @@ pub(super) struct Member {
     /// About how many bytes it takes.
     weight: usize,
     /// Its place below a ceiling that it shares with others.
-    pub(super) room: Option<Arc<Entered>>,
+    pub(super) room: Option<Arc<Permit>>,
 }
 
 /// How much of those who left is kept, by number and by the size of what they had introduced themselves with.
