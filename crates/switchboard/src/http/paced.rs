@@ -194,7 +194,7 @@ mod tests {
 
     /// Of which so much fits for one that is no operator.
     fn budget(largest: usize) -> Arc<SharedBudget> {
-        let total = (largest..).find(|total| total - total / 16 == largest).unwrap();
+        let total = (largest..=2 * largest).find(|total| total - total / 16 == largest).unwrap();
         SharedBudget::new(Limit { name: "answers", what: "bytes", key: "limits.answer_bytes", remedy: "read", total })
     }
 
