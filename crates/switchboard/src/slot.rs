@@ -55,10 +55,7 @@ impl ConnectionSlots {
         let anonymous = Holder::anonymous();
         let permit = match self.budget.acquire(&anonymous, 1) {
             Ok(permit) => permit,
-            // The other one is closed in a moment, which is soon enough unless there is nothing left at all.
-            Err(_) if self.budget.used() < self.budget.limit().total && self.evict() => {
-                self.budget.charge(&anonymous, 1)
-            }
+            Err(_) if self.may_look() => self.budget.charge(&anonymous, 1),
             Err(_) => return None,
         };
         let slot =
@@ -69,6 +66,15 @@ impl ConnectionSlots {
         }
         unknown.push_back(Arc::downgrade(&slot));
         Some(slot)
+    }
+
+    /// Whether a connection is accepted for which the anonymous holder has nothing left: it may be an operator's. It takes
+    /// the place of the oldest one that has shown no token. Without any, there are only those that have, and these never reach
+    /// the total, so that what is above their limit is free. An evicted connection is closed a moment later, hence the margin.
+    fn may_look(&self) -> bool {
+        let (used, total) = (self.budget.used(), self.budget.limit().total);
+        let margin = total - self.budget.largest();
+        used < total + margin && (self.evict() || used < total)
     }
 
     /// Closes the oldest connection that has shown no token. `false` if there is none.
@@ -142,9 +148,13 @@ mod tests {
             "{refused:?}"
         );
         let others: Vec<_> = (0..21).map(|_| connect(&slots, &other).unwrap()).collect();
-        let operators: Vec<_> = (0..9).map(|_| connect(&slots, &holder("o", Role::Operator)).unwrap()).collect();
+        let third: Vec<_> = (0..9).map(|_| connect(&slots, &holder("third", Role::Agent)).unwrap()).collect();
         assert_eq!(slots.budget().used(), 150);
-        drop((held, others, operators));
+        assert!(connect(&slots, &holder("third", Role::Agent)).is_err(), "the rest is for operators");
+        let operators: Vec<_> = (0..10).map(|_| connect(&slots, &holder("o", Role::Operator)).unwrap()).collect();
+        assert_eq!(slots.budget().used(), 160);
+        assert!(slots.accept().is_none());
+        drop((held, others, third, operators));
         assert_eq!(slots.budget().used(), 0);
     }
 
