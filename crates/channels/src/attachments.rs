@@ -65,6 +65,11 @@ pub(crate) async fn read(dir: &Path, epoch: &str, file: &str) -> io::Result<Byte
     tokio::fs::read(place(dir, epoch).join(file)).await.map(Into::into)
 }
 
+/// Where a file of attachments is.
+pub(crate) fn path(dir: &Path, epoch: &str, file: &str) -> PathBuf {
+    place(dir, epoch).join(file)
+}
+
 /// What a stored message says about its attachments.
 pub(crate) fn described(body: &[u8]) -> Vec<AttachmentMeta> {
     #[derive(Deserialize)]

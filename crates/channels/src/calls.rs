@@ -211,7 +211,7 @@ impl Running {
 
     /// A result with these fields, which the gateway writes for the provider.
     pub(crate) fn said(&self, fields: &str) -> Item {
-        Item::new(self.body(fields, &[]), self.persist)
+        Item { owner: Some(Arc::clone(&self.caller)), ..Item::new(self.body(fields, &[]), self.persist) }
     }
 
     /// Makes a last result one that is stored once, whatever is thought of the call after a restart.

@@ -18,11 +18,15 @@ use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
-use crate::history::{MAX_PAGE_BYTES, sender_of};
+use crate::history::{MAX_PAGE_BYTES, Stored, sender_of};
 use crate::methods::{Metadata, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{Presenting, payload};
-use crate::{About, Channels, stream};
+use crate::usage::Usage;
+use crate::{About, Channels, GATEWAY, attachments, stream};
+
+/// How many stored messages are counted at a time.
+const COUNTED_AT_ONCE: usize = 256;
 
 /// A channel that is in use.
 pub struct Channel {
@@ -30,6 +34,7 @@ pub struct Channel {
     pub(crate) stream: Arc<str>,
     pub(crate) epoch: Arc<str>,
     pub(crate) hub: Arc<Channels>,
+    pub(crate) usage: Arc<Usage>,
     state: Mutex<State>,
     items: UnboundedSender<Item>,
     /// How many messages are on their way to the disk.
@@ -139,6 +144,7 @@ impl Channel {
         hub: Arc<Channels>,
         name: &str,
         about: &About,
+        usage: Arc<Usage>,
         haunted: bool,
     ) -> Result<Arc<Self>, StoreError> {
         let stream: Arc<str> = stream(name).into();
@@ -158,6 +164,7 @@ impl Channel {
             stream: Arc::clone(&stream),
             epoch: about.epoch.as_str().into(),
             hub,
+            usage,
             state: Mutex::new(state),
             items,
             on_way: AtomicUsize::new(0),
@@ -167,6 +174,9 @@ impl Channel {
         tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
         if haunted {
             channel.take_up_calls().await?;
+        }
+        if let Some(after) = channel.usage.missing(head) {
+            tokio::spawn(count_stored(Arc::clone(&channel), after, head));
         }
         Ok(channel)
     }
@@ -246,7 +256,8 @@ impl Channel {
         };
         state.roster.insert(Arc::clone(participant), presence);
         let body = presence_body(participant, "join", &metadata, None);
-        self.enqueue(Item { presence: Some(arrival), ..Item::new(body, true) });
+        let owner = Some(Arc::clone(participant));
+        self.enqueue(Item { presence: Some(arrival), owner, ..Item::new(body, true) });
     }
 
     /// A connection is gone. With its last one the participant leaves: its methods are not offered any more, and what was
@@ -264,7 +275,8 @@ impl Channel {
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
         let departure = presence.presenting.note(&self.name, participant, false);
         let key = presence.presenting.departure_key();
-        self.enqueue(Item { presence: Some(departure), key: Some(key), ..Item::new(body, true) });
+        let owner = Some(Arc::clone(participant));
+        self.enqueue(Item { presence: Some(departure), key: Some(key), owner, ..Item::new(body, true) });
         let orphaned = state.calls.provider_left(participant);
         for call in orphaned {
             self.enqueue(call.failure(
@@ -296,12 +308,18 @@ impl Channel {
         if let Ok(read) = Metadata::read(&metadata) {
             presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
         }
-        self.enqueue(Item::new(presence_body(participant, "update", &metadata, None), true));
+        let body = presence_body(participant, "update", &metadata, None);
+        self.enqueue(Item { owner: Some(Arc::clone(participant)), ..Item::new(body, true) });
     }
 
     /// Hands a message over; from here on its place in the order is settled. Called with the state locked where the
     /// order depends on that.
-    pub(crate) fn enqueue(&self, item: Item) {
+    pub(crate) fn enqueue(&self, mut item: Item) {
+        if item.persist && item.reserved.is_none() {
+            let attached = item.attached.as_ref().map_or(0, |(bytes, _)| bytes.len());
+            let owner = item.owner.take().unwrap_or_else(|| GATEWAY.into());
+            item.reserved = Some(self.usage.charge(&owner, item.body.len() + attached));
+        }
         self.on_way.fetch_add(1, Ordering::AcqRel);
         // Fails when the channel is let go of, which nobody who has it can see.
         let _ = self.items.send(item);
@@ -412,6 +430,28 @@ impl State {
     pub(crate) fn offers(&self) -> impl Iterator<Item = &MethodLink> {
         self.roster.values().filter_map(|presence| presence.offer.as_ref()).map(|offer| offer.provider().link())
     }
+}
+
+/// Counts messages that were stored before, and are in no sum: a crash came first, or an older version stored them.
+async fn count_stored(channel: Arc<Channel>, mut after: u64, head: u64) {
+    while after < head {
+        let entries = match channel.hub.log.read(&channel.stream, after, COUNTED_AT_ONCE).await {
+            Ok(entries) if !entries.is_empty() => entries,
+            Ok(_) => break,
+            Err(error) => return error!(channel = &*channel.name, %error, "cannot count what is stored"),
+        };
+        for entry in entries.iter().take_while(|entry| entry.seq <= head) {
+            let owner = sender_of(&entry.body).unwrap_or_else(|| GATEWAY.to_owned());
+            let attached = Stored::of(entry).map_or(0, |stored| attached_bytes(&stored.body));
+            channel.usage.charge(&owner.into(), entry.body.len() + attached).stored(entry.seq);
+        }
+        after = entries.last().map_or(head, |entry| entry.seq);
+    }
+    channel.usage.counted(head);
+}
+
+fn attached_bytes(body: &[u8]) -> usize {
+    attachments::described(body).iter().fold(0, |sum, meta| sum + meta.size as usize)
 }
 
 /// The message that says who came, changed or left.

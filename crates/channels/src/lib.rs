@@ -20,6 +20,7 @@ mod publish;
 mod recover;
 mod session;
 mod tools;
+mod usage;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sa_core::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
 use sa_core::{Principal, Router, Trimmer, clock};
 use sa_protocol::channel::is_channel_name;
@@ -34,6 +36,8 @@ use sa_socket::{Liveness, WebSocket};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+use usage::{Usage, UsageRecord};
 
 pub use channel::{Channel, Participant};
 pub use history::{Page, Stored};
@@ -51,6 +55,9 @@ const PREFIX: &str = "pubsub";
 /// The documents about channels, by name.
 const BUCKET: &str = "channels";
 
+/// The documents about how much each channel has stored, by name.
+const USAGE: &str = "channel_usage";
+
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
     pub liveness: Liveness,
@@ -63,6 +70,14 @@ pub struct ChannelOptions {
     /// Messages that one connection may send in a second.
     pub max_rate: u32,
     pub max_channels: usize,
+    /// Messages and attachments of all channels, on disk.
+    pub max_stored_bytes: usize,
+    /// The same of one channel.
+    pub max_bytes_per_channel: usize,
+    /// The same of one principal, in all channels.
+    pub max_bytes_per_principal: usize,
+    /// Messages that participants have not read yet, in memory.
+    pub pending_bytes: usize,
     /// How many messages each channel keeps.
     pub keep_messages: u64,
     /// For how long each channel keeps messages.
@@ -76,6 +91,12 @@ pub struct ChannelOptions {
 }
 
 impl ChannelOptions {
+    /// What may wait for one participant: no more than its part of what may wait for all, so that readers that are too slow are
+    /// closed before publishers are refused.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.max_queue_bytes.min((self.pending_bytes / 8).max(self.max_message_bytes))
+    }
+
     /// The largest frame that a participant may send.
     pub fn max_frame_bytes(&self) -> usize {
         self.max_message_bytes + self.max_attachment_bytes + sa_protocol::channel::binary::HEADER
@@ -127,6 +148,58 @@ pub struct Channels {
     opening: tokio::sync::Mutex<()>,
     /// Where somebody was when the gateway ended, and nobody has been since.
     haunted: Mutex<HashSet<String>>,
+    /// Every channel that there is, open or not.
+    known: Mutex<HashMap<Arc<str>, Known>>,
+    budgets: Budgets,
+}
+
+/// What a channel takes from the budgets.
+#[derive(Debug)]
+struct Known {
+    _permit: Permit,
+    usage: Arc<Usage>,
+}
+
+#[derive(Debug)]
+struct Budgets {
+    /// How many channels there are.
+    channels: Arc<SharedBudget>,
+    /// What they have stored.
+    stored: Arc<SharedBudget>,
+    /// Messages in memory.
+    pending: Arc<SharedBudget>,
+}
+
+impl Budgets {
+    fn new(options: &ChannelOptions) -> Self {
+        let channels = Limit {
+            name: "channels",
+            what: "channels",
+            key: "channels.max_channels",
+            remedy: "delete channels that are not needed, or use one that exists",
+            total: options.max_channels,
+        };
+        let stored = Limit {
+            name: "stored",
+            what: "bytes of stored channel messages",
+            key: "channels.max_stored_bytes",
+            remedy: "delete channels that are not needed",
+            total: options.max_stored_bytes,
+        };
+        let quota = Quota { key: "channels.max_bytes_per_principal", max: options.max_bytes_per_principal };
+        let pending = Limit {
+            name: "channel_messages",
+            what: "bytes of channel messages that are not read yet",
+            key: "channels.pending_bytes",
+            remedy: "wait until participants have read them",
+            total: options.pending_bytes,
+        };
+        Self {
+            channels: SharedBudget::new(channels),
+            stored: SharedBudget::with_quota(stored, quota),
+            pending: SharedBudget::new(pending),
+        }
+    }
 }
 
 /// What is known of a channel beside its messages.
@@ -138,6 +211,9 @@ struct About {
     /// How many attachments the server has numbered.
     #[serde(default)]
     numbered: u64,
+    /// The id of the token that it was made with, for which it counts.
+    #[serde(default)]
+    owner: Option<String>,
 }
 
 /// A channel in a list.
@@ -164,8 +240,8 @@ pub enum DeleteError {
 pub enum OpenError {
     #[error("a channel's name has 1 to 200 bytes of visible text")]
     Name,
-    #[error("there are {0} channels, which is as many as this gateway keeps")]
-    TooMany(usize),
+    #[error(transparent)]
+    TooMany(Refused),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -181,7 +257,46 @@ impl Channels {
     ) -> Result<Arc<Self>, StoreError> {
         let haunted = presence::lay_ghosts(&log).await?.into();
         let (open, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Arc::new(Self { log, records, router, options, shutdown, open, opening, haunted }))
+        let (known, budgets) = (Mutex::default(), Budgets::new(&options));
+        let channels = Self { log, records, router, options, shutdown, open, opening, haunted, known, budgets };
+        channels.count_all().await?;
+        Ok(Arc::new(channels))
+    }
+
+    /// Counts what there is, by what was written of it.
+    async fn count_all(&self) -> Result<(), StoreError> {
+        let usage = self.records.list(USAGE).await?;
+        let mut usage: HashMap<String, UsageRecord> = usage
+            .into_iter()
+            .filter_map(|(name, record)| Some((name, serde_json::from_slice(&record.value).ok()?)))
+            .collect();
+        for (name, record) in self.records.list(BUCKET).await? {
+            let Ok(about) = serde_json::from_slice::<About>(&record.value) else { continue };
+            let holder = about.owner.map_or_else(Holder::anonymous, Holder::named);
+            let known = self.know(&name, self.budgets.channels.charge(&holder, 1));
+            if let Some(record) = usage.remove(&name) {
+                known.restore(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a channel that counts from now on.
+    fn know(&self, name: &str, permit: Permit) -> Arc<Usage> {
+        let bounds = usage::Bounds {
+            max_bytes: self.options.max_bytes_per_channel,
+            keep_messages: self.options.keep_messages,
+            keep_days: self.options.keep_days,
+        };
+        let usage = Usage::new(name, &self.budgets.stored, bounds);
+        self.known().insert(name.into(), Known { _permit: permit, usage: Arc::clone(&usage) });
+        usage
+    }
+
+    /// What bounds channels: their number, what they store, and what waits in memory.
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 3] {
+        let Budgets { channels, stored, pending } = &self.budgets;
+        [channels, stored, pending]
     }
 
     /// Serves one participant until its connection ends.
@@ -195,8 +310,8 @@ impl Channels {
         async move { session::run(&self, socket, *admission, *entrance).await }
     }
 
-    /// The channel of this name, which begins to exist with this.
-    pub async fn channel(self: &Arc<Self>, name: &str) -> Result<Arc<Channel>, OpenError> {
+    /// The channel of this name. If there is none, this principal creates it, and it counts for that one.
+    pub async fn channel(self: &Arc<Self>, name: &str, principal: &Principal) -> Result<Arc<Channel>, OpenError> {
         if !is_channel_name(name) {
             return Err(OpenError::Name);
         }
@@ -204,25 +319,40 @@ impl Channels {
             return Ok(Arc::clone(channel));
         }
         let _opening = self.opening.lock().await;
-        if let Some(channel) = self.opened().get(name) {
-            return Ok(Arc::clone(channel));
+        if let Some(channel) = self.open_stored(name).await? {
+            return Ok(channel);
         }
-        let about = match self.about(name).await? {
-            Some(about) => about,
-            None => self.create(name).await?,
-        };
-        let haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        let channel = Channel::open(Arc::clone(self), name, &about, haunted).await?;
-        self.opened().insert(name.into(), Arc::clone(&channel));
-        Ok(channel)
+        let about = self.create(name, principal).await?;
+        Ok(self.open_with(name, &about).await?)
     }
 
     /// The channel of this name, if there is one.
-    pub async fn existing(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, OpenError> {
-        if !self.exists(name).await? {
-            return Ok(None);
+    pub async fn existing(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, StoreError> {
+        if let Some(channel) = self.opened().get(name) {
+            return Ok(Some(Arc::clone(channel)));
         }
-        self.channel(name).await.map(Some)
+        let _opening = self.opening.lock().await;
+        self.open_stored(name).await
+    }
+
+    /// Opens a channel that was created before. With [`Channels::opening`] held.
+    async fn open_stored(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, StoreError> {
+        if let Some(channel) = self.opened().get(name) {
+            return Ok(Some(Arc::clone(channel)));
+        }
+        match self.about(name).await? {
+            Some(about) => self.open_with(name, &about).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn open_with(self: &Arc<Self>, name: &str, about: &About) -> Result<Arc<Channel>, StoreError> {
+        let haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let usage = self.known().get(name).map(|known| Arc::clone(&known.usage));
+        let usage = usage.unwrap_or_else(|| self.know(name, self.budgets.channels.charge(&Holder::anonymous(), 1)));
+        let channel = Channel::open(Arc::clone(self), name, about, usage, haunted).await?;
+        self.opened().insert(name.into(), Arc::clone(&channel));
+        Ok(channel)
     }
 
     /// Whether there is a channel of this name.
@@ -262,6 +392,8 @@ impl Channels {
         }
         self.log.trim(&stream(name), Retention { entries: Some(0), ..Retention::default() }).await?;
         self.records.delete(BUCKET, name).await?;
+        self.known().remove(name);
+        self.records.delete(USAGE, name).await?;
         attachments::delete_all(&self.options.attachments, &about.epoch).await;
         Ok(())
     }
@@ -284,7 +416,10 @@ impl Channels {
                 self.log.bounds(&stream).await
             };
             match trimmed.await {
-                Ok(bounds) => attachments::sweep(&self.options.attachments, &epoch, bounds.first).await,
+                Ok(bounds) => {
+                    attachments::sweep(&self.options.attachments, &epoch, bounds.first).await;
+                    self.write_usage(&name, bounds.first).await;
+                }
                 Err(error) => warn!(channel = name, %error, "cannot delete old messages"),
             }
         }
@@ -304,20 +439,35 @@ impl Channels {
         Ok(record.and_then(|record| serde_json::from_slice(&record.value).ok()))
     }
 
-    async fn create(&self, name: &str) -> Result<About, OpenError> {
-        let known = self.records.list(BUCKET).await?.len();
-        if known >= self.options.max_channels {
-            return Err(OpenError::TooMany(known));
-        }
+    async fn create(&self, name: &str, principal: &Principal) -> Result<About, OpenError> {
+        let permit = self.budgets.channels.acquire(&Holder::of(principal), 1).map_err(OpenError::TooMany)?;
         let epoch = uuid::Uuid::new_v4().simple().to_string();
-        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0 };
+        let owner = Some(principal.id.to_string());
+        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0, owner };
         self.write_about(name, &about).await?;
+        self.know(name, permit);
         Ok(about)
+    }
+
+    /// Gives back what deleted messages took, and writes the sums if they have changed. A sum that is not written is counted
+    /// again from the messages.
+    async fn write_usage(&self, name: &str, first: u64) {
+        let Some(usage) = self.known().get(name).map(|known| Arc::clone(&known.usage)) else { return };
+        usage.trimmed(first);
+        let Some(record) = usage.record() else { return };
+        let value = serde_json::to_vec(&record).unwrap_or_default().into();
+        if let Err(error) = self.records.put(USAGE, name, value, Expect::Anything).await {
+            warn!(channel = name, %error, "cannot write how much a channel has stored");
+        }
     }
 
     async fn write_about(&self, name: &str, about: &About) -> Result<(), StoreError> {
         let value = serde_json::to_vec(about).unwrap_or_default().into();
         self.records.put(BUCKET, name, value, Expect::Anything).await.map(drop)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Channel>>> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use sa_core::budget::Holder;
 use sa_core::directory::{Attach, Registration};
 use sa_core::json::{object, why};
 use sa_core::link::{Link, LinkProvider};
@@ -186,10 +187,11 @@ impl Link for MethodLink {
         payload.push_str(call.args.as_str());
         payload.push('}');
         let caller = Arc::clone(&call.principal.name);
+        let reserved = Some(channel.usage.reserve(&Holder::by_name(&call.principal), payload.len())?);
         self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(call.id, Arc::clone(&caller));
         let body = message("method-call", &payload, &caller, &channel.metadata_of(&caller));
         let provider = Some(Arc::clone(&self.participant));
-        channel.enqueue(Item { permit: Some(permit), provider, ..Item::new(body, true) });
+        channel.enqueue(Item { permit: Some(permit), provider, reserved, ..Item::new(body, true) });
         Ok(())
     }
 
@@ -197,7 +199,7 @@ impl Link for MethodLink {
         if let (Some(channel), Some(caller)) = (self.channel.upgrade(), self.forget(id)) {
             let body =
                 message("method-cancel", &format!("{{\"callId\":\"{id}\"}}"), &caller, &channel.metadata_of(&caller));
-            channel.enqueue(Item::new(body, true));
+            channel.enqueue(Item { owner: Some(caller), ..Item::new(body, true) });
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
+use sa_core::budget::Permit;
 use sa_core::store::{Appended, Log, NewEntry, StoreError};
 use sa_protocol::channel::{binary, encode_error, encode_message};
 use sa_protocol::close;
@@ -20,6 +21,7 @@ use tracing::error;
 
 use crate::channel::{Channel, Member};
 use crate::presence;
+use crate::usage::Reservation;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,12 @@ pub(crate) struct Item {
     pub(crate) from: Option<(u64, Option<i64>)>,
     /// Who else waits for it.
     pub(crate) answer: Option<oneshot::Sender<Result<Appended, StoreError>>>,
+    /// Whom a stored message counts for, where nothing is reserved for it. Absent for the gateway.
+    pub(crate) owner: Option<Arc<str>>,
+    /// What it takes of what may be stored.
+    pub(crate) reserved: Option<Reservation>,
+    /// What it takes in memory, until everybody has been sent it.
+    pub(crate) pending: Option<Permit>,
     /// What is noted about presence: before a join is stored, and after a leave was.
     pub(crate) presence: Option<Bytes>,
     /// Its place in the queue. What the gateway itself has to say has none, and never waits.
@@ -65,6 +73,9 @@ impl Item {
             provider: None,
             from: None,
             answer: None,
+            owner: None,
+            reserved: None,
+            pending: None,
             presence: None,
             permit: None,
         }
@@ -109,7 +120,7 @@ async fn store(log: Arc<dyn Log>, stream: Arc<str>, item: Item) -> (Item, Result
     (item, result.map(Some))
 }
 
-fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Result<Option<Appended>, StoreError>) {
+fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, mut item: Item, result: Result<Option<Appended>, StoreError>) {
     if let Some(channel) = channel.upgrade() {
         channel.on_way.fetch_sub(1, Ordering::AcqRel);
     }
@@ -121,6 +132,9 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
                 let text = encode_error(&format!("the message was not stored: {failure}"), "store-error", reference);
                 channel.tell(from, text);
             }
+            if let Some(reserved) = item.reserved {
+                reserved.failed();
+            }
             item.answer.map(|answer| answer.send(Err(failure)));
             return;
         }
@@ -128,8 +142,12 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
     if let Some(note) = item.presence.as_ref().filter(|note| !presence::is_arrival(note)) {
         log.record(presence::STREAM, None, note);
     }
+    if let (Some(reserved), Some(appended)) = (item.reserved.take_if(|_| !is_duplicate(appended)), appended) {
+        reserved.stored(appended.seq);
+    }
+    let pending = item.pending.take();
     if let Some(channel) = channel.upgrade() {
-        let duplicate = appended.is_some_and(|appended| appended.duplicate);
+        let duplicate = is_duplicate(appended);
         let (kind, id) = appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
         let bytes = item.attached.as_ref().map(|(bytes, _)| bytes);
         let frame = |reference, duplicate| frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes);
@@ -145,7 +163,8 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
                 member.participant == **provider && member.instance.as_ref().is_some_and(|own| own != instance)
             })
         };
-        let mut shared = None;
+        let mut shared: Option<Message> = None;
+        let mut pending = pending;
         for member in readers.iter() {
             let own = item.from.filter(|(from, _)| *from == member.id);
             match own {
@@ -153,7 +172,10 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, item: Item, result: Resu
                 Some((_, reference)) => send(&channel, member, frame(reference, elsewhere(member)), id),
                 // It has had it in what it missed, or is not to read.
                 None if !member.reads || id.is_some_and(|id| id <= member.seen) || elsewhere(member) => {}
-                None => send(&channel, member, shared.get_or_insert_with(|| frame(None, false)).clone(), id),
+                None => {
+                    let shared = shared.get_or_insert_with(|| counted(frame(None, false), pending.take()));
+                    send(&channel, member, shared.clone(), id);
+                }
             }
         }
     }
@@ -168,6 +190,29 @@ pub(crate) fn frame(json: &str, attachments: Option<&Bytes>) -> Message {
     match attachments {
         None => Message::Text(json.into()),
         Some(bytes) => Message::Binary(binary::join(json, bytes).into()),
+    }
+}
+
+fn is_duplicate(appended: Option<Appended>) -> bool {
+    appended.is_some_and(|appended| appended.duplicate)
+}
+
+/// The same frame, which counts until the last of its readers has been sent it: they share its bytes.
+fn counted(frame: Message, permit: Option<Permit>) -> Message {
+    struct Counted(Bytes, #[expect(dead_code, reason = "held until the frame is dropped")] Permit);
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let Some(permit) = permit else { return frame };
+    match frame {
+        Message::Binary(bytes) => Message::Binary(Bytes::from_owner(Counted(bytes, permit))),
+        Message::Text(text) => {
+            let bytes = Bytes::from_owner(Counted(Bytes::from(text), permit));
+            bytes.try_into().map_or_else(|_| Message::Text("".into()), Message::Text)
+        }
+        other => other,
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sa_core::budget::{Holder, Permit, Refused};
 use sa_core::call::CancelReason;
 use sa_core::json::{MAX_DEPTH, is_too_deep, object, why};
 use sa_core::{Principal, RawJson, clock};
@@ -19,12 +20,15 @@ use crate::channel::{Channel, Member};
 use crate::history::sender_of;
 use crate::methods::{Metadata, MethodResult, Offer};
 use crate::pipeline::Item;
+use crate::usage::Reservation;
 use crate::{GATEWAY, Rights, attachments};
 
 /// The longest type of a message, and the longest id in a payload.
 const MAX_ID: usize = 128;
 const MAX_CLIENT_ID: usize = 128;
 const MAX_METADATA: usize = 64 << 10;
+/// About what a stored message has beside its payload, its sender's metadata and its attachments.
+const AROUND: usize = 200;
 
 /// A message that somebody wants to publish.
 #[derive(Debug, Clone)]
@@ -62,11 +66,19 @@ pub struct Refusal {
     /// What programs tell refusals apart by.
     pub code: &'static str,
     pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self { code: "overloaded", message: refused.message, hint: Some(refused.hint) }
+    }
 }
 
 impl Refusal {
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), hint: None }
     }
 
     fn invalid(message: impl Into<String>) -> Self {
@@ -159,7 +171,11 @@ impl Channel {
     ) -> Result<(), Refusal> {
         let name = &sender.principal.name;
         let subject = self.check(sender, &draft).await?;
+        let (mut reserved, pending) = self.reserve(sender, &draft)?;
         let (attached, described) = self.attach(&draft).await?;
+        if let (Some(reserved), Some((_, file))) = (&mut reserved, &attached) {
+            reserved.file = Some(attachments::path(&self.hub.options.attachments, &self.epoch, file));
+        }
         let key = match &subject {
             Subject::Message(id) if draft.persist => Some(format!("m:{id}")),
             Subject::Call(call) if draft.persist => Some(format!("call:{}", call.call_id)),
@@ -167,7 +183,8 @@ impl Channel {
         };
         let Some(permit) = self.place().await else { return Err(Refusal::new("store-error", "the channel is closed")) };
 
-        let mut item = Item { attached, from, permit: Some(permit), ..Item::new(String::new(), draft.persist) };
+        let mut item =
+            Item { attached, from, reserved, pending, permit: Some(permit), ..Item::new(String::new(), draft.persist) };
         item.key = key.filter(|_| draft.persist).map(Into::into);
         // A stored call of a tool waits for the log: only that knows whether it was made before.
         let (tool_call, stored) = match &subject {
@@ -198,6 +215,17 @@ impl Channel {
             let _ = answer.send(stored);
         }
         Ok(())
+    }
+
+    /// Takes what a message needs of the budgets: of what may be stored, and of what may be in memory.
+    fn reserve(&self, sender: &Sender, draft: &Draft<'_>) -> Result<(Option<Reservation>, Option<Permit>), Refusal> {
+        let metadata = self.state().roster.get(&sender.principal.name).map_or(0, |presence| presence.metadata.len());
+        let bytes = draft.payload.len() + draft.bytes.len() + metadata + AROUND;
+        let pending = &self.hub.budgets.pending;
+        let pending = pending.acquire(&Holder::of(&sender.principal), bytes.min(pending.largest()))?;
+        let holder = Holder::by_name(&sender.principal);
+        let reserved = if draft.persist { Some(self.usage.reserve(&holder, bytes)?) } else { None };
+        Ok((reserved, Some(pending)))
     }
 
     /// Gives a message its place, if its sender may say it now.
@@ -432,6 +460,7 @@ impl Channel {
             let why = "the token may not publish in this channel, so that nobody could be answered; offer no methods";
             return Err(Refusal::new("not-allowed", why));
         }
+        let reserved = self.usage.reserve(&Holder::by_name(&sender.principal), 2 * metadata.len() + AROUND)?;
         let mut state = self.state();
         if let Some(handle) = &read.handle {
             let holder = state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
@@ -444,7 +473,8 @@ impl Channel {
         presence.says(from.0, metadata, read.handle.as_ref());
         presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
         let body = crate::channel::presence_body(participant, "update", metadata, None);
-        self.enqueue(Item { from: Some((from.0.id, from.1)), ..Item::new(body, true) });
+        let (from, reserved) = (Some((from.0.id, from.1)), Some(reserved));
+        self.enqueue(Item { from, reserved, ..Item::new(body, true) });
         Ok(())
     }
 }

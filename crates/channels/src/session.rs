@@ -45,7 +45,7 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
         channel,
         participant: Arc::clone(&admission.principal.name),
         sender: Sender { principal: Arc::clone(&admission.principal), rights: admission.rights },
-        outbox: Outbox::new(hub.options.max_queue_bytes, overrun),
+        outbox: Outbox::new(hub.options.queue_bytes(), overrun),
         member: OnceLock::new(),
         ready: CancellationToken::new(),
         graceful: AtomicBool::new(false),
@@ -98,9 +98,14 @@ async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entranc
     if !admission.rights.read && !admission.rights.publish {
         return Err(Close::new(CLOSE_UNAUTHORIZED, "the token is not for this channel"));
     }
-    hub.channel(&entrance.channel).await.map_err(|failure| match failure {
+    hub.channel(&entrance.channel, &admission.principal).await.map_err(|failure| match failure {
         OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, failure.to_string()),
-        OpenError::TooMany(_) => Close::new(close::TRY_AGAIN_LATER, failure.to_string()),
+        // A close has 123 bytes for its reason.
+        OpenError::TooMany(_) => {
+            let why =
+                "this token has its share of channels (channels.max_channels): use one that exists, or delete some";
+            Close::new(close::TRY_AGAIN_LATER, why)
+        }
         OpenError::Store(failure) => {
             error!(error = %failure, "a channel cannot be opened");
             Close::new(1011, "the channel cannot be opened; see the gateway's log")
@@ -190,7 +195,11 @@ impl Session {
         };
         if let Err(refusal) = result {
             journal.count("channel", "refused_message");
-            self.tell(encode_error(&refusal.message, refusal.code, reference));
+            let text = match &refusal.hint {
+                Some(hint) => format!("{}; {hint}", refusal.message),
+                None => refusal.message,
+            };
+            self.tell(encode_error(&text, refusal.code, reference));
         }
         ControlFlow::Continue(())
     }

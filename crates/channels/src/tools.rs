@@ -105,7 +105,8 @@ impl Channel {
         };
         match self.attach(&draft).await {
             Ok((attached, described)) => {
-                let item = Item { attached, ..Item::new(call.body(&fields, &described), call.persist) };
+                let owner = Some(Arc::clone(&call.caller));
+                let item = Item { attached, owner, ..Item::new(call.body(&fields, &described), call.persist) };
                 self.enqueue(call.last(item));
             }
             Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),

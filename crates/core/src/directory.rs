@@ -33,9 +33,9 @@ use tokio_util::sync::CancellationToken;
 use self::index::{Contest, Index, Leaving, Remembered};
 pub use self::resolve::{Absence, Rival, Route, Unresolved};
 use crate::audit::{AuditEvent, Journal};
+use crate::budget::Permit;
 use crate::documents::DocumentsView;
 use crate::json::RawJson;
-use crate::limits::Entered;
 use crate::naming;
 use crate::notice::{Notice, NoticeBody, Notices};
 use crate::principal::{Scope, View};
@@ -221,7 +221,7 @@ impl Directory {
 
     /// A provider's place below the ceiling that it shares with others, if it is here or remembered and has one: it is its
     /// own when it comes back.
-    pub fn room(&self, id: &ProviderId) -> Option<Arc<Entered>> {
+    pub fn room(&self, id: &ProviderId) -> Option<Arc<Permit>> {
         self.read(|index| index.member(id)?.room.clone())
     }
 

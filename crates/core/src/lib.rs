@@ -8,6 +8,7 @@
 
 pub mod aside;
 pub mod audit;
+pub mod budget;
 pub mod call;
 pub mod clock;
 pub mod directory;

@@ -21,28 +21,21 @@ pub use self::running::{Finished, LiveCall, OWN, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
 use crate::aside;
 use crate::audit::Journal;
+use crate::budget::{Holder, Limit, Permit, SharedBudget};
 use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
-use crate::limits::{Ceiling, Entered};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
-use crate::principal::Principal;
 use crate::provider::ProviderId;
 use crate::tool::Tool;
 
-/// So much of what all calls have together is kept beside it, for principals that have little of it.
-const RESERVE: usize = 4;
-
-/// A principal has little that has no more than this part of all calls.
-const LITTLE: usize = 16;
-
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
-    /// Calls of all principals together. A quarter as many more are for those that have few of them.
+    /// Calls of all principals together.
     pub max_running: usize,
-    /// Arguments of all calls that run or wait, in bytes; and a quarter as many more.
+    /// Arguments of all calls that run or wait, in bytes.
     pub max_bytes: usize,
     /// The time limit of a tool that has none of its own.
     pub default_timeout: Duration,
@@ -74,9 +67,8 @@ pub struct Router {
     ledger: Option<Arc<dyn Ledger>>,
     policy: RwLock<Arc<Policy>>,
     options: RouterOptions,
-    room: Room,
-    /// For principals that have little, so that nobody who calls a lot keeps everybody else from calling at all.
-    reserve: Room,
+    calls: Arc<SharedBudget>,
+    arguments: Arc<SharedBudget>,
     live: Mutex<ByCallId<LiveCall>>,
     keyed: keyed::InFlight,
     draining: AtomicBool,
@@ -97,8 +89,8 @@ impl Router {
             journal,
             ledger,
             policy: RwLock::new(Arc::new(policy)),
-            room: Room::new(options.max_running, options.max_bytes),
-            reserve: Room::new(options.max_running / RESERVE, options.max_bytes / RESERVE),
+            calls: SharedBudget::new(Limit { total: options.max_running, ..CALLS }),
+            arguments: SharedBudget::new(Limit { total: options.max_bytes, ..ARGUMENTS }),
             options,
             live: Mutex::default(),
             keyed: keyed::InFlight::default(),
@@ -133,19 +125,18 @@ impl Router {
         Ok(())
     }
 
+    /// Small arguments are free: the number of calls bounds them, and counting them would cost every call.
     fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
-        let bytes = call.request.args.len();
-        self.room.enter(bytes).or_else(|full| {
-            let has_little = bytes < aside::LARGE && self.has_little(&call.request.view.principal);
-            if has_little { self.reserve.enter(bytes).map_err(|_| full) } else { Err(full) }
-        })
+        let holder = Holder::of(&call.request.view.principal);
+        let place = self.calls.acquire(&holder, 1)?;
+        let bytes = call.request.args.len().min(self.arguments.largest());
+        let room = if bytes < aside::LARGE { None } else { Some(self.arguments.acquire(&holder, bytes)?) };
+        Ok(Share { place, room })
     }
 
-    /// Counted where it is asked for, which is when the gateway is full: keeping count would cost every call.
-    fn has_little(&self, principal: &Principal) -> bool {
-        let little = self.options.max_running / LITTLE;
-        self.live(|live| live.values().filter(|call| call.principal.id == principal.id).take(little + 1).count())
-            <= little
+    /// What bounds calls: their number, and the bytes of their arguments.
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
+        [&self.calls, &self.arguments]
     }
 
     /// The same for a call that has its share already.
@@ -388,37 +379,27 @@ impl std::fmt::Debug for Router {
     }
 }
 
-/// What the gateway has for many calls together.
-struct Room {
-    calls: Arc<Ceiling>,
-    /// For their arguments.
-    bytes: Arc<Ceiling>,
-}
+const CALLS: Limit = Limit {
+    name: "calls",
+    what: "running calls",
+    key: "limits.pending_total",
+    remedy: "wait for calls to end",
+    total: 0,
+};
 
-impl Room {
-    fn new(calls: usize, bytes: usize) -> Self {
-        Self { calls: Arc::new(Ceiling::new(calls)), bytes: Arc::new(Ceiling::new(bytes)) }
-    }
+const ARGUMENTS: Limit = Limit {
+    name: "arguments",
+    what: "bytes of call arguments",
+    key: "limits.argument_bytes",
+    remedy: "wait for calls with large arguments to end",
+    total: 0,
+};
 
-    fn enter(&self, bytes: usize) -> Result<Share, CallError> {
-        let place = enter(&self.calls, 1, "calls running", "limits.pending_total")?;
-        let room = enter(&self.bytes, bytes, "bytes of arguments in memory", "limits.pending_bytes")?;
-        Ok(Share { place, room })
-    }
-}
-
-/// A call's part of that, given back on drop.
+/// What a call takes from the budgets, given back on drop.
 struct Share {
-    place: Entered,
-    /// For its arguments.
-    room: Entered,
-}
-
-fn enter(ceiling: &Arc<Ceiling>, amount: usize, what: &str, key: &str) -> Result<Entered, CallError> {
-    ceiling.enter(amount).ok_or_else(|| {
-        CallError::new(CallErrorKind::Overloaded, format!("the gateway has {} {what}, its limit", ceiling.max()))
-            .hint(format!("try again later, or raise {key}"))
-    })
+    place: Permit,
+    /// For its arguments, where they are large.
+    room: Option<Permit>,
 }
 
 /// Whether anybody was given a call that ends before its outcome.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::Permit;
 use crate::directory::ToolPage;
 use crate::json::RawJson;
-use crate::limits::Entered;
 use crate::naming;
 use crate::provider::ProviderId;
 use crate::schema::Schema;
@@ -126,7 +126,7 @@ pub struct Catalog {
     pub unlisted: bool,
     /// Its place below a ceiling that providers share, held for as long as the directory keeps what is offered here, and so
     /// also while its provider is away.
-    pub room: Option<Arc<Entered>>,
+    pub room: Option<Arc<Permit>>,
 }
 
 impl Catalog {

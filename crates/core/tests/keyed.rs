@@ -362,7 +362,7 @@ async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
     pause().await;
     for request in [keyed("k"), keyed("other"), request("t.x")] {
         let (_, over) = gateway.start(request);
-        assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "2 calls running");
+        assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "2 of 2 running calls");
     }
     two.abort();
     pause().await;
@@ -380,18 +380,20 @@ async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
 #[tokio::test(start_paused = true)]
 async fn arguments_of_retries_are_in_memory_once() {
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
-    let gateway = ceilings(100, 100);
+    // Three quarters are twelve parts, in which the first one and a retry fit.
+    const PART: usize = sa_core::aside::LARGE;
+    let gateway = ceilings(100, 16 * PART);
     let (connection, _registration) = gateway.connect();
-    let (first, one) = gateway.start(with_args("k", &text(50)));
+    let (first, one) = gateway.start(with_args("k", &text(6 * PART)));
     pause().await;
-    let retries: Vec<_> = (0..10).map(|_| gateway.start(with_args("k", &text(50))).1).collect();
+    let retries: Vec<_> = (0..10).map(|_| gateway.start(with_args("k", &text(6 * PART))).1).collect();
     pause().await;
     let running = gateway.router.running();
     assert_eq!(running.len(), 11);
     let place = |call: &router::LiveCall| call.args.as_str().as_ptr();
     assert!(running.iter().all(|call| place(call) == place(&running[0])), "each has arguments of its own");
-    let (_, over) = gateway.start(with_args("k", &text(51)));
-    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
+    let (_, over) = gateway.start(with_args("k", &text(6 * PART + 1)));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "bytes of call arguments");
     connection.complete(first, ok("1"));
     for task in retries.into_iter().chain([one]) {
         assert_eq!(task.await.unwrap().outcome, ok("1"));

@@ -50,13 +50,32 @@ async fn a_queued_call_takes_the_place_that_comes_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gateway_has_a_ceiling_for_all_together() {
+async fn one_principal_cannot_have_all_calls_that_may_run() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect_with(2_000);
-    let calls: Vec<_> = (0..1_000).map(|_| gateway.start(request("t.x"))).collect();
+    let of = |id: &str, role: Role| {
+        let principal = Principal { id: id.into(), role, ..(*principal()).clone() };
+        CallRequest { view: View::of(Arc::new(principal)), ..request("t.x") }
+    };
+    let calls: Vec<_> = (0..750).map(|_| gateway.start(request("t.x"))).collect();
     settle().await;
     let (_, over) = gateway.start(request("t.x"));
-    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "1000 calls running");
+    let error = assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "750 of 1000 running calls");
+    assert!(error.retryable && error.message.contains("750 of them by this principal"), "{error:?}");
+    assert!(error.hint.is_some_and(|hint| hint.contains("limits.pending_total")));
+    // Others have an eighth each, up to the sixteenth that is for operators.
+    let others: Vec<_> = ["b", "c"].into_iter().flat_map(|id| (0..126).map(move |_| id)).collect();
+    let others: Vec<_> = others.into_iter().map(|id| gateway.start(of(id, Role::Agent))).collect();
+    settle().await;
+    assert_eq!(requests(&connection).len(), 750 + 126 + 62);
+    let operators: Vec<_> = (0..64).map(|_| gateway.start(of("o", Role::Operator))).collect();
+    settle().await;
+    assert_eq!(requests(&connection).len(), 1_000);
+    for (_, task) in others.iter().chain(&operators) {
+        task.abort();
+    }
+    settle().await;
+    let cancelled = cancels(&connection).len();
     connection.complete(calls[0].0, ok("1"));
     settle().await;
     let (id, task) = gateway.start(request("t.x"));
@@ -67,31 +86,32 @@ async fn the_gateway_has_a_ceiling_for_all_together() {
         task.abort();
     }
     settle().await;
-    assert_eq!(cancels(&connection).len(), 999);
+    assert_eq!(cancels(&connection).len() - cancelled, 749);
     gateway.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn arguments_in_memory_are_bounded_in_bytes() {
-    let gateway = gateway(RouterOptions { max_bytes: 100, ..RouterOptions::default() });
+    const PART: usize = aside::LARGE;
+    let gateway = gateway(RouterOptions { max_bytes: 16 * PART, ..RouterOptions::default() });
     let (connection, _registration) = gateway.connect();
     let large = |bytes: usize| CallRequest {
         args: RawJson::parse(&format!("\"{}\"", "x".repeat(bytes - 2))).unwrap(),
         ..request("t.x")
     };
-    let (id, task) = gateway.start(large(60));
+    let (id, task) = gateway.start(large(9 * PART));
     settle().await;
-    let (_, over) = gateway.start(large(41));
-    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "100 bytes of arguments");
-    let (fits, beside) = gateway.start(large(40));
+    let (_, over) = gateway.start(large(3 * PART + 1));
+    assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "bytes of call arguments");
+    let (fits, beside) = gateway.start(large(3 * PART));
     settle().await;
     for (id, task) in [(id, task), (fits, beside)] {
         assert!(connection.complete(id, ok("1")));
         assert_eq!(task.await.unwrap().outcome, ok("1"));
     }
-    let (id, task) = gateway.start(large(100));
+    let (id, task) = gateway.start(large(20 * PART));
     settle().await;
-    assert!(connection.complete(id, ok("1")), "what ended gave its room back");
+    assert!(connection.complete(id, ok("1")), "what ended gave its part back, and one by itself always fits");
     task.await.unwrap();
     gateway.assert_clean();
 }

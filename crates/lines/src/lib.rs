@@ -182,6 +182,11 @@ pub fn has_more_values(text: &[u8], most: usize) -> bool {
     if text.len() <= most {
         return false;
     }
+    values(text) > most
+}
+
+/// About how many values a JSON text holds: as many as there are places where one begins.
+pub fn values(text: &[u8]) -> usize {
     let (mut values, mut in_text, mut is_escape) = (0, false, false);
     for byte in text {
         match byte {
@@ -192,7 +197,7 @@ pub fn has_more_values(text: &[u8], most: usize) -> bool {
             _ => {}
         }
     }
-    values > most
+    values
 }
 
 impl<Role: ServiceRole, R, W: AsyncWrite> std::fmt::Debug for Lines<Role, R, W> {

@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::aside::{Aside, Turns, Weight};
+use sa_core::budget::SharedBudget;
 use sa_core::json::object;
 use sa_core::store::Records;
 use sa_core::{Notices, Router, Trimmer};
@@ -125,6 +126,11 @@ impl Mcp {
         written(response, weight)
     }
 
+    /// What bounds the number of sessions.
+    pub fn budget(&self) -> &Arc<SharedBudget> {
+        self.sessions.budget()
+    }
+
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
@@ -138,7 +144,7 @@ impl Mcp {
         if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
             let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
-            return room.map(|()| true).map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()));
+            return room.map(|()| true).map_err(|error| (StatusCode::TOO_MANY_REQUESTS, error.to_string()));
         }
         // Whatever version its headers name, rmcp takes a handshake to the session that it names.
         let Some(id) = named.filter(|_| opens || !is_new_era) else {

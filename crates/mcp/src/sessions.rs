@@ -21,6 +21,7 @@ use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
+use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
 use sa_core::{Notice, Notices, Principal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -36,6 +37,7 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     notices: Notices,
     limits: Limits,
+    budget: Arc<SharedBudget>,
     closing: CancellationToken,
 }
 
@@ -53,6 +55,8 @@ pub(crate) struct Limits {
 pub(crate) struct Session {
     handle: LocalSessionHandle,
     owner: OnceLock<Arc<Principal>>,
+    /// What it takes from the budget of sessions, until it ends.
+    permit: Mutex<Permit>,
     pub(crate) outbox: Outbox,
     /// Fires when the session is over; its streams end then.
     pub(crate) ended: CancellationToken,
@@ -70,8 +74,8 @@ pub(crate) struct Session {
 pub(crate) enum Trouble {
     #[error("there is no such session")]
     NotFound,
-    #[error("every one of the {0} sessions that there may be is in use; raise mcp.max_sessions")]
-    Full(usize),
+    #[error("{}; {}", .0.message, .0.hint)]
+    Full(Refused),
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
@@ -80,7 +84,19 @@ pub(crate) enum Trouble {
 
 impl Sessions {
     pub(crate) fn new(limits: Limits, notices: Notices, closing: CancellationToken) -> Self {
-        Self { table: Mutex::default(), notices, limits, closing }
+        let budget = SharedBudget::new(Limit {
+            name: "mcp_sessions",
+            what: "sessions of MCP clients",
+            key: "mcp.max_sessions",
+            remedy: "end sessions that are not needed",
+            total: limits.most,
+        });
+        Self { table: Mutex::default(), notices, limits, budget, closing }
+    }
+
+    /// What bounds the number of sessions.
+    pub(crate) fn budget(&self) -> &Arc<SharedBudget> {
+        &self.budget
     }
 
     /// A stream on which notices come: its owner is there, and is told what waits. No answer comes on it that would have to
@@ -103,19 +119,19 @@ impl Sessions {
         self.get(id).is_some_and(|session| session.owner.get().is_some_and(|owner| owner.id == principal.id))
     }
 
-    /// Whether there is a place for one more, after the one that is least needed has gone.
+    /// Whether a principal may have one more, if need be after the one that is least needed has gone. The session itself takes
+    /// the permit, see [`Session::bind`].
     pub(crate) fn make_room(&self, newcomer: Option<&Principal>) -> Result<(), Trouble> {
+        let holder = newcomer.map_or_else(Holder::anonymous, Holder::of);
+        let Err(refused) = self.budget.acquire(&holder, 1) else { return Ok(()) };
         let mut table = self.table();
-        if table.len() < self.limits.most {
-            return Ok(());
-        }
-        let id = least_needed(&table, newcomer).ok_or(Trouble::Full(self.limits.most))?;
+        let id = least_needed(&table, newcomer).ok_or(Trouble::Full(refused))?;
         let session = table.remove(&id);
         drop(table);
         if let Some(session) = session {
             session.end();
         }
-        Ok(())
+        self.budget.acquire(&holder, 1).map(drop).map_err(Trouble::Full)
     }
 
     /// Ends those that have been idle for too long.
@@ -220,6 +236,7 @@ impl Session {
     fn end(self: &Arc<Self>) {
         // The streams first: a worker that waits for one that nobody reads would not hear of the end.
         self.ended.cancel();
+        let _ = self.permit().resize(0);
         let session = Arc::clone(self);
         tokio::spawn(async move { session.handle.close().await.ok() });
     }
@@ -227,6 +244,8 @@ impl Session {
     /// Ends it when its token is revoked.
     fn bind(self: &Arc<Self>, caller: &Caller) {
         let _ = self.owner.set(Arc::clone(&caller.principal));
+        // It was asked for before; if another one was faster since then, this one counts for nobody.
+        let _ = self.permit().transfer(&Holder::of(&caller.principal));
         let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -244,6 +263,10 @@ impl Session {
                 return;
             }
         }
+    }
+
+    fn permit(&self) -> std::sync::MutexGuard<'_, Permit> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn broken(&self) -> std::sync::MutexGuard<'_, HashMap<u64, RequestId>> {
@@ -275,7 +298,6 @@ impl SessionManager for Sessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Trouble> {
-        self.make_room(None)?;
         let id: SessionId = Uuid::new_v4().to_string().into();
         let mut config = SessionConfig::default();
         // We keep the time: rmcp would also end a session whose client listens and has nothing to say.
@@ -284,6 +306,8 @@ impl SessionManager for Sessions {
         let session = Session {
             handle,
             owner: OnceLock::new(),
+            // Its principal is known in a moment, and was let in already.
+            permit: Mutex::new(self.budget.charge(&Holder::anonymous(), 1)),
             outbox: Outbox::default(),
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sa_core::limits::{Ceiling, Entered};
+use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
 use sa_core::{Grant, ProviderId, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
@@ -59,6 +59,13 @@ pub struct Admission {
     pub revoked: CancellationToken,
 }
 
+impl Admission {
+    /// What the node takes from budgets as: its token, or one of all without a token.
+    pub fn holder(&self) -> Holder {
+        if self.grant.is_none() { Holder::anonymous() } else { Holder::named(Arc::clone(&self.grant.0)) }
+    }
+}
+
 /// How many attempts of one connection to answer for others are recorded one by one. All are counted.
 const MAX_FORGERIES: u32 = 20;
 
@@ -75,16 +82,33 @@ pub struct Nodes {
     /// Those that are connected, by id.
     hosts: Mutex<HashMap<String, Arc<Host>>>,
     /// For what is kept of hellos.
-    room: Arc<Ceiling>,
+    hellos: Arc<SharedBudget>,
     /// For what nodes still have to read.
-    unread: Arc<Ceiling>,
+    unread: Arc<SharedBudget>,
 }
 
 impl Nodes {
     pub fn new(router: Arc<Router>, options: NodeOptions, shutdown: CancellationToken) -> Arc<Self> {
-        let room = Arc::new(Ceiling::new(options.hello_bytes));
-        let unread = Arc::new(Ceiling::new(options.outboxes_bytes));
-        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), room, unread })
+        let hellos = SharedBudget::new(Limit {
+            name: "node_hellos",
+            what: "bytes of node hellos",
+            key: "nodes.hello_bytes",
+            remedy: "disconnect nodes, or describe their tools in fewer words",
+            total: options.hello_bytes,
+        });
+        let unread = SharedBudget::new(Limit {
+            name: "node_requests",
+            what: "bytes of requests that nodes have not read",
+            key: "nodes.request_bytes",
+            remedy: "try again when the nodes have read them, or send less",
+            total: options.outboxes_bytes,
+        });
+        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), hellos, unread })
+    }
+
+    /// What bounds the memory that nodes take.
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
+        [&self.hellos, &self.unread]
     }
 
     /// What is known of a node that is connected, beside its tools.
@@ -92,18 +116,17 @@ impl Nodes {
         self.hosts().get(id).cloned()
     }
 
-    /// A place for what is kept of a node's hello. Where there is no more, a node that comes back still has the one that it
-    /// had.
-    fn room_for(&self, id: &str, bytes: usize) -> Option<Arc<Entered>> {
-        if let Some(entered) = self.room.enter(bytes) {
-            return Some(Arc::new(entered));
-        }
-        let directory = self.router.directory();
-        let own = directory.room(&ProviderId::new(KIND, id));
-        own.filter(|room| room.amount() >= bytes).or_else(|| {
+    /// Counts what is kept of a node's hello. When that is refused, a node that comes back keeps the permit that it had.
+    fn count_hello(&self, id: &str, holder: &Holder, bytes: usize) -> Result<Arc<Permit>, Refused> {
+        self.hellos.acquire(holder, bytes).map(Arc::new).or_else(|_| {
+            let directory = self.router.directory();
+            let own = directory.room(&ProviderId::new(KIND, id));
+            if let Some(own) = own.filter(|permit| permit.amount() >= bytes) {
+                return Ok(own);
+            }
             // Those whose time is over may not have been forgotten yet.
             directory.sweep();
-            self.room.enter(bytes).map(Arc::new)
+            self.hellos.acquire(holder, bytes).map(Arc::new)
         })
     }
 

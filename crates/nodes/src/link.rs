@@ -44,14 +44,6 @@ fn busy(node: &str, bytes: usize, waiting: usize) -> CallError {
     )
 }
 
-fn crowded(bytes: usize) -> CallError {
-    let message = format!(
-        "the request has {bytes} bytes, and there is no room for it beside what this node and others still have to read"
-    );
-    CallError::new(CallErrorKind::Overloaded, message)
-        .hint("try again when they have read it, or send less; an operator can make room with limits.pending_bytes")
-}
-
 impl Link for NodeLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
         let mut id = [0; CallId::LEN];
@@ -78,7 +70,7 @@ impl Link for NodeLink {
         self.outbox.offer(frame).map_err(|declined| match declined {
             Declined::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
             Declined::Full(waiting) => busy(&self.id, bytes, waiting),
-            Declined::NoRoom => crowded(bytes),
+            Declined::NoRoom(refused) => refused.into(),
         })
     }
 

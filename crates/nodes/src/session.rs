@@ -41,8 +41,9 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     };
     let (id, features) = (said.id, said.features);
     let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
-    // Whoever finds no room is a caller of many, who is told so, and the connection goes on.
-    let outbox = Outbox::within(Arc::clone(&nodes.unread), None, nodes.options.max_outbox_bytes, overrun);
+    // A request that the budget refuses fails by itself, and the connection goes on: many callers share it.
+    let share = nodes.unread.share(&admission.holder());
+    let outbox = Outbox::within(&share, None, nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
     // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
     let _ = outbox.send(welcome(nodes, takes_over, &said.mistakes));
@@ -227,11 +228,18 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
             ),
         ));
     }
-    introduction.catalog.room = nodes.room_for(&introduction.id, introduction.weight());
-    if introduction.catalog.room.is_none() {
-        let why = "there is no room for what this hello says, beside those of all other nodes (nodes.hello_bytes)";
-        return Err(Close::new(close::TRY_AGAIN_LATER, why));
-    }
+    let counted = nodes.count_hello(&introduction.id, &admission.holder(), introduction.weight());
+    // A close has 123 bytes for its reason, which is not enough for all that the refusal says.
+    let counted = counted.map_err(|refused| {
+        warn!(
+            node = introduction.id,
+            remote = admission.remote,
+            reason = refused.message,
+            "no budget for a node's hello"
+        );
+        Close::new(close::TRY_AGAIN_LATER, "no room for this hello beside those of other nodes (nodes.hello_bytes)")
+    })?;
+    introduction.catalog.room = Some(counted);
     // A future has room for each of its variables as long as it lives, however often they are moved: a pointer is less.
     Ok(Box::new(introduction))
 }

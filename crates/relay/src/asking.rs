@@ -104,7 +104,7 @@ impl Sessions {
 
     /// `caller_tool_response`: only the owner's answer counts, once, in time. Whoever gives another one is told nothing.
     pub(crate) fn respond(&self, principal: &Principal, response: &args::Response) {
-        let session = self.open().get(&*response.session_id).cloned();
+        let session = self.open().get(&*response.session_id).map(|open| Arc::clone(&open.session));
         let Some(session) = session else { return self.journal().count("session", "stray_reply") };
         if !session.is_owner(principal) {
             self.journal().count("session", "forged_reply");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sa_core::budget::{Holder, Limit, Permit, SharedBudget};
 use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View,
@@ -34,13 +35,20 @@ pub struct Sessions {
     pub(crate) tasks: TaskTracker,
     log: Arc<dyn Log>,
     pub(crate) records: Arc<dyn Records>,
-    open: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+    open: Mutex<HashMap<Arc<str>, Open>>,
+    budget: Arc<SharedBudget>,
     /// Wakes whoever watches over the callers.
     pub(crate) poke: Arc<Notify>,
     stop: CancellationToken,
     /// Fires when questions are not to stay open any longer.
     pub(crate) closing: CancellationToken,
     registration: Mutex<Option<sa_core::Registration>>,
+}
+
+/// An open session, and what it takes from the budget of sessions.
+pub(crate) struct Open {
+    pub(crate) session: Arc<Session>,
+    _permit: Permit,
 }
 
 /// A message that was taken.
@@ -61,6 +69,13 @@ impl Sessions {
         records: Arc<dyn Records>,
         options: Options,
     ) -> Result<Arc<Self>, StoreError> {
+        let budget = SharedBudget::new(Limit {
+            name: "sessions",
+            what: "open sessions",
+            key: "sessions.max_open",
+            remedy: "end sessions that are not needed, with session_end",
+            total: options.max_sessions,
+        });
         let sessions = Arc::new(Self {
             router,
             notices,
@@ -69,6 +84,7 @@ impl Sessions {
             log,
             records,
             open: Mutex::default(),
+            budget,
             poke: Arc::new(Notify::new()),
             stop: CancellationToken::new(),
             closing: CancellationToken::new(),
@@ -128,7 +144,7 @@ impl Sessions {
 
     /// An open session that a principal may use: its own, or any for an operator.
     pub fn enter(&self, principal: &Principal, id: &str) -> Result<Arc<Session>, CallError> {
-        let session = self.open().get(id).cloned();
+        let session = self.open().get(id).map(|open| Arc::clone(&open.session));
         let session = session.filter(|session| session.is_owner(principal) || principal.role == Role::Operator);
         session.ok_or_else(|| unknown(id))
     }
@@ -256,15 +272,8 @@ impl Sessions {
             grace: self.options.caller_grace,
             timeout: self.options.timeout,
         });
-        {
-            let mut open = self.open();
-            if open.len() >= self.options.max_sessions {
-                let most = self.options.max_sessions;
-                return Err(CallError::new(CallErrorKind::Overloaded, format!("{most} sessions are open, the limit"))
-                    .hint("end one with session_end, or raise sessions.max_open"));
-            }
-            open.insert(id, Arc::clone(&session));
-        }
+        let permit = self.budget.acquire(&Holder::of(principal), 1)?;
+        self.open().insert(id, Open { session: Arc::clone(&session), _permit: permit });
         if let Err(error) = socket::listen(self, &session) {
             self.open().remove(&session.id);
             let path = session.socket.display();
@@ -327,6 +336,11 @@ impl Sessions {
         Ok(views)
     }
 
+    /// What bounds the number of open sessions.
+    pub fn budget(&self) -> &Arc<SharedBudget> {
+        &self.budget
+    }
+
     /// How many sessions are open, and in how many of them an agent works.
     pub fn count(&self) -> (usize, usize) {
         let open = self.all();
@@ -379,10 +393,10 @@ impl Sessions {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        self.open().values().cloned().collect()
+        self.open().values().map(|open| Arc::clone(&open.session)).collect()
     }
 
-    pub(crate) fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
+    pub(crate) fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -407,3 +421,6 @@ pub(crate) fn unknown(id: &str) -> CallError {
 pub(crate) fn stored(error: StoreError) -> CallError {
     CallError::new(CallErrorKind::Failed, error.message).retryable(true)
 }
+
+#[cfg(test)]
+mod tests;

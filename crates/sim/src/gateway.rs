@@ -69,11 +69,14 @@ async fn connection(stream: TcpStream, remote: SocketAddr, nodes: Arc<Nodes>, wo
             remote: remote.to_string(),
             revoked: CancellationToken::new(),
         };
-        upgrade.serve(SocketLimits { max_message_bytes: MAX_FRAME, cuts: true, room: None }, move |socket| async move {
-            if AssertUnwindSafe(nodes.serve(socket, admission)).catch_unwind().await.is_err() {
-                world.broken(format!("the session of {remote} panicked"));
-            }
-        })
+        upgrade.serve(
+            SocketLimits { max_message_bytes: MAX_FRAME, cuts: true, budget: None },
+            move |socket| async move {
+                if AssertUnwindSafe(nodes.serve(socket, admission)).catch_unwind().await.is_err() {
+                    world.broken(format!("the session of {remote} panicked"));
+                }
+            },
+        )
     };
     let app: axum::Router = axum::Router::new().route("/v1/nodes/ws", any(upgrade));
     // A connection that breaks is what this is about.

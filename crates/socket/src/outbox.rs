@@ -1,10 +1,10 @@
-//! What is to be written, bounded in bytes: for each connection, and once it is large for all that share a room.
+//! What is to be written, bounded in bytes: for each connection, and by a budget that connections share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use sa_core::aside;
-use sa_core::limits::{Ceiling, Growing};
+use sa_core::budget::{Permit, Refused, Share};
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
@@ -26,8 +26,7 @@ struct Shared {
     max_bytes: usize,
     /// What the connection is closed with when its reader is too slow.
     overrun: Close,
-    /// What it is closed with when there is no room in common for what must be sent; where there is none, that is sent all the
-    /// same.
+    /// What it is closed with when the shared budget refuses what must be sent. Without it, that is sent all the same.
     crowded_out: Option<Close>,
 }
 
@@ -39,8 +38,8 @@ struct Queue {
     offered: usize,
     /// What the writer has taken and not written yet, if it is large.
     taken: usize,
-    /// Shared with other connections.
-    room: Option<Growing>,
+    /// What the queue takes from the budget that connections share.
+    permit: Option<Permit>,
     close: Option<Close>,
 }
 
@@ -64,14 +63,14 @@ pub enum Rejected {
 }
 
 /// Why a frame that was offered was not taken. It certainly was not and will not be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Declined {
     /// The connection is closed, or about to be.
     Closed,
     /// The reader has so many bytes before it that were offered and not written yet; the connection goes on.
     Full(usize),
-    /// There is no room in common for more of what many have not read; the connection goes on.
-    NoRoom,
+    /// The shared budget for what many have not read is exhausted; the connection goes on.
+    NoRoom(Refused),
 }
 
 impl Outbox {
@@ -79,15 +78,15 @@ impl Outbox {
         Self::made(max_bytes, overrun, None, None)
     }
 
-    /// One of many that share a room for what their readers have not taken yet: the bound of one connection, times all that
-    /// may be open, is more than any machine has. A little is free, for each of them. Who finds the room full is closed
-    /// with `crowded_out`; if there is no such reason, an offer is declined, and what must be sent is sent all the same.
-    pub fn within(room: Arc<Ceiling>, crowded_out: Option<Close>, max_bytes: usize, overrun: Close) -> Self {
-        Self::made(max_bytes, overrun, Some(Growing::new(room)), crowded_out)
+    /// One of many that share a budget for what their readers have not taken yet: the bound of one connection, times all
+    /// that may be open, is more than any machine has. A little is free for each of them. A connection that is refused is
+    /// closed with `crowded_out`; without such a reason, an offer is declined, and what must be sent is sent all the same.
+    pub fn within(share: &Share, crowded_out: Option<Close>, max_bytes: usize, overrun: Close) -> Self {
+        Self::made(max_bytes, overrun, Some(share.empty()), crowded_out)
     }
 
-    fn made(max_bytes: usize, overrun: Close, room: Option<Growing>, crowded_out: Option<Close>) -> Self {
-        let queue = Mutex::new(Queue { room, ..Queue::default() });
+    fn made(max_bytes: usize, overrun: Close, permit: Option<Permit>, crowded_out: Option<Close>) -> Self {
+        let queue = Mutex::new(Queue { permit, ..Queue::default() });
         let (changed, emptied) = (Notify::new(), Notify::new());
         Self(Arc::new(Shared { queue, changed, emptied, max_bytes, overrun, crowded_out }))
     }
@@ -118,9 +117,7 @@ impl Outbox {
         if self.overruns(queue.offered, frame.len()) {
             return Err(Declined::Full(queue.offered));
         }
-        if !queue.keeps(frame.len()) {
-            return Err(Declined::NoRoom);
-        }
+        queue.count(frame.len()).map_err(Declined::NoRoom)?;
         queue.offered += frame.len();
         let wake = queue.push(Message::Text(frame));
         drop(queue);
@@ -162,7 +159,7 @@ impl Outbox {
             } else if self.overruns(queue.sent, len) {
                 queue.close = Some(overrun());
                 (Err(Rejected::Overrun), true)
-            } else if let (false, Some(close)) = (queue.keeps(len), &self.0.crowded_out) {
+            } else if let (Err(_), Some(close)) = (queue.count(len), &self.0.crowded_out) {
                 queue.close = Some(close.clone());
                 (Err(Rejected::Overrun), true)
             } else {
@@ -272,16 +269,17 @@ pub(crate) fn size(frame: &Message) -> usize {
 }
 
 impl Queue {
-    /// Takes room in common for so many bytes more, once all that waits is large; `false` when there is none.
-    fn keeps(&mut self, more: usize) -> bool {
+    /// Counts what waits, with this many bytes more.
+    fn count(&mut self, more: usize) -> Result<(), Refused> {
         let waiting = self.sent + self.offered + self.taken + more;
+        let Some(permit) = &mut self.permit else { return Ok(()) };
         // What is by itself always fits: it is what its reader asked for.
-        self.room.as_mut().is_none_or(|room| room.keep(waiting.min(room.max())))
+        permit.resize_in_steps(waiting.min(permit.budget().largest()))
     }
 
-    /// Gives room back that nothing waits in any more. What was sent without any may take some now.
+    /// Gives back what nothing waits in any more. What was sent without a permit may take one now.
     fn gives_back(&mut self) {
-        let _ = self.keeps(0);
+        let _ = self.count(0);
     }
 
     /// Adds a frame, and says whether the writer is to be woken: one wake-up is enough for all that is queued until it comes,
@@ -294,6 +292,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use sa_core::budget::{Holder, Limit, STEP, SharedBudget};
+
     use super::*;
 
     fn outbox() -> Outbox {
@@ -341,54 +341,62 @@ mod tests {
 
     const PIECE: usize = aside::LARGE;
 
+    fn budget(pieces: usize) -> Arc<SharedBudget> {
+        let limit = Limit { name: "unread", what: "unread bytes", key: "x.y", remedy: "read", total: pieces * PIECE };
+        SharedBudget::new(limit)
+    }
+
     fn text(bytes: usize) -> String {
         "x".repeat(bytes)
     }
 
-    fn sharing(room: &Arc<Ceiling>, crowded_out: Option<Close>) -> Outbox {
-        Outbox::within(Arc::clone(room), crowded_out, 100 * PIECE, Close::new(4429, "too slow"))
+    fn sharing(budget: &Arc<SharedBudget>, holder: &'static str, crowded_out: Option<Close>) -> Outbox {
+        let share = budget.share(&Holder::named(holder));
+        Outbox::within(&share, crowded_out, 100 * PIECE, Close::new(4429, "too slow"))
     }
 
     #[test]
-    fn what_is_large_takes_room_in_common_until_it_is_written() {
-        let room = Arc::new(Ceiling::new(4 * PIECE));
-        let outbox = sharing(&room, Some(Close::new(1013, "no room")));
-        assert_eq!((outbox.send(text(PIECE - 1)), room.count()), (Ok(()), 0), "a little is free");
-        assert!(!outbox.take().large && room.count() == 0);
+    fn what_is_large_takes_from_the_budget_until_it_is_written() {
+        let budget = budget(16);
+        let outbox = sharing(&budget, "a", Some(Close::new(1013, "no room")));
+        assert_eq!((outbox.send(text(STEP - 1)), budget.used()), (Ok(()), 0), "a little is free");
+        assert!(!outbox.take().large && budget.used() == 0);
         for frame in [PIECE, 2 * PIECE] {
             assert_eq!(outbox.send(text(frame)), Ok(()));
         }
-        assert_eq!(room.count(), 3 * PIECE);
-        assert!(outbox.take().large && room.count() == 3 * PIECE, "what was taken still waits");
+        assert_eq!(budget.used(), 3 * PIECE);
+        assert!(outbox.take().large && budget.used() == 3 * PIECE, "what was taken still waits");
         outbox.written(PIECE);
-        assert_eq!(room.count(), 2 * PIECE);
-        assert_eq!((outbox.send(text(PIECE)), room.count()), (Ok(()), 3 * PIECE));
+        assert_eq!(budget.used(), 2 * PIECE);
+        assert_eq!((outbox.send(text(PIECE)), budget.used()), (Ok(()), 3 * PIECE));
         outbox.written(usize::MAX);
-        assert_eq!(room.count(), PIECE);
+        assert_eq!(budget.used(), PIECE);
         outbox.shut(Close::new(1006, "lost"));
-        assert_eq!(room.count(), 0, "though others still hold on to it");
+        assert_eq!(budget.used(), 0, "though others still hold on to it");
     }
 
     #[test]
-    fn who_finds_no_room_is_closed_and_nobody_else() {
-        let room = Arc::new(Ceiling::new(4 * PIECE));
+    fn a_connection_that_is_refused_is_closed_and_no_other() {
+        let budget = budget(16);
         let reason = || Some(Close::new(1013, "no room"));
-        let (first, second, third) = (sharing(&room, reason()), sharing(&room, reason()), sharing(&room, reason()));
-        assert_eq!(first.send(text(3 * PIECE)), Ok(()));
-        assert_eq!(second.send(text(2 * PIECE)), Err(Rejected::Overrun));
+        let (first, second) = (sharing(&budget, "greedy", reason()), sharing(&budget, "greedy", reason()));
+        let third = sharing(&budget, "modest", reason());
+        assert_eq!(first.send(text(12 * PIECE)), Ok(()));
+        assert_eq!(second.send(text(PIECE)), Err(Rejected::Overrun));
         assert_eq!(second.take().close.map(|close| close.code), Some(1013));
-        assert_eq!((third.send(text(PIECE)), third.send("x")), (Ok(()), Ok(())));
+        assert_eq!((third.send(text(PIECE)), third.send("x")), (Ok(()), Ok(())), "another principal has its share");
         assert!(!first.is_closed() && !third.is_closed());
         drop(first);
-        assert_eq!(third.send(text(2 * PIECE)), Ok(()), "there is room again");
+        assert_eq!(third.send(text(11 * PIECE)), Ok(()), "there is enough again");
     }
 
     #[test]
     fn one_that_is_by_itself_always_fits() {
-        let room = Arc::new(Ceiling::new(2 * PIECE));
-        let (large, small) = (sharing(&room, None), sharing(&room, None));
-        assert_eq!((large.offer(text(9 * PIECE)), room.count()), (Ok(()), 2 * PIECE));
-        assert_eq!(small.offer(text(PIECE)), Err(Declined::NoRoom));
+        let budget = budget(16);
+        let (large, small) = (sharing(&budget, "a", None), sharing(&budget, "b", None));
+        assert_eq!((large.offer(text(99 * PIECE)), budget.used()), (Ok(()), 15 * PIECE));
+        let declined = small.offer(text(PIECE)).unwrap_err();
+        assert!(matches!(declined, Declined::NoRoom(why) if why.hint.contains("x.y")));
         assert_eq!((small.offer("x"), small.send(text(PIECE))), (Ok(()), Ok(())), "what must be sent is sent");
         assert!(!small.is_closed());
     }

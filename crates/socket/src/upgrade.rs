@@ -3,8 +3,6 @@
 //! axum could do it as well, but what it makes of a connection cannot be looked into; and there is something to look at,
 //! see [`Watched`].
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -14,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use sa_core::limits::Ceiling;
+use sa_core::budget::Share;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -39,8 +37,8 @@ pub struct SocketLimits {
     /// Whether a message that is larger is cut, for who would rather hear of it and go on. Otherwise it ends the connection, as
     /// one does in any case that is larger many times.
     pub cuts: bool,
-    /// Where what has come of large messages has room, for all connections that share it.
-    pub room: Option<Arc<Ceiling>>,
+    /// What large messages take from until they are complete.
+    pub budget: Option<Share>,
 }
 
 impl SocketLimits {
@@ -57,7 +55,7 @@ impl SocketLimits {
     }
 
     pub(crate) fn watch<S>(&self, stream: S) -> Watched<S> {
-        Watched::new(stream, self.max_message_bytes, self.cuts, self.room.clone())
+        Watched::new(stream, self.max_message_bytes, self.cuts, self.budget.as_ref())
     }
 }
 

@@ -5,10 +5,9 @@ mod tests;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use sa_core::limits::{Ceiling, Growing};
+use sa_core::budget::{Permit, Share};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::cut::{Cuts, Cutting, Step, TooLarge};
@@ -27,7 +26,7 @@ use crate::split::Splitting;
 /// [`Cuts`] says that it is one. And large frames are split, see [`Splitting`].
 ///
 /// The library keeps what has come of a message until all of it is there. One connection's is bounded; so that many are, too,
-/// those that are large share a room, and whoever finds it full is sent away.
+/// those that are large take from a shared budget. A connection that is refused there is closed.
 #[derive(Debug)]
 pub struct Watched<S> {
     /// What is unread of it begins with a header, or with a part of one, unless there is something under way.
@@ -35,8 +34,8 @@ pub struct Watched<S> {
     frames: Frames,
     cuts: Cuts,
     under_way: UnderWay,
-    /// Where what has come of large messages has room.
-    room: Option<Growing>,
+    /// What the unfinished message takes from the budget of large messages.
+    permit: Option<Permit>,
     /// What is to be passed on before anything else.
     out: Vec<u8>,
 }
@@ -56,13 +55,13 @@ enum UnderWay {
 
 impl<S> Watched<S> {
     /// For messages of at most so many bytes. A larger one is cut, or ends the stream.
-    pub(crate) fn new(stream: S, max_message: usize, cuts: bool, room: Option<Arc<Ceiling>>) -> Self {
+    pub(crate) fn new(stream: S, max_message: usize, cuts: bool, budget: Option<&Share>) -> Self {
         Self {
             source: Source { stream, unread: Vec::new(), came: Came::default() },
             frames: Frames::new(max_message as u64),
             cuts: if cuts { Cuts::told() } else { Cuts::default() },
             under_way: UnderWay::Nothing,
-            room: room.map(Growing::new),
+            permit: budget.map(Share::empty),
             out: Vec::new(),
         }
     }
@@ -81,11 +80,11 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Takes room for what has come of a message once that is large, and gives it back when the message has ended.
-    fn keep_room(&mut self) -> io::Result<()> {
+    /// Counts what has come of a message once that is large, and gives it back when the message has ended.
+    fn count_unfinished(&mut self) -> io::Result<()> {
         let wanted = clamped(self.unfinished(), usize::MAX);
-        let has_room = self.room.as_mut().is_none_or(|room| room.keep(wanted));
-        if has_room { Ok(()) } else { Err(io::Error::other(NoRoom)) }
+        let Some(permit) = &mut self.permit else { return Ok(()) };
+        permit.resize_in_steps(wanted).map_err(|_| io::Error::other(NoRoom))
     }
 
     pub(crate) fn cuts(&self) -> &Cuts {
@@ -220,7 +219,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
                 break;
             }
         }
-        if let Err(error) = this.keep_room() {
+        if let Err(error) = this.count_unfinished() {
             buffer.set_filled(before);
             return Poll::Ready(Err(error));
         }

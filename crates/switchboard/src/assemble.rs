@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
-use sa_core::limits::Ceiling;
+use sa_core::budget::SharedBudget;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock};
 use sa_mcp::Mcp;
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::VERSION;
+use crate::budgets::{Budgets, Sizes};
 use crate::call_index;
 use crate::config::settings::Settings;
 use crate::config::{Config, millis};
@@ -36,8 +37,8 @@ use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{ChannelGrant, Identity, NewToken, Refused, Tokens};
-use crate::unfinished;
 use crate::write_probe::WriteProbe;
+use crate::{memory_limit, unfinished};
 
 /// How often old records are deleted, and nodes that left long ago are forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -65,7 +66,9 @@ pub struct Gateway {
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
     pub mcp: Mcp,
-    pub rooms: Rooms,
+    pub budgets: Budgets,
+    /// What the sizes of the budgets are derived from.
+    pub memory_limit: u64,
     /// Fires when sockets are to be closed, after running calls have drained.
     pub closing: CancellationToken,
     /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
@@ -105,13 +108,24 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         warn!(%error, "calls that the last run did not see the end of are not in the history yet");
     }
 
+    // What bounds the memory that all of it takes.
+    let memory_limit = memory_limit::detect();
+    let sizes = Sizes::of(settings, memory_limit);
+    if sizes.total() as u64 > memory_limit / 2 {
+        let (total, half) = (sizes.total(), memory_limit / 2);
+        warn!(
+            total,
+            half, "the byte budgets together are more than half of the memory limit; lower limits.pending_bytes"
+        );
+    }
+
     // The core.
     let notices = Notices::new();
     let directory = Directory::new(notices.clone(), millis(settings.nodes.offline_memory_ms));
     let policy = Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
     let options = RouterOptions {
         max_running: settings.limits.pending_total,
-        max_bytes: settings.limits.pending_bytes,
+        max_bytes: sizes.arguments,
         default_timeout: millis(settings.limits.default_timeout_ms),
         max_duration: millis(settings.limits.max_call_ms),
         queue_patience: millis(settings.limits.queue_wait_ms),
@@ -135,9 +149,9 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
             max_pending: settings.limits.pending_per_node,
             max_frame_bytes: settings.limits.max_frame_bytes,
             max_outbox_bytes: settings.limits.max_outbox_bytes,
-            outboxes_bytes: settings.limits.pending_bytes,
+            outboxes_bytes: sizes.node_requests,
             max_tools: settings.nodes.max_tools,
-            hello_bytes: settings.nodes.hello_bytes,
+            hello_bytes: sizes.node_hellos,
             primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),
             gateway_version: VERSION,
         },
@@ -156,7 +170,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         Arc::clone(&log),
         Arc::clone(&records),
         Arc::clone(&router),
-        channel_options(&config, &trimmer),
+        channel_options(&config, &sizes, &trimmer),
         closing.clone(),
     )
     .await?;
@@ -171,7 +185,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
-    let rooms = Rooms::new(config.settings.limits.pending_bytes);
+    let budgets = Budgets::new(&sizes, config.settings.server.max_connections);
     let gateway = Gateway {
         config,
         store,
@@ -191,7 +205,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
         mcp,
-        rooms,
+        budgets,
+        memory_limit,
         closing,
         hurry: CancellationToken::new(),
         ledger,
@@ -203,25 +218,6 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let notes = Arc::new(gateway.store.clone());
     tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
     Ok(gateway)
-}
-
-/// Where large messages have room while they are under way: each kind apart, so that what fills one of these rooms turns
-/// nobody of another kind away.
-#[derive(Debug)]
-pub struct Rooms {
-    /// For what has come of bodies, and of messages of agents and participants.
-    pub from_callers: Arc<Ceiling>,
-    /// For what has come of nodes' messages: no caller can have a node turned away.
-    pub from_nodes: Arc<Ceiling>,
-    /// For answers that their clients still have to read, on sockets and elsewhere.
-    pub answers: Arc<Ceiling>,
-}
-
-impl Rooms {
-    fn new(bytes: usize) -> Self {
-        let [from_callers, from_nodes, answers] = [(); 3].map(|()| Arc::new(Ceiling::new(bytes)));
-        Self { from_callers, from_nodes, answers }
-    }
 }
 
 impl Gateway {
@@ -240,6 +236,19 @@ impl Gateway {
             view.scopes.extend(sessions.view(Arc::clone(&view.principal), session).scopes);
         }
         view
+    }
+
+    /// Every budget, for the status and for metrics.
+    pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
+        let Budgets { requests, node_messages, answers, connections } = &self.budgets;
+        let mut all = vec![connections.budget(), requests, answers, node_messages];
+        all.extend(self.router.budgets());
+        all.extend(self.nodes.budgets());
+        all.extend(self.sessions.as_ref().map(|sessions| sessions.budget()));
+        all.extend(self.channels.budgets());
+        all.push(self.mcp.budget());
+        all.sort_by_key(|budget| budget.limit().name);
+        all
     }
 
     /// Lets running calls end, tells every connection, and puts everything on disk.
@@ -266,7 +275,7 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
-fn channel_options(config: &Config, trimmer: &Arc<Trimmer>) -> ChannelOptions {
+fn channel_options(config: &Config, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> ChannelOptions {
     let channels = &config.settings.channels;
     ChannelOptions {
         liveness: liveness(config),
@@ -275,6 +284,10 @@ fn channel_options(config: &Config, trimmer: &Arc<Trimmer>) -> ChannelOptions {
         max_queue_bytes: channels.max_queue_bytes,
         max_rate: channels.max_messages_per_second,
         max_channels: channels.max_channels,
+        max_stored_bytes: channels.max_stored_bytes,
+        max_bytes_per_channel: channels.max_bytes_per_channel,
+        max_bytes_per_principal: channels.max_bytes_per_principal,
+        pending_bytes: sizes.channel_messages,
         keep_messages: channels.keep_messages,
         keep: days(channels.keep_days),
         trimmer: Arc::clone(trimmer),

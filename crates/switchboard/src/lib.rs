@@ -5,6 +5,7 @@
 
 pub mod assemble;
 mod at_once;
+pub mod budgets;
 mod call_index;
 pub mod cli;
 pub mod config;
@@ -17,6 +18,7 @@ mod json;
 pub mod ledger;
 #[cfg(test)]
 mod memory;
+pub mod memory_limit;
 pub mod metrics;
 mod place;
 pub mod recent;
@@ -27,6 +29,7 @@ pub mod serve;
 mod sessions;
 pub mod sign_in;
 pub mod skills;
+mod slot;
 pub mod telemetry;
 mod terminal;
 pub mod tokens;

@@ -1,5 +1,6 @@
 //! Numbers for machines, in the Prometheus text format.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sa_core::Trimmer;
+use sa_core::budget::SharedBudget;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -29,6 +31,11 @@ struct DeletedLabels {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BudgetLabels {
+    budget: &'static str,
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -46,6 +53,8 @@ pub struct Metrics {
     deleted: Family<DeletedLabels, Counter>,
     retention_paused: Gauge,
     retention_rounds: Counter,
+    budget_total: Family<BudgetLabels, Gauge>,
+    budget_used: Family<BudgetLabels, Gauge>,
 }
 
 impl Metrics {
@@ -84,6 +93,9 @@ impl Metrics {
         registry.register("retention_paused", about, retention_paused.clone());
         let retention_rounds = Counter::default();
         registry.register("retention_rounds", "Rounds in which old records were looked for", retention_rounds.clone());
+        let (budget_total, budget_used) = (Family::default(), Family::default());
+        registry.register("budget_total", "How much each budget has, in bytes or as a number", budget_total.clone());
+        registry.register("budget_used", "How much of each budget is in use", budget_used.clone());
         Self {
             registry,
             calls,
@@ -100,6 +112,17 @@ impl Metrics {
             deleted,
             retention_paused,
             retention_rounds,
+            budget_total,
+            budget_used,
+        }
+    }
+
+    /// Brings the gauges of budgets up to date.
+    pub fn set_budgets<'a>(&self, budgets: impl IntoIterator<Item = &'a Arc<SharedBudget>>) {
+        for budget in budgets {
+            let labels = BudgetLabels { budget: budget.limit().name };
+            self.budget_total.get_or_create(&labels).set(budget.limit().total as i64);
+            self.budget_used.get_or_create(&labels).set(budget.used() as i64);
         }
     }
 

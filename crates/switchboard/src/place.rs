@@ -11,11 +11,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::metrics::Metrics;
+use crate::slot::Slot;
 
 /// What a WebSocket says and hears at a time passes through a buffer of this size.
 const AT_ONCE: usize = 16 * 1024;
@@ -69,7 +69,8 @@ pub(crate) struct Place {
     metrics: Arc<Metrics>,
     /// How long the peer may take nothing.
     patience: Duration,
-    _permit: OwnedSemaphorePermit,
+    /// Absent for a connection from within, which counts for nobody.
+    slot: Option<Arc<Slot>>,
 }
 
 /// Whoever is at the other end of a socket.
@@ -99,9 +100,9 @@ impl Peer for DuplexStream {
 }
 
 impl Place {
-    pub(crate) fn new(permit: OwnedSemaphorePermit, metrics: Arc<Metrics>, patience: Duration) -> Self {
+    pub(crate) fn new(slot: Option<Arc<Slot>>, metrics: Arc<Metrics>, patience: Duration) -> Self {
         metrics.connections().inc();
-        Self { metrics, patience, _permit: permit }
+        Self { metrics, patience, slot }
     }
 
     pub(crate) fn with<S: AsyncWrite + Peer + Unpin>(self, socket: S) -> Placed<S> {
@@ -159,6 +160,11 @@ impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
     /// Set by whoever agrees that it becomes a WebSocket, before the answer that says so.
     pub(crate) fn agreed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.agreed)
+    }
+
+    /// What the connection counts as, among all that are open.
+    pub(crate) fn slot(&self) -> Option<Arc<Slot>> {
+        self.place.slot.clone()
     }
 
     /// Looks for the end of a peer that nobody listens to, from time to time.
@@ -267,10 +273,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A socket and its other end, with room for so much on the way.
-    async fn placed(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+    fn placed(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
         let (here, there) = tokio::io::duplex(room);
-        let permit = Arc::new(tokio::sync::Semaphore::new(1)).acquire_owned().await.unwrap();
-        (Place::new(permit, Arc::new(Metrics::default()), PATIENCE).with(here), there)
+        (Place::new(None, Arc::new(Metrics::default()), PATIENCE).with(here), there)
     }
 
     fn refused(here: &Placed<DuplexStream>) -> bool {
@@ -279,7 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_for_too_long_is_hung_up_on() {
-        let (mut here, there) = placed(7).await;
+        let (mut here, there) = placed(7);
         let error = here.write_all(&[1; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(refused(&here));
@@ -288,7 +293,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_a_little_now_and_then_is_not_and_nor_is_who_is_written_nothing() {
-        let (mut here, mut there) = placed(7).await;
+        let (mut here, mut there) = placed(7);
         let taking = tokio::spawn(async move {
             for _ in 0..100 {
                 tokio::time::sleep(PATIENCE * 9 / 10).await;
@@ -315,7 +320,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_only_sounds_like_one_makes_no_web_socket() {
-        let (mut here, mut there) = placed(50).await;
+        let (mut here, mut there) = placed(50);
         here.write_all(SWITCHED).await.unwrap();
         there.read_exact(&mut [0; SWITCHED.len()]).await.unwrap();
         let error = here.write_all(&[1; 100]).await.unwrap_err();
@@ -324,7 +329,7 @@ mod tests {
 
     /// One that has become a WebSocket.
     async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
-        let (mut here, mut there) = placed(room).await;
+        let (mut here, mut there) = placed(room);
         here.agreed().store(true, Ordering::Relaxed);
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
         let mut heard = [0; 36];

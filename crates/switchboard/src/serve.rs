@@ -12,7 +12,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_vault::bounded;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +23,7 @@ use crate::config::TlsFiles;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::place::{Peer, Place, Placed};
+use crate::slot::{ConnectionSlots, Slot};
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
@@ -67,22 +67,21 @@ pub async fn serve_behind(
         anyhow::anyhow!(wrong.join("; "))
     };
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose().map_err(unusable)?;
-    let most = gateway.config.settings.server.max_connections;
-    let places = Arc::new(Semaphore::new(most));
+    let slots = Arc::clone(&gateway.budgets.connections);
     let ending = async {
         stop.cancelled().await;
         gateway.shut_down().await;
     };
-    tokio::join!(accept(app, &gateway, listener, tls, &places), ending);
-    // All places are free once the last socket is closed, those of nodes and agents included.
-    let closed = tokio::time::timeout(CLOSE_PATIENCE, places.acquire_many(most as u32));
+    tokio::join!(accept(app, &gateway, listener, tls, &slots), ending);
+    // All slots are free once the last socket is closed, those of nodes and agents included.
+    let closed = tokio::time::timeout(CLOSE_PATIENCE, slots.emptied());
     let in_time = tokio::select! {
         biased;
         closed = closed => closed.is_ok(),
         () = hurried(&gateway) => false,
     };
     if !in_time {
-        debug!(left = most - places.available_permits(), "some connections did not end in time");
+        debug!(left = slots.budget().used(), "some connections did not end in time");
     }
     Ok(())
 }
@@ -91,10 +90,9 @@ pub async fn serve_behind(
 pub fn from_within(gateway: &Arc<Gateway>, ends: Ends) -> DuplexStream {
     let (inside, outside) = tokio::io::duplex(WITHIN);
     let app = http::FrontDoor::new(Arc::clone(gateway));
-    // One of its own: no limit on others is to keep it out.
-    let Ok(permit) = Arc::new(Semaphore::new(1)).try_acquire_owned() else { return inside };
     let patience = liveness(&gateway.config).dead_after;
-    let place = Place::new(permit, Arc::clone(&gateway.metrics), patience);
+    // Without a slot: no limit on others keeps it out.
+    let place = Place::new(None, Arc::clone(&gateway.metrics), patience);
     let (metrics, closing) = (Arc::clone(&gateway.metrics), gateway.closing.clone());
     tokio::spawn(AtOnce::new(async move { connection(place.with(outside), ends, app, &metrics, closing).await }));
     inside
@@ -112,7 +110,7 @@ async fn accept(
     gateway: &Gateway,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    places: &Arc<Semaphore>,
+    slots: &ConnectionSlots,
 ) {
     let patience = liveness(&gateway.config).dead_after;
     let mut failures = 0_u32;
@@ -139,11 +137,11 @@ async fn accept(
             },
             () = gateway.closing.cancelled() => return,
         };
-        let Ok(permit) = Arc::clone(places).try_acquire_owned() else {
+        let Some(slot) = slots.accept() else {
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
-        let place = Place::new(permit, Arc::clone(&gateway.metrics), patience);
+        let place = Place::new(Some(slot), Arc::clone(&gateway.metrics), patience);
         // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };
@@ -229,11 +227,12 @@ async fn connection(
     // Whether there has been a request: a client that keeps its connection for later is not a slow one.
     let used = Arc::new(AtomicBool::new(false));
     let uses = Arc::clone(&used);
-    let agreed = stream.agreed();
+    let (agreed, slot) = (stream.agreed(), stream.slot());
+    let own = slot.clone();
     let service = hyper::service::service_fn(move |request| {
         uses.store(true, Ordering::Relaxed);
         let agreed = Arc::clone(&agreed);
-        app.clone().answer(ends, request).inspect_ok(move |response| {
+        app.clone().answer(ends, slot.clone(), request).inspect_ok(move |response| {
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 agreed.store(true, Ordering::Relaxed);
             }
@@ -250,6 +249,11 @@ async fn connection(
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
+        () = evicted(own) => {
+            metrics.refused("http", "too_many_connections");
+            debug!(remote = %ends.remote, "closed a connection without a token for a newer one");
+            return;
+        }
         () = closing.cancelled() => {
             // Lets the request that is under way end, and takes no other.
             connection.as_mut().graceful_shutdown();
@@ -263,6 +267,14 @@ async fn connection(
             metrics.refused("http", "malformed");
         }
         debug!(%error, remote = %ends.remote, "connection ended");
+    }
+}
+
+/// Waits until the slot of a connection is needed for another one.
+async fn evicted(slot: Option<Arc<Slot>>) {
+    match slot {
+        Some(slot) => slot.evicted().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What tests need of the machine that they run on: programs that somebody has to install, rights that not every user has.
 //! A crate of its own, because tests of crates need it that know nothing of the gateway.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The tests that may be left out, by what they need, with commas between them.
@@ -48,8 +49,52 @@ pub fn run_on_small_disk(size: &str, test: &str) {
 }
 
 /// The small disk's directory; `None` for somebody who runs ignored tests without it.
-pub fn small_disk() -> Option<std::path::PathBuf> {
+pub fn small_disk() -> Option<PathBuf> {
     std::env::var_os(SMALL_DISK).map(Into::into)
+}
+
+/// A control group with a memory limit, removed when it is dropped. The programs in it have to have ended by then.
+#[derive(Debug)]
+pub struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// `None` where the machine does not allow one, see [`missing`].
+    #[track_caller]
+    pub fn new(bytes: u64) -> Option<Self> {
+        let name = format!("switchboard-test-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        // A group of cgroup v2 has the controllers that the one above it hands down.
+        let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory");
+        let places = [(root.join(&name), "memory.max"), (root.join("memory").join(&name), "memory.limit_in_bytes")];
+        for (dir, file) in places {
+            if dir.parent().is_some_and(|parent| parent.join("cgroup.procs").exists())
+                && std::fs::create_dir(&dir).is_ok()
+            {
+                let group = Self(dir);
+                if std::fs::write(group.0.join(file), bytes.to_string()).is_ok() {
+                    return Some(group);
+                }
+            }
+        }
+        missing("cgroup", "a control group with a memory limit needs root, and a machine that lets it make one");
+        None
+    }
+
+    /// A program that runs another one within the group, to be called with the same arguments.
+    pub fn wrapping(&self, program: &str, dir: &Path) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt as _;
+        let script = format!("#!/bin/sh\necho $$ > {}/cgroup.procs && exec {program} \"$@\"\n", self.0.display());
+        let path = dir.join("in-group");
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
 }
 
 #[cfg(test)]

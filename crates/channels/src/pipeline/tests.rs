@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Member;
-use crate::{Channel, ChannelOptions, Channels, Draft, Rights, Sender};
+use crate::{Channel, ChannelOptions, Channels, Draft, Published, Refusal, Rights, Sender};
 
 /// Answers an append when it is let.
 struct Slow {
@@ -111,7 +111,11 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
         max_attachment_bytes: 1 << 20,
         max_queue_bytes: 1 << 20,
         max_rate: 1_000,
-        max_channels: 10,
+        max_channels: 16,
+        max_stored_bytes: 1 << 20,
+        max_bytes_per_channel: 1 << 18,
+        max_bytes_per_principal: 1 << 19,
+        pending_bytes: 1 << 20,
         keep_messages: 1_000,
         keep: Duration::from_secs(86_400),
         trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
@@ -120,8 +124,16 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
     }
 }
 
+fn participant(name: &str) -> Principal {
+    Principal { id: name.into(), name: name.into(), role: Role::Participant, tools: Vec::new() }
+}
+
 async fn publish(channel: Arc<Channel>) -> u64 {
-    let principal = Principal { id: "t".into(), name: "ann".into(), role: Role::Participant, tools: Vec::new() };
+    try_publish(&channel, "ann").await.unwrap().id.unwrap()
+}
+
+async fn try_publish(channel: &Arc<Channel>, name: &str) -> Result<Published, Refusal> {
+    let principal = participant(name);
     let rights = Rights { read: true, publish: true, call: true, admin: false };
     let sender = Sender { principal: Arc::new(principal), rights };
     let draft = Draft {
@@ -132,7 +144,7 @@ async fn publish(channel: Arc<Channel>) -> u64 {
         attachments: Vec::new(),
         bytes: Bytes::new(),
     };
-    channel.publish(&sender, draft).await.unwrap().id.unwrap()
+    channel.publish(&sender, draft).await
 }
 
 #[tokio::test]
@@ -143,7 +155,7 @@ async fn what_a_reader_had_from_the_log_does_not_come_once_more() {
     let log = Arc::new(Slow { store: store.clone(), answers: Arc::clone(&answers) });
     let records = Arc::new(store.clone());
     let channels = Channels::open(log, records, router(), options(dir.path()), CancellationToken::new()).await.unwrap();
-    let channel = channels.channel("room").await.unwrap();
+    let channel = channels.channel("room", &participant("ann")).await.unwrap();
 
     let mut last = store.follow(&channel.stream);
     let publishing = tokio::spawn(publish(Arc::clone(&channel)));
@@ -171,4 +183,44 @@ async fn what_a_reader_had_from_the_log_does_not_come_once_more() {
     let next = publish(Arc::clone(&channel)).await;
     assert!(!is_empty(), "what comes after it does come");
     assert_eq!(member.last.load(Ordering::Relaxed), next);
+}
+
+#[tokio::test]
+async fn a_message_is_in_the_budget_of_memory_until_its_readers_have_been_sent_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+    let records = Arc::new(store.clone());
+    let channels = Channels::open(Arc::new(store), records, router(), options(dir.path()), CancellationToken::new());
+    let channels = channels.await.unwrap();
+    let channel = channels.channel("room", &participant("ann")).await.unwrap();
+    let pending = channels.budgets()[2];
+    publish(Arc::clone(&channel)).await;
+    assert_eq!(pending.used(), 0, "nobody reads");
+
+    let outboxes = [(); 2].map(|()| Outbox::new(1 << 20, Close::new(4429, "too slow")));
+    for outbox in &outboxes {
+        let make = |id| Member {
+            id,
+            participant: "reader".into(),
+            instance: None,
+            outbox: outbox.clone(),
+            reads: true,
+            seen: 0,
+            last: AtomicU64::new(0),
+        };
+        channel.admit(make, None, |_, _| {}).unwrap();
+    }
+    publish(Arc::clone(&channel)).await;
+    let one = pending.used();
+    assert!(one > 0, "two readers share it");
+    publish(Arc::clone(&channel)).await;
+    assert_eq!(pending.used(), 2 * one);
+    // The budget is what stops a sender whose readers do not read; the others go on.
+    let rest = pending.charge(&sa_core::budget::Holder::named("ann"), 800_000);
+    let refused = try_publish(&channel, "ann").await.unwrap_err();
+    assert_eq!(refused.code, "overloaded");
+    assert!(refused.hint.is_some_and(|hint| hint.contains("channels.pending_bytes")));
+    try_publish(&channel, "bob").await.unwrap();
+    drop(rest);
+    try_publish(&channel, "ann").await.unwrap();
 }

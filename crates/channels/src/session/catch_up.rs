@@ -37,7 +37,7 @@ impl Session {
             let (outbox, last) = (self.outbox.clone(), AtomicU64::new(seen));
             move |id| Member { id, participant, instance, outbox, reads, seen, last }
         };
-        let pace = LARGE.min(channel.hub.options.max_queue_bytes / 2);
+        let pace = LARGE.min(channel.hub.options.queue_bytes() / 2);
         // A roster that is too large for one document is told one by one, whatever was asked for.
         let fits = !reads || roster_len(&channel.state()) <= pace;
         let ready = |state: &State, member: &Member| {

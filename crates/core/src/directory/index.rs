@@ -17,9 +17,10 @@ pub(super) use self::claims::{Claim, Claims, Kind, Offer, Owner};
 pub(super) use self::contests::Contest;
 pub(super) use self::holders::Held;
 use super::{Attach, AttachError};
+use crate::budget::Permit;
 use crate::documents::Documents;
 use crate::json::RawJson;
-use crate::limits::{Entered, Slots};
+use crate::limits::Slots;
 use crate::principal::Scope;
 use crate::provider::{Grant, Provider, ProviderId};
 use crate::tool::Catalog;
@@ -59,7 +60,7 @@ pub(super) struct Member {
     /// About how many bytes it takes.
     weight: usize,
     /// Its share of a limit for all providers of its kind.
-    pub(super) room: Option<Arc<Entered>>,
+    pub(super) room: Option<Arc<Permit>>,
 }
 
 /// How much is remembered of the providers of one grant that left.

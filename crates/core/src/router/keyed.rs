@@ -10,11 +10,11 @@ use tokio::sync::watch;
 
 use super::Share;
 use super::running::{Finished, RunningCall};
+use crate::budget::Permit;
 use crate::call::{CallId, CallRequest, Life};
 use crate::directory::{Directory, Unresolved};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::json::RawJson;
-use crate::limits::Entered;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::Scope;
 
@@ -185,7 +185,7 @@ async fn claim_and_run(
 
 /// A retry while the first one runs: it gets the first one's outcome, and is no call of its own. Its caller's leaving ends it,
 /// and not the first one.
-async fn join(mut call: RunningCall, _place: Entered, first: watch::Receiver<Option<Finished>>) -> Finished {
+async fn join(mut call: RunningCall, _place: Permit, first: watch::Receiver<Option<Finished>>) -> Finished {
     let life = Arc::clone(&call.life);
     // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
     let patience = async {

@@ -40,9 +40,9 @@ async fn a_hello_that_says_too_much_is_refused_with_the_field() {
     much.connect(&gateway).await;
 }
 
-/// With room for two of [`large`].
+/// Two of [`large`], and a little more, are three quarters of the budget.
 async fn crowded(memory_ms: u64) -> Gateway {
-    Setup::new().config(&format!("[nodes]\nhello_bytes = 40_000\noffline_memory_ms = {memory_ms}")).start().await
+    Setup::new().config(&format!("[nodes]\nhello_bytes = 44_000\noffline_memory_ms = {memory_ms}")).start().await
 }
 
 fn large(id: &str) -> Hello {

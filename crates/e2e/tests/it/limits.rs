@@ -69,17 +69,21 @@ async fn a_place_whose_call_was_cancelled_is_free_again() {
 
 #[tokio::test]
 async fn who_calls_a_lot_keeps_nobody_else_from_calling() {
-    let gateway = Setup::new().config("[limits]\npending_total = 32\npending_bytes = 1_000_000").start().await;
+    let gateway = Setup::new().config("[limits]\npending_total = 32").start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    let calls: Vec<_> = (0..32).map(|_| busy.call_later("a.b", json!({}))).collect();
-    for _ in 0..32 {
+    // Three quarters are for everybody.
+    let calls: Vec<_> = (0..24).map(|_| busy.call_later("a.b", json!({}))).collect();
+    for _ in 0..24 {
         node.request().await;
     }
     busy.call("a.b", json!({})).await.assert_problem(429, "overloaded");
-    // A sixteenth of all calls is little, and a quarter is kept for those who have no more.
-    let few: Vec<_> = (0..2).map(|_| other.call_later("a.b", json!({}))).collect();
-    let requests = [node.request().await, node.request().await];
+    // Of the rest, each token has an eighth and the call that goes beyond it.
+    let few: Vec<_> = (0..5).map(|_| other.call_later("a.b", json!({}))).collect();
+    let mut requests = Vec::new();
+    for _ in 0..5 {
+        requests.push(node.request().await);
+    }
     other.call("a.b", json!({})).await.assert_problem(429, "overloaded");
     busy.call("a.b", json!({})).await.assert_problem(429, "overloaded");
     for request in &requests {

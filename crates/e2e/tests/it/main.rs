@@ -88,6 +88,7 @@ mod mcp_stdio;
 mod mcp_support;
 mod mcp_tasks;
 mod mcp_upstream;
+mod memory_limit;
 mod messaging_agents;
 mod messaging_attachments;
 mod messaging_calls;

@@ -106,7 +106,23 @@ async fn there_are_never_more_sessions_than_may_be() {
     let _held = stream(&gateway, &gateway.operator, &second).send().await.unwrap();
     let _kept_open = stream(&gateway, &other, &kept).send().await.unwrap();
     let full = post(&gateway, &gateway.operator, INITIALIZE).send().await.unwrap();
-    assert_eq!(full.status(), 503, "both are in use");
+    assert_eq!(full.status(), 429, "both are in use");
+}
+
+#[tokio::test]
+async fn one_token_cannot_keep_every_session_in_use() {
+    let gateway = Setup::new().config("[mcp]\nmax_sessions = 16").start().await;
+    let (_, greedy) = gateway.token(json!({ "name": "greedy", "role": "agent" })).await;
+    let mut streams = Vec::new();
+    for _ in 0..12 {
+        let id = open(&gateway, &greedy).await;
+        streams.push(stream(&gateway, &greedy, &id).send().await.unwrap());
+    }
+    let refused = post(&gateway, &greedy, INITIALIZE).send().await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let why = refused.text().await.unwrap();
+    assert!(why.contains("12 of 16 sessions of MCP clients") && why.contains("mcp.max_sessions"), "{why}");
+    open(&gateway, &gateway.operator).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::SWITCHBOARD;
 
 /// Room for three bodies that have come as far as [`begin`] goes.
-const ROOM: &str = "[limits]\npending_bytes = 1_000_000";
+const ROOM: &str = "[limits]\nrequest_bytes = 1_000_000";
 /// Blanks before what a body says.
 const BLANKS: usize = 300_000;
 const BODY: &str = r#"{"args":{"x":1}}"#;
@@ -48,13 +48,13 @@ async fn who_finds_no_room_for_a_large_body_is_sent_away_alone() {
         let reply = eventually("no room", || async {
             let body = format!("{}{BODY}", " ".repeat(BLANKS));
             let reply = gateway.operator().request(Method::POST, path).body(body).send().await.ok();
-            reply.filter(|reply| reply.status() == 503)
+            reply.filter(|reply| reply.status() == 429)
         })
         .await;
         refused += 1;
         assert_eq!(reply.headers()["retry-after"], "1", "{path}");
         let told = soon(reply.text()).await.unwrap();
-        assert!(told.contains("no room"), "{path}: {told}");
+        assert!(told.contains("bytes of large requests"), "{path}: {told}");
         let small = gateway.operator().call("a.b", json!({})).await;
         assert_eq!(small.result(), "answered", "what is small needs no room");
     }

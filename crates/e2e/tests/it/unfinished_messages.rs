@@ -13,8 +13,8 @@ use crate::counted_support::{Scene, piece};
 
 type Socket = WebSocketStream<TcpStream>;
 
-/// Room for three messages that have come as far as [`begin`] goes.
-const ROOM: &str = "[limits]\npending_bytes = 1_000_000";
+/// Three messages that have come as far as [`begin`] goes are three quarters of each budget.
+const ROOM: &str = "[limits]\nrequest_bytes = 1_200_000\n[nodes]\nmessage_bytes = 1_200_000";
 
 /// Begins a message, and asks whether what there is of it has come. A gateway without room for it may hang up meanwhile.
 async fn begin(socket: &mut Socket, start: &str) {
@@ -47,7 +47,8 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
     const CALL: &str = r#"{"type":"call","id":"1""#;
     const CHANNEL: &str = r#"{"action":"publish","type":"a","ref":7"#;
     let scene = Scene::start(ROOM).await;
-    let (mut socket, mut other) = (scene.gateway.operator().socket().await, scene.gateway.operator().socket().await);
+    let agent = scene.gateway.new_agent("busy").await;
+    let (mut socket, mut other) = (agent.socket().await, agent.socket().await);
     let mut participant = scene.participant().await;
     for (socket, start) in [(&mut socket.socket, CALL), (&mut other.socket, CALL), (&mut participant.socket, CHANNEL)] {
         begin(socket, start).await;
@@ -66,7 +67,7 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
         let name = format!("late-{number}");
         let mut node = Hello::new(&name).connect(&scene.gateway).await;
         begin(&mut node.socket, NODE).await;
-        let mut socket = scene.gateway.operator().socket().await;
+        let mut socket = agent.socket().await;
         begin(&mut socket.socket, CALL).await;
         let mut participant = Participant::join(&scene.gateway, "room", &name).await;
         begin(&mut participant.socket, CHANNEL).await;

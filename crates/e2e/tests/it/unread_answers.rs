@@ -43,7 +43,7 @@ async fn unread(gateway: &Gateway) -> TcpStream {
 
 #[tokio::test]
 async fn who_finds_no_room_for_a_large_answer_is_told_so() {
-    let gateway = Setup::new().config("[limits]\npending_bytes = 20_000_000").spawn(SWITCHBOARD).await;
+    let gateway = Setup::new().config("[limits]\nanswer_bytes = 20_000_000").spawn(SWITCHBOARD).await;
     let answers = large_results(&gateway).await;
     let mut first = unread(&gateway).await;
     let operator = gateway.operator();
@@ -77,7 +77,7 @@ async fn who_finds_no_room_for_a_large_answer_is_told_so() {
 
 #[tokio::test]
 async fn who_takes_nothing_for_too_long_is_hung_up_on_and_who_waits_is_not() {
-    let config = "[nodes]\nping_interval_ms = 300\ndead_after_ms = 2_000\n[limits]\npending_bytes = 20_000_000";
+    let config = "[nodes]\nping_interval_ms = 300\ndead_after_ms = 2_000\n[limits]\nanswer_bytes = 20_000_000";
     let gateway = Setup::new().config(config).spawn(SWITCHBOARD).await;
     let answers = large_results(&gateway).await;
     let operator = gateway.operator();
@@ -100,7 +100,7 @@ async fn who_takes_nothing_for_too_long_is_hung_up_on_and_who_waits_is_not() {
 
 #[tokio::test]
 async fn what_sockets_have_not_read_shares_the_room_and_who_finds_none_is_closed() {
-    let gateway = Setup::new().config("[limits]\npending_bytes = 20_000_000").spawn(SWITCHBOARD).await;
+    let gateway = Setup::new().config("[limits]\nanswer_bytes = 20_000_000").spawn(SWITCHBOARD).await;
     let answers = large_results(&gateway).await;
     let (first, second) = (gateway.new_agent("first").await, gateway.new_agent("second").await);
     let (mut deaf, mut other) = (first.socket().await, second.socket().await);

@@ -40,7 +40,7 @@ async fn echo() -> Gateway {
                 Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) };
             let upgrade = move |upgrade: Upgrade| {
                 let (limits, outbox) = (
-                    SocketLimits { max_message_bytes: limits.max_frame_bytes, cuts: true, room: None },
+                    SocketLimits { max_message_bytes: limits.max_frame_bytes, cuts: true, budget: None },
                     Outbox::new(limits.max_outbox_bytes, Close::new(4429, "the reader is too slow")),
                 );
                 std::future::ready(upgrade.serve(limits, move |socket| say_back(socket, outbox, liveness)))

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sa_core::aside;
+use sa_core::budget::{Holder, Limit, STEP, SharedBudget};
 use tokio::io::AsyncReadExt as _;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -20,7 +20,7 @@ use crate::split::PIECE;
 use crate::upgrade::SocketLimits;
 
 const MAX: usize = 40;
-const LIMITS: SocketLimits = SocketLimits { max_message_bytes: MAX, cuts: true, room: None };
+const LIMITS: SocketLimits = SocketLimits { max_message_bytes: MAX, cuts: true, budget: None };
 
 /// A stream that comes in pieces.
 struct Pieces(VecDeque<Vec<u8>>);
@@ -213,33 +213,34 @@ fn nothing_is_read_after_one_fragment_too_many() {
 }
 
 #[test]
-fn what_has_come_of_large_messages_shares_a_room() {
-    let room = Arc::new(Ceiling::new(3 * aside::LARGE));
-    let watched =
-        |bytes: &[u8]| Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(Arc::clone(&room)));
-    let whole = frame(TEXT, true, &vec![b'x'; 2 * aside::LARGE + 1]);
-    let in_fragments = [frame(TEXT, false, &vec![b'x'; 2 * aside::LARGE]), frame(0, false, b"x")].concat();
+fn what_has_come_of_large_messages_takes_from_a_shared_budget() {
+    let limit = Limit { name: "m", what: "bytes", key: "x.y", remedy: "wait", total: 16 * STEP };
+    let budget = SharedBudget::new(limit);
+    let share = budget.share(&Holder::named("a"));
+    let watched = |bytes: &[u8]| Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(&share));
+    let whole = frame(TEXT, true, &vec![b'x'; 8 * STEP + 1]);
+    let in_fragments = [frame(TEXT, false, &vec![b'x'; 8 * STEP]), frame(0, false, b"x")].concat();
     // The first part has come before it turns out that it is too large.
-    let cut = [frame(TEXT, false, &vec![b'x'; 2 * aside::LARGE]), frame(0, true, &vec![b'x'; 1 << 20])].concat();
+    let cut = [frame(TEXT, false, &vec![b'x'; 8 * STEP]), frame(0, true, &vec![b'x'; 1 << 20])].concat();
     let read = |stream: &mut Watched<_>| stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().map(drop);
     for unfinished in [&whole[..whole.len() - 1], &in_fragments, &cut[..cut.len() - 1]] {
         let mut first = watched(unfinished);
         read(&mut first).unwrap();
-        assert_eq!(room.count(), 2 * aside::LARGE);
-        let mut small = watched(&frame(TEXT, true, &vec![b'x'; aside::LARGE]));
+        assert_eq!(budget.used(), 8 * STEP);
+        let mut small = watched(&frame(TEXT, true, &vec![b'x'; STEP]));
         read(&mut small).unwrap();
-        assert_eq!(room.count(), 2 * aside::LARGE, "a message that has ended has no more room");
+        assert_eq!(budget.used(), 8 * STEP, "a message that has ended takes no more");
         let error = read(&mut watched(unfinished)).unwrap_err();
         assert!(matches!(error.get_ref(), Some(why) if why.is::<NoRoom>()), "{error}");
         drop(first);
-        assert_eq!(room.count(), 0);
+        assert_eq!(budget.used(), 0);
     }
     // One after the other, and others between them.
     let many =
         [whole.clone(), frame(PING, true, b""), cut, whole.clone(), in_fragments, frame(0, true, b""), whole].concat();
     let mut many = watched(&many);
     read(&mut many).unwrap();
-    assert_eq!(room.count(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::Client;
 use super::lists::text;
-use super::output::{Failure, json, line, span};
+use super::output::{Failure, json, line, size, span};
 use super::table::{facts, prose, shortened};
 use crate::redact::printable;
 
@@ -30,6 +30,8 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         ("sessions", sessions(&status["sessions"])),
         ("tools", number("tools")),
         ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
+        ("memory", memory(&status["budgets"], &status["memory_limit_bytes"])),
+        ("in use", in_use(&status["budgets"])),
     ];
     facts(&rows)?;
     if status["shutting_down"] == true {
@@ -81,6 +83,48 @@ fn trouble(server: &Value) -> String {
     format!("{name}: {why}")
 }
 
+/// The byte budgets in memory together.
+fn memory(budgets: &Value, limit: &Value) -> String {
+    let (mut used, mut total) = (0, 0);
+    for budget in in_memory(budgets) {
+        used += budget["used"].as_u64().unwrap_or(0);
+        total += budget["total"].as_u64().unwrap_or(0);
+    }
+    match limit.as_u64() {
+        Some(limit) => format!(
+            "{} of {} in byte budgets, limit {}",
+            size(used as usize),
+            size(total as usize),
+            size(limit as usize)
+        ),
+        None => String::new(),
+    }
+}
+
+fn in_memory(budgets: &Value) -> impl Iterator<Item = &Value> {
+    let budgets = budgets.as_array().map(Vec::as_slice).unwrap_or_default();
+    budgets.iter().filter(|budget| is_bytes(budget) && budget["name"] != "stored")
+}
+
+fn is_bytes(budget: &Value) -> bool {
+    text(&budget["what"]).starts_with("bytes ")
+}
+
+/// The budgets of which something is in use, one on each line.
+fn in_use(budgets: &Value) -> String {
+    let budgets = budgets.as_array().map(Vec::as_slice).unwrap_or_default();
+    let line = |budget: &Value| {
+        let (used, total) = (budget["used"].as_u64().filter(|used| *used > 0)?, budget["total"].as_u64()?);
+        let amount = if is_bytes(budget) {
+            format!("{} of {}", size(used as usize), size(total as usize))
+        } else {
+            format!("{used} of {total}")
+        };
+        Some(format!("{}: {amount}", text(&budget["name"])))
+    };
+    budgets.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
 fn sessions(sessions: &Value) -> String {
     if sessions.is_null() {
         String::new()
@@ -119,5 +163,18 @@ mod tests {
             "9 down\ns0: offline\ns1: offline\ns2: offline\n6 more: switchboard upstream list",
         );
         check(&Value::Null, "");
+    }
+
+    #[test]
+    fn budgets_are_summed_up_and_those_in_use_are_named() {
+        let budgets = json!([
+            { "name": "connections", "what": "open connections", "used": 3, "total": 20 },
+            { "name": "requests", "what": "bytes of large requests", "used": 2_000_000, "total": 8_388_608 },
+            { "name": "answers", "what": "bytes of answers", "used": 0, "total": 1_048_576 },
+            { "name": "stored", "what": "bytes of stored messages", "used": 5_000, "total": 99 << 20 },
+        ]);
+        assert_eq!(memory(&budgets, &json!(1 << 30)), "2.0 MB of 9.4 MB in byte budgets, limit 1073.7 MB");
+        assert_eq!(in_use(&budgets), "connections: 3 of 20\nrequests: 2.0 MB of 8.4 MB\nstored: 5 KB of 103.8 MB");
+        assert_eq!((memory(&Value::Null, &Value::Null), in_use(&Value::Null)), (String::new(), String::new()));
     }
 }

@@ -9,6 +9,7 @@ const MAX_MS: u64 = 30 * 24 * 3_600 * 1_000;
 /// One message or body is held in memory whole.
 const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_BYTES: u64 = 1 << 40;
+const MAX_STORED: u64 = 1 << 50;
 /// Less than this has no room for the smallest message that says anything: no node could introduce itself, no call be made.
 const LEAST_MESSAGE: u64 = 256;
 const MAX_COUNT: u64 = 1_000_000;
@@ -33,7 +34,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 45] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 54] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
@@ -41,7 +42,10 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 45]
         ("server.drain_ms", server.drain_ms, 0..=MAX_MS),
         ("limits.pending_per_node", limits.pending_per_node as u64, 1..=MAX_COUNT),
         ("limits.pending_total", limits.pending_total as u64, 1..=MAX_COUNT),
-        ("limits.pending_bytes", limits.pending_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
+        ("limits.pending_bytes", limits.pending_bytes as u64, 0..=MAX_BYTES),
+        ("limits.request_bytes", limits.request_bytes as u64, 0..=MAX_BYTES),
+        ("limits.argument_bytes", limits.argument_bytes as u64, 0..=MAX_BYTES),
+        ("limits.answer_bytes", limits.answer_bytes as u64, 0..=MAX_BYTES),
         ("limits.default_timeout_ms", limits.default_timeout_ms, 1..=MAX_MS),
         ("limits.max_call_ms", limits.max_call_ms, 1..=MAX_MS),
         ("limits.queue_wait_ms", limits.queue_wait_ms, 0..=MAX_MS),
@@ -54,7 +58,9 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 45]
         ("nodes.dead_after_ms", nodes.dead_after_ms, 1..=MAX_MS),
         ("nodes.offline_memory_ms", nodes.offline_memory_ms, 0..=MAX_MS),
         ("nodes.max_tools", nodes.max_tools as u64, 1..=MAX_COUNT),
-        ("nodes.hello_bytes", nodes.hello_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
+        ("nodes.message_bytes", nodes.message_bytes as u64, 0..=MAX_BYTES),
+        ("nodes.request_bytes", nodes.request_bytes as u64, 0..=MAX_BYTES),
+        ("nodes.hello_bytes", nodes.hello_bytes as u64, 0..=MAX_BYTES),
         ("mcp.session_idle_ms", mcp.session_idle_ms, 1..=MAX_MS),
         ("mcp.max_sessions", mcp.max_sessions as u64, 1..=MAX_COUNT),
         ("mcp.resume_ms", mcp.resume_ms, 0..=MAX_MS),
@@ -70,6 +76,10 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 45]
         ("channels.max_queue_bytes", channels.max_queue_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
         ("channels.max_messages_per_second", channels.max_messages_per_second.into(), 1..=MAX_COUNT),
         ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
+        ("channels.pending_bytes", channels.pending_bytes as u64, 0..=MAX_BYTES),
+        ("channels.max_stored_bytes", channels.max_stored_bytes as u64, LEAST_MESSAGE..=MAX_STORED),
+        ("channels.max_bytes_per_channel", channels.max_bytes_per_channel as u64, LEAST_MESSAGE..=MAX_STORED),
+        ("channels.max_bytes_per_principal", channels.max_bytes_per_principal as u64, LEAST_MESSAGE..=MAX_STORED),
         ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
         ("channels.keep_days", channels.keep_days, 1..=36_500),
         ("plugins.timeout_ms", plugins.timeout_ms, 1..=MAX_MS),

@@ -54,6 +54,9 @@ pub struct Limits {
     pub pending_per_node: usize,
     pub pending_total: usize,
     pub pending_bytes: usize,
+    pub request_bytes: usize,
+    pub argument_bytes: usize,
+    pub answer_bytes: usize,
     pub default_timeout_ms: u64,
     pub max_call_ms: u64,
     pub queue_wait_ms: u64,
@@ -71,6 +74,8 @@ pub struct Nodes {
     pub dead_after_ms: u64,
     pub offline_memory_ms: u64,
     pub max_tools: usize,
+    pub message_bytes: usize,
+    pub request_bytes: usize,
     pub hello_bytes: usize,
     pub primary: String,
 }
@@ -83,6 +88,10 @@ pub struct Channels {
     pub max_queue_bytes: usize,
     pub max_messages_per_second: u32,
     pub max_channels: usize,
+    pub pending_bytes: usize,
+    pub max_stored_bytes: usize,
+    pub max_bytes_per_channel: usize,
+    pub max_bytes_per_principal: usize,
     pub keep_messages: u64,
     pub keep_days: u64,
 }
@@ -230,7 +239,10 @@ impl Default for Limits {
         Self {
             pending_per_node: 50,
             pending_total: 1_000,
-            pending_bytes: 256 * 1024 * 1024,
+            pending_bytes: 0,
+            request_bytes: 0,
+            argument_bytes: 0,
+            answer_bytes: 0,
             default_timeout_ms: 60_000,
             max_call_ms: 3_600_000,
             queue_wait_ms: 2_000,
@@ -250,7 +262,9 @@ impl Default for Nodes {
             dead_after_ms: 35_000,
             offline_memory_ms: 600_000,
             max_tools: 2_000,
-            hello_bytes: 128 * 1024 * 1024,
+            message_bytes: 0,
+            request_bytes: 0,
+            hello_bytes: 0,
             primary: String::new(),
         }
     }
@@ -276,6 +290,10 @@ impl Default for Channels {
             max_queue_bytes: 64 * 1024 * 1024,
             max_messages_per_second: 20_000,
             max_channels: 10_000,
+            pending_bytes: 0,
+            max_stored_bytes: 16 * 1024 * 1024 * 1024,
+            max_bytes_per_channel: 1024 * 1024 * 1024,
+            max_bytes_per_principal: 2 * 1024 * 1024 * 1024,
             keep_messages: 1_000_000,
             keep_days: 365,
         }
@@ -331,12 +349,18 @@ pub const KEYS: &[(&str, &str)] = &[
     ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
     (
         "limits.pending_total",
-        "Calls that may run at once in all. A quarter as many more are for tokens that have few of them running.",
+        "Calls that may run at once in all. Above three quarters, a token with more than an eighth gets no more; a sixteenth is for operators. The other totals are shared by the same rule.",
     ),
     (
         "limits.pending_bytes",
-        "Arguments of all calls that run or wait, in bytes; as much again for large messages and bodies of callers that are still coming in, for those of nodes, for large answers that their clients still have to read, and for large requests that nodes do.",
+        "All byte budgets in memory together. 0: half of the memory limit (of the control group, else of the machine), at most 2 GiB. See docs/configuration.md for the budgets.",
     ),
+    (
+        "limits.request_bytes",
+        "Large bodies and messages of callers, from their first byte until they are handled. 0: 3/16 of pending_bytes.",
+    ),
+    ("limits.argument_bytes", "Large arguments of calls that run or wait. 0: 2/16 of pending_bytes."),
+    ("limits.answer_bytes", "Large answers that clients have not read yet. 0: 3/16 of pending_bytes."),
     ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
     ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
     ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),
@@ -358,9 +382,11 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
     ("nodes.max_tools", "Tools and capabilities that one node may offer."),
+    ("nodes.message_bytes", "Large messages of nodes that are still coming in. 0: 2/16 of limits.pending_bytes."),
+    ("nodes.request_bytes", "Large requests that nodes have not read yet. 0: 2/16 of limits.pending_bytes."),
     (
         "nodes.hello_bytes",
-        "What is kept of the hellos of all nodes together, in bytes; of those that have left, too, until they are forgotten.",
+        "What is kept of the hellos of all nodes, also of nodes that have left, until they are forgotten. 0: 2/16 of limits.pending_bytes.",
     ),
     (
         "nodes.primary",
@@ -374,6 +400,13 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("channels.max_messages_per_second", "Messages that one connection may send in a second."),
     ("channels.max_channels", "Channels that there may be."),
+    (
+        "channels.pending_bytes",
+        "Messages of channels that participants have not read yet, in memory. 0: 2/16 of limits.pending_bytes.",
+    ),
+    ("channels.max_stored_bytes", "Stored messages and attachments of all channels together, on disk."),
+    ("channels.max_bytes_per_channel", "Stored messages and attachments of one channel."),
+    ("channels.max_bytes_per_principal", "Stored messages and attachments of one token, in all channels together."),
     ("channels.keep_messages", "How many messages each channel keeps."),
     ("channels.keep_days", "For how many days each channel keeps messages."),
     (

@@ -1,4 +1,4 @@
-//! Reading a request's body: bounded in size and in time, and with all others that are still coming in.
+//! Reading a request's body: bounded in size and in time, and by a budget for all bodies together.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,12 +10,18 @@ use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use sa_core::limits::{Ceiling, Growing};
+use sa_core::CallError;
+use sa_core::aside;
+use sa_core::budget::{Holder, Permit, STEP, SharedBudget};
 
 use super::{App, Problem};
+use crate::tokens::Identity;
 
 /// How long a client may take for a whole body. One that trickles in would hold its connection for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// About what one value of a parsed JSON text takes.
+const VALUE: usize = 128;
 
 /// A request's whole body.
 pub(super) struct Payload(pub(super) Bytes);
@@ -25,28 +31,42 @@ impl FromRequest<App> for Payload {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let max = app.config.settings.limits.max_body_bytes;
-        whole(app, request.into_body(), max).await.map(Self)
+        let identity = request.extensions().get::<Identity>();
+        let holder = identity.map_or_else(Holder::anonymous, |identity| Holder::of(&identity.principal));
+        whole(app, &holder, request.into_body(), max).await.map(Self)
     }
 }
 
-/// Reads a body to its end, if that is neither too far nor too long in coming, and there is room for what has come.
-pub(super) async fn whole<B>(app: &App, body: B, max: usize) -> Result<Bytes, Problem>
+/// Reads a body to its end, if that is neither too far nor too long in coming, and the budget of its sender allows it. A large
+/// body counts for as long as anything of it is in memory.
+pub(super) async fn whole<B>(app: &App, holder: &Holder, body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    whole_in(&app.rooms.from_callers, body, max).await.inspect_err(|problem| {
+    whole_in((&app.budgets.requests, holder), body, max).await.inspect_err(|problem| {
         if problem.is_overload() {
             app.metrics.refused("http", "no_room");
         }
     })
 }
 
-async fn whole_in<B>(room: &Arc<Ceiling>, body: B, max: usize) -> Result<Bytes, Problem>
+/// Counts what a body takes that is read into a tree: each of its values has a hundred bytes and more.
+pub(super) fn count_tree(app: &App, holder: &Holder, body: &[u8]) -> Result<Option<Permit>, Problem> {
+    if body.len() < aside::LARGE {
+        return Ok(None);
+    }
+    let budget = &app.budgets.requests;
+    let bytes = sa_lines::values(body).saturating_mul(VALUE).min(budget.largest());
+    let counted = budget.acquire(holder, bytes).inspect_err(|_| app.metrics.refused("http", "no_room"));
+    counted.map(Some).map_err(|refused| Problem::from(&CallError::from(refused)))
+}
+
+async fn whole_in<B>(budget: (&Arc<SharedBudget>, &Holder), body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let late = || Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs()));
-    let mut reading = pin!(read(room, body, max));
+    let mut reading = pin!(read(budget, body, max));
     // A small body is there with its head, and needs no clock.
     match futures_util::poll!(&mut reading) {
         Poll::Ready(body) => body,
@@ -54,7 +74,7 @@ where
     }
 }
 
-async fn read<B>(room: &Arc<Ceiling>, body: B, max: usize) -> Result<Bytes, Problem>
+async fn read<B>((budget, holder): (&Arc<SharedBudget>, &Holder), body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
@@ -70,8 +90,7 @@ where
     let mut body = Limited::new(body, max);
     // Most bodies come in one piece, which is then all of it.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    // Beside what has come of large messages on sockets.
-    let mut room = Growing::new(Arc::clone(room));
+    let mut permit: Option<Permit> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             if error.is::<LengthLimitError>() {
@@ -81,8 +100,10 @@ where
             }
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        if !room.keep(first.len() + all.len() + data.len()) {
-            return Err(no_room());
+        let length = first.len() + all.len() + data.len();
+        if length >= STEP {
+            let permit = permit.get_or_insert_with(|| budget.empty(holder));
+            permit.resize_in_steps(length).map_err(|refused| Problem::from(&CallError::from(refused)))?;
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -91,43 +112,63 @@ where
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    let body = if all.is_empty() { first } else { all.freeze() };
+    Ok(match permit {
+        None => body,
+        Some(permit) => Bytes::from_owner(Counted { body, _permit: permit }),
+    })
 }
 
-fn no_room() -> Problem {
-    Problem::new(503, "overloaded", "the gateway has no room for more large bodies at the moment")
-        .hint("try again later; an operator can make room with limits.pending_bytes")
-        .retryable()
+/// A large body, which gives its part of the budget back when the last of it is dropped.
+struct Counted {
+    body: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
     use futures_util::StreamExt as _;
-    use sa_core::aside;
+    use sa_core::budget::Limit;
 
     use super::*;
 
-    fn room() -> Arc<Ceiling> {
-        Arc::new(Ceiling::new(3 * aside::LARGE))
+    const PIECE: usize = aside::LARGE;
+
+    fn budget() -> Arc<SharedBudget> {
+        let limit = Limit { name: "r", what: "bytes", key: "limits.request_bytes", remedy: "wait", total: 16 * PIECE };
+        SharedBudget::new(limit)
     }
 
     #[tokio::test]
-    async fn what_has_come_of_large_bodies_shares_a_room() {
-        let room = room();
+    async fn large_bodies_take_from_the_budget_of_their_sender_for_as_long_as_they_live() {
+        let budget = budget();
+        let (greedy, other) = (Holder::named("greedy"), Holder::named("other"));
         let begun = |pieces: usize| {
-            let piece = || Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; aside::LARGE]));
+            let piece = || Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; PIECE]));
             futures_util::stream::iter(std::iter::repeat_with(piece).take(pieces))
         };
-        let unfinished = Body::from_stream(begun(2).chain(futures_util::stream::pending()));
-        let mut first = Box::pin(whole_in(&room, unfinished, usize::MAX));
+        let unfinished = Body::from_stream(begun(8).chain(futures_util::stream::pending()));
+        let mut first = Box::pin(whole_in((&budget, &greedy), unfinished, usize::MAX));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let problem = whole_in(&room, Body::from_stream(begun(2)), usize::MAX).await.unwrap_err();
-        assert_eq!((problem.status(), room.count()), (503, 2 * aside::LARGE));
-        assert_eq!(whole_in(&room, Body::from_stream(begun(1)), usize::MAX).await.unwrap().len(), aside::LARGE);
-        drop(first);
-        assert_eq!(whole_in(&room, Body::from_stream(begun(3)), usize::MAX).await.unwrap().len(), 3 * aside::LARGE);
-        assert_eq!(room.count(), 0);
+        let second = whole_in((&budget, &greedy), Body::from_stream(begun(4)), usize::MAX).await.unwrap();
+        assert_eq!((second.len(), budget.used()), (4 * PIECE, 12 * PIECE), "it counts until it is dropped");
+        let problem = whole_in((&budget, &greedy), Body::from_stream(begun(1)), usize::MAX).await.unwrap_err();
+        assert_eq!((problem.status(), problem.passes_soon()), (429, true));
+        assert!(problem.advice().is_some_and(|hint| hint.contains("limits.request_bytes")));
+        let modest = whole_in((&budget, &other), Body::from_stream(begun(2)), usize::MAX).await.unwrap();
+        assert_eq!(budget.used(), 14 * PIECE);
+        let part = second.slice(..1);
+        drop((first, second, modest));
+        assert_eq!(budget.used(), 4 * PIECE, "a part keeps all of it");
+        drop(part);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test]
@@ -135,17 +176,24 @@ mod tests {
         for pieces in [&["abc"][..], &["a", "", "b", "c"], &["", "ab", "c"], &[], &[""]] {
             let items = pieces.iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
             let body = Body::from_stream(futures_util::stream::iter(items));
-            assert_eq!(whole_in(&room(), body, 3).await.unwrap(), pieces.concat().as_bytes(), "{pieces:?}");
+            assert_eq!(
+                whole_in((&budget(), &Holder::anonymous()), body, 3).await.unwrap(),
+                pieces.concat().as_bytes(),
+                "{pieces:?}"
+            );
         }
         let items = ["ab", "cd"].map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
-        let problem = whole_in(&room(), Body::from_stream(futures_util::stream::iter(items)), 3).await.unwrap_err();
+        let problem =
+            whole_in((&budget(), &Holder::anonymous()), Body::from_stream(futures_util::stream::iter(items)), 3)
+                .await
+                .unwrap_err();
         assert!(crate::json::to_json(&problem).contains("413"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
         let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
-        let problem = whole_in(&room(), body, 10).await.unwrap_err();
+        let problem = whole_in((&budget(), &Holder::anonymous()), body, 10).await.unwrap_err();
         assert!(crate::json::to_json(&problem).contains("408"));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use sa_core::budget::Holder;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
 use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink};
 use sa_protocol::calls::{self, AgentFrame};
@@ -34,7 +35,8 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let upgrade = upgrade?;
     let max_message_bytes = app.config.settings.limits.max_frame_bytes;
-    let limits = SocketLimits { max_message_bytes, cuts: false, room: Some(Arc::clone(&app.rooms.from_callers)) };
+    let budget = Some(app.budgets.requests.share(&Holder::of(&identity.principal)));
+    let limits = SocketLimits { max_message_bytes, cuts: false, budget };
     Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
 }
 
@@ -54,8 +56,8 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
     let crowded_out = "the gateway has no room for more answers that are not read yet; try again later";
     let crowded_out = Close::new(close::TRY_AGAIN_LATER, crowded_out);
-    let (room, max_bytes) = (Arc::clone(&app.rooms.answers), app.config.settings.limits.max_outbox_bytes);
-    let outbox = Outbox::within(room, Some(crowded_out), max_bytes, overrun);
+    let share = app.budgets.answers.share(&Holder::of(&identity.principal));
+    let outbox = Outbox::within(&share, Some(crowded_out), app.config.settings.limits.max_outbox_bytes, overrun);
     let mut ready = String::new();
     let version = crate::VERSION.into();
     calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });

@@ -10,7 +10,8 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
-use sa_core::{AuditEvent, Journal as _};
+use sa_core::budget::Holder;
+use sa_core::{AuditEvent, CallError, Journal as _};
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
 use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
-use super::front::{bearer, token_refused, unauthorized};
+use super::front::{bearer, settle, token_refused, unauthorized};
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Params, Problem, Segment, console, query};
@@ -53,8 +54,9 @@ pub(crate) async fn upgrade(
         Some(_) => error.into(),
         None => unauthorized(Refused::Missing),
     })?;
-    let room = Some(Arc::clone(&app.rooms.from_callers));
-    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, room };
+    let holder = identity.as_ref().map_or_else(Holder::anonymous, |identity| Holder::of(&identity.principal));
+    let budget = Some(app.budgets.requests.share(&holder));
+    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, budget };
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
@@ -73,6 +75,7 @@ pub(crate) async fn upgrade(
     let Some(entrance) = entrance else {
         return Ok(refuse(upgrade, CLOSE_CHANNEL_REQUIRED, "connect with ?channel=NAME; sinceId is a number"));
     };
+    settle(request.extensions(), || holder)?;
     let channels = Arc::clone(&app.channels);
     Ok(upgrade.serve(limits, move |socket| async move {
         let rights = identity.rights(&entrance.channel);
@@ -297,7 +300,7 @@ pub(crate) async fn follow(
     if !identity.rights(&name).read {
         return Err(unreadable());
     }
-    let channel = app.channels.channel(&name).await.map_err(unopened)?;
+    let channel = app.channels.channel(&name, &identity.principal).await.map_err(unopened)?;
     let mut news = channel.follow();
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let mut after = match resumed {
@@ -399,7 +402,7 @@ pub(crate) async fn publish(
         return Err(Problem::new(403, "not_allowed", "the token may not publish in this channel"));
     }
     let body: PublishBody<'_> = parse(&body)?;
-    let channel = app.channels.channel(&name).await.map_err(unopened)?;
+    let channel = app.channels.channel(&name, &identity.principal).await.map_err(unopened)?;
     let draft = Draft {
         kind: body.kind.into(),
         payload: body.payload.get(),
@@ -418,7 +421,7 @@ async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Chan
     if !identity.rights(name).read {
         return Err(unreadable());
     }
-    let found = app.channels.existing(name).await.map_err(unopened)?;
+    let found = app.channels.existing(name).await?;
     found.ok_or_else(|| missing(name))
 }
 
@@ -434,8 +437,7 @@ fn unreadable() -> Problem {
 fn unopened(error: OpenError) -> Problem {
     match error {
         OpenError::Name => Problem::bad_request(error.to_string()),
-        OpenError::TooMany(_) => Problem::new(429, "overloaded", error.to_string())
-            .hint("raise channels.max_channels, or use one that exists"),
+        OpenError::TooMany(refused) => Problem::from(&CallError::from(refused)),
         OpenError::Store(error) => error.into(),
     }
 }
@@ -445,9 +447,14 @@ fn refused(refusal: Refusal) -> Problem {
         "not-allowed" => (403, "not_allowed"),
         "conflict" => (409, "conflict"),
         "store-error" => (503, "store"),
+        "overloaded" => (429, "overloaded"),
         _ => (400, "bad_request"),
     };
-    Problem::new(status, kind, refusal.message)
+    let problem = Problem::new(status, kind, refusal.message);
+    match refusal.hint {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    }
 }
 
 fn json(value: &impl Serialize) -> Response {

@@ -9,9 +9,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_chat::{Asked, Caller, ChatError, Event};
 use sa_core::TraceContext;
+use sa_core::budget::Holder;
 use tokio::sync::mpsc;
 
-use super::body::Payload;
+use super::body::{Payload, count_tree};
 use super::sse::{response_of, unnamed};
 use super::tools::JSON;
 use super::{App, Problem, Segment};
@@ -66,6 +67,7 @@ async fn answer(
 ) -> Result<Response, ChatError> {
     let Payload(body) = body.map_err(of_problem)?;
     let tools = headers.get(TOOLS).and_then(|value| value.to_str().ok());
+    let tree = count_tree(&app, &Holder::of(&identity.principal), &body).map_err(of_problem)?;
     let asked = Asked::read(&body, tools)?;
     drop(body);
     let caller = caller(&app, &identity, asked.scopes(), headers)?;
@@ -79,6 +81,7 @@ async fn answer(
     // Holds one event: the reader decides the pace, and its leaving is noticed at once.
     let (events, mut news) = mpsc::channel(1);
     tokio::spawn(async move {
+        let _tree = tree;
         let chat = Arc::clone(&app.chat);
         let error = tokio::select! {
             () = chat.stream(asked, &caller, &events) => return,

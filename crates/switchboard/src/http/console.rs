@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
 use rust_embed::RustEmbed;
+use sa_core::budget::Holder;
 use sa_core::{AuditEvent, Journal as _};
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +167,7 @@ pub(crate) async fn sign_in(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let body = whole(&app, body, MAX_SIGN_IN).await?;
+    let body = whole(&app, &Holder::anonymous(), body, MAX_SIGN_IN).await?;
     let refuse = |with: &str, why: &str| {
         app.metrics.refused("http", "token");
         app.journal.refused(AuditEvent {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use sa_core::{AuditEvent, Journal as _, Principal, Role};
+use sa_core::budget::Holder;
+use sa_core::{AuditEvent, CallError, Journal as _, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use sa_socket::Upgrade;
 use tower::ServiceExt as _;
@@ -21,6 +22,7 @@ use crate::config::settings::Server;
 use crate::config::values::split_port;
 use crate::journal::MAX_SUBJECT;
 use crate::serve::Ends;
+use crate::slot::Slot;
 use crate::tokens::{Identity, Refused};
 
 /// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
@@ -51,7 +53,12 @@ const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-i
 
 /// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
 /// router's, where it would cost two boxed futures and four boxed services for each request.
-pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::http::Request<Incoming>) -> Response {
+pub(super) async fn door(
+    app: &App,
+    routes: Router,
+    (ends, slot): (Ends, Option<&Arc<Slot>>),
+    request: axum::http::Request<Incoming>,
+) -> Response {
     let server = &app.config.settings.server;
     let path = request.uri().path();
     let refuse = |reason: &'static str, detail: String| {
@@ -100,7 +107,13 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
     let open = OPEN.contains(&path) || path.starts_with(ASSETS) || upstream_login::is_callback(path);
     if path != NODES && !open {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
-            Ok(known) => identity = Some(known),
+            Ok(known) => {
+                if let Some(Err(refused)) = slot.map(|slot| slot.settle(|| Holder::of(&known.principal))) {
+                    app.metrics.refused("http", "too_many_connections");
+                    return with_cors(closing(told(over_share(refused))), cors);
+                }
+                identity = Some(known);
+            }
             Err(refused) => {
                 app.metrics.refused("http", "token");
                 token_refused(app, refused, ends, path);
@@ -124,6 +137,7 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
             let mut request = request.map(Body::new);
             identity.map(|identity| request.extensions_mut().insert(identity));
             request.extensions_mut().insert(ends);
+            slot.map(|slot| request.extensions_mut().insert(Arc::clone(slot)));
             let Ok(response) = app.journal.answerable(routes.oneshot(request)).await;
             response
         }
@@ -133,13 +147,29 @@ pub(super) async fn door(app: &App, routes: Router, ends: Ends, request: axum::h
         if let Some(reason) = refusal(response.status()) {
             app.metrics.refused("http", reason);
         }
-        if let (StatusCode::FORBIDDEN, Some(principal)) = (response.status(), asked) {
-            request_refused(app, &principal, &method, uri.path());
+        if let (StatusCode::FORBIDDEN, Some(principal)) = (response.status(), &asked) {
+            request_refused(app, principal, &method, uri.path());
         }
     }
     // So do the clients of models, and these repeat by themselves what is not said to them in it.
     let told = |problem| if uri.path() == chat::PATH { chat::refusal(problem) } else { told(problem) };
-    with_cors(paced(app, &method, response, told), cors)
+    with_cors(paced(app, asked.as_deref(), &method, response, told), cors)
+}
+
+/// Counts a connection for the principal of a socket whose token only its handler knows.
+pub(super) fn settle(extensions: &Extensions, holder: impl FnOnce() -> Holder) -> Result<(), Problem> {
+    let slot = extensions.get::<Arc<Slot>>();
+    slot.map_or(Ok(()), |slot| slot.settle(holder)).map_err(over_share)
+}
+
+fn over_share(refused: sa_core::budget::Refused) -> Problem {
+    Problem::from(&CallError::from(refused))
+}
+
+/// The last answer on its connection, which counts for nobody else meanwhile.
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.

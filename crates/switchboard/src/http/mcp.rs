@@ -9,6 +9,7 @@ use axum::http::Request;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use futures_util::StreamExt as _;
+use sa_core::budget::{Holder, Permit};
 use sa_core::{Role, Scope};
 use sa_mcp::Caller;
 use serde::Deserialize;
@@ -30,7 +31,7 @@ pub(super) async fn answer<B>(app: &App, identity: Identity, request: Request<B>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    let (caller, request) = prepare(app, &identity, request).await?;
+    let (caller, request, _tree) = prepare(app, &identity, request).await?;
     Ok(while_valid(identity, app.mcp.handle(caller, request).await))
 }
 
@@ -43,16 +44,22 @@ struct Choice {
 }
 
 /// Reads the whole body here, with the bounds that all bodies have: the service behind would wait for it for ever.
-async fn prepare<B>(app: &App, identity: &Identity, request: Request<B>) -> Result<(Caller, Request<Bytes>), Problem>
+async fn prepare<B>(
+    app: &App,
+    identity: &Identity,
+    request: Request<B>,
+) -> Result<(Caller, Request<Bytes>, Option<Permit>), Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (parts, body) = request.into_parts();
-    let body = body::whole(app, body, app.config.settings.limits.max_body_bytes).await?;
+    let holder = Holder::of(&identity.principal);
+    let body = body::whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
     if sa_lines::has_more_values(&body, MAX_VALUES) {
         return Err(Problem::new(413, "too_large", format!("the message holds more than {MAX_VALUES} values"))
             .hint("send less at once, or call the tool over REST"));
     }
+    let tree = body::count_tree(app, &holder, &body)?;
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
     caller.scopes = identity.view().scopes;
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
@@ -70,7 +77,7 @@ where
             }
         }
     }
-    Ok((caller, Request::from_parts(parts, body)))
+    Ok((caller, Request::from_parts(parts, body), tree))
 }
 
 /// A session is open to its owner, a channel to those who may call there, and to operators whatever there is.

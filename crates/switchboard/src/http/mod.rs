@@ -50,6 +50,7 @@ use serde::de::DeserializeOwned;
 
 use crate::assemble::Gateway;
 use crate::serve::Ends;
+use crate::slot::Slot;
 
 pub(crate) use calls::MAX_PAGE;
 pub(crate) use nodes::CONNECT_WITH;
@@ -79,17 +80,27 @@ impl FrontDoor {
     }
 
     /// Answers one request of a connection between these ends.
-    pub async fn answer(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
+    pub(crate) async fn answer(
+        self,
+        ends: Ends,
+        slot: Option<Arc<Slot>>,
+        request: axum::http::Request<Incoming>,
+    ) -> Result<Response, Infallible> {
         // One that does not say how long it is may be long.
         let bytes = request.body().size_hint().upper().map_or(usize::MAX, |bytes| bytes as usize);
         if bytes < aside::LARGE {
-            return self.answer_here(ends, request).await;
+            return self.answer_here(ends, slot, request).await;
         }
-        Aside::new(bytes, self.answer_here(ends, request)).await
+        Aside::new(bytes, self.answer_here(ends, slot, request)).await
     }
 
-    async fn answer_here(self, ends: Ends, request: axum::http::Request<Incoming>) -> Result<Response, Infallible> {
-        let answer = front::door(&self.gateway, self.routes, ends, request);
+    async fn answer_here(
+        self,
+        ends: Ends,
+        slot: Option<Arc<Slot>>,
+        request: axum::http::Request<Incoming>,
+    ) -> Result<Response, Infallible> {
+        let answer = front::door(&self.gateway, self.routes, (ends, slot.as_ref()), request);
         Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(front::panicked))
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{bearer, operator_only, refused_because, token_refused, unauthorized};
+use super::front::{bearer, operator_only, refused_because, settle, token_refused, unauthorized};
 use super::tools::{JSON, ProviderDoc, raw};
 use super::{App, Problem, query};
 use crate::hosts::Machine;
@@ -191,7 +191,10 @@ pub(crate) async fn upgrade(
     })?;
     let upgrade = upgrade?;
     let max_message_bytes = app.config.settings.limits.max_frame_bytes;
-    let limits = SocketLimits { max_message_bytes, cuts: true, room: Some(Arc::clone(&app.rooms.from_nodes)) };
+    let holder = admission.holder();
+    let budget = Some(app.budgets.node_messages.share(&holder));
+    let limits = SocketLimits { max_message_bytes, cuts: true, budget };
+    settle(request.extensions(), || holder)?;
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));

@@ -1,9 +1,8 @@
 //! Answers that are large, at the pace of whoever reads them.
 //!
 //! The connection copies what it is handed, all of it, and is then done with the body. So a large answer is handed over in
-//! pieces: what waits for a slow reader is still here, and shares a room with all other large answers. Who finds that full
-//! gets a few words in place of the answer; a stream waits a while for room, since what it has said cannot be unsaid. It is not the room of what is still coming in: readers who do not read must not
-//! close the connections of nodes.
+//! pieces: what waits for a slow reader is still here, and takes from the budget of answers. A client that is refused there
+//! gets an error in place of the answer. A stream waits a while instead, because what it has sent cannot be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +14,8 @@ use axum::http::Method;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use sa_core::aside;
-use sa_core::limits::{Ceiling, Entered};
+use sa_core::budget::{Holder, Permit, Refused, Share};
+use sa_core::{CallError, Principal};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::tools::CALL_ID;
@@ -29,49 +29,55 @@ const PIECE: usize = aside::LARGE;
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same answer, in pieces if it is large or may turn out to be; or why there is no room for it.
-/// `told` puts that into the words of whoever asked.
-pub(super) fn paced(app: &App, asked: &Method, response: Response, told: impl FnOnce(Problem) -> Response) -> Response {
+/// The same answer, in pieces if it is large or may turn out to be; or why the budget of the client has nothing for it.
+/// `told` puts that into the form that the client expects.
+pub(super) fn paced(
+    app: &App,
+    principal: Option<&Principal>,
+    asked: &Method,
+    response: Response,
+    told: impl FnOnce(Problem) -> Response,
+) -> Response {
     let exact = response.body().size_hint().exact();
     if exact.is_some_and(|bytes| bytes <= PIECE as u64) {
         return response;
     }
     // What is part of the program takes no memory of its own, and everybody may ask for it.
-    let room = response.extensions().get::<Embedded>().is_none().then(|| Arc::clone(&app.rooms.answers));
-    let held =
-        match room.as_ref().zip(exact).map(|(room, bytes)| enter(room, usize::try_from(bytes).unwrap_or(usize::MAX))) {
-            Some(None) => {
+    let holder = || principal.map_or_else(Holder::anonymous, Holder::of);
+    let share = response.extensions().get::<Embedded>().is_none().then(|| app.budgets.answers.share(&holder()));
+    let held = match share.as_ref().zip(exact) {
+        Some((share, bytes)) => match enter(share, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            Ok(held) => Some(held),
+            Err(refused) => {
                 app.metrics.refused("http", "no_room");
-                return no_room(asked, &response, told);
+                return no_room(asked, &response, refused, told);
             }
-            held => held.flatten(),
-        };
+        },
+        None => None,
+    };
     let metrics = Arc::clone(&app.metrics);
-    response.map(|body| Body::new(Paced { body, rest: Bytes::new(), held, room, waits: None, metrics }))
+    response.map(|body| Body::new(Paced { body, rest: Bytes::new(), held, share, waits: None, metrics }))
 }
 
 /// Says of an answer that it is part of the program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Embedded;
 
-/// Takes room for so much. One that is by itself always fits: it is what its reader asked for.
-fn enter(room: &Arc<Ceiling>, bytes: usize) -> Option<Entered> {
-    room.enter(bytes.min(room.max()))
+/// Counts an answer. One that is by itself always fits: it is what its reader asked for.
+fn enter(share: &Share, bytes: usize) -> Result<Permit, Refused> {
+    share.acquire(bytes.min(share.largest()))
 }
 
-/// What is said in place of an answer. What was asked for has been done by then, and a call is recorded with what became of
-/// it.
-fn no_room(asked: &Method, answer: &Response, told: impl FnOnce(Problem) -> Response) -> Response {
+/// What is said in place of an answer. What was asked for has been done by then, and a call is recorded with its outcome. A
+/// request that changed something is not answered with 429, after which clients send it again.
+fn no_room(asked: &Method, answer: &Response, refused: Refused, told: impl FnOnce(Problem) -> Response) -> Response {
     let problem = if asked.is_safe() {
-        Problem::new(503, "overloaded", "the gateway has no room for this answer at the moment")
-            .hint("try again later, or ask for less; an operator can make room with limits.pending_bytes")
-            .retryable()
+        Problem::from(&CallError::from(refused))
     } else {
-        let what = "the request was carried out, and the gateway has no room for its answer at the moment";
-        Problem::new(503, "overloaded", what).hint(
-            "it may have had an effect: GET /v1/calls tells how calls ended, and one that is made again with the same \
-             idempotency_key gets its result; an operator can make room with limits.pending_bytes",
-        )
+        let what = format!("the request was carried out, and there is no room for its answer: {}", refused.message);
+        let after = "it may have had an effect: GET /v1/calls shows how calls ended, and a call that is made again with the \
+                     same idempotency_key gets its result";
+        Problem::new(503, "overloaded", what).hint(format!("{after}; {}", refused.hint))
     };
     let call = answer.headers().get(CALL_ID);
     let id = call.and_then(|id| id.to_str().ok()?.parse().ok());
@@ -85,11 +91,11 @@ fn no_room(asked: &Method, answer: &Response, told: impl FnOnce(Problem) -> Resp
 
 struct Paced {
     body: Body,
-    /// What is left of a part that is handed over in pieces, and the room that it takes.
+    /// What is left of a part that is handed over in pieces, and what it takes from the budget.
     rest: Bytes,
-    held: Option<Entered>,
-    /// Absent for what takes none.
-    room: Option<Arc<Ceiling>>,
+    held: Option<Permit>,
+    /// Absent for what takes nothing.
+    share: Option<Share>,
     /// There while a part waits for room.
     waits: Option<Waits>,
     metrics: Arc<Metrics>,
@@ -110,9 +116,9 @@ impl Paced {
     /// Whether there is room for what is to be handed over. Others leave theirs sooner or later, and whoever reads a stream waits
     /// for it anyway; what its call has to say meanwhile waits within its own bound.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(room) = &self.room else { return Poll::Ready(true) };
+        let Some(share) = &self.share else { return Poll::Ready(true) };
         while self.held.is_none() {
-            self.held = enter(room, self.rest.len());
+            self.held = enter(share, self.rest.len()).ok();
             if self.held.is_some() {
                 break;
             }
@@ -177,22 +183,29 @@ impl HttpBody for Paced {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: an answer is what it was, and takes room until the last of it has been handed over.
+    //! Rule: an answer is what it was, and counts until the last of it has been handed over.
 
     use axum::BoxError;
     use axum::response::IntoResponse;
     use http_body_util::BodyExt as _;
+    use sa_core::budget::{Limit, SharedBudget};
 
     use super::*;
 
+    /// Of which so much fits for one that is no operator.
+    fn budget(largest: usize) -> Arc<SharedBudget> {
+        let total = (largest..=2 * largest).find(|total| total - total / 16 == largest).unwrap();
+        SharedBudget::new(Limit { name: "answers", what: "bytes", key: "limits.answer_bytes", remedy: "read", total })
+    }
+
     fn of(body: Body, held: Option<usize>, max: usize) -> Paced {
-        let room = Arc::new(Ceiling::new(max));
-        let held = held.map(|bytes| room.enter(bytes).unwrap());
-        Paced { body, rest: Bytes::new(), held, room: Some(room), waits: None, metrics: Arc::default() }
+        let share = budget(max).share(&Holder::named("a"));
+        let held = held.map(|bytes| share.acquire(bytes).unwrap());
+        Paced { body, rest: Bytes::new(), held, share: Some(share), waits: None, metrics: Arc::default() }
     }
 
     fn count(body: &Paced) -> usize {
-        body.room.as_ref().map_or(0, |room| room.count())
+        body.share.as_ref().map_or(0, |share| share.empty().budget().used())
     }
 
     async fn next(body: &mut Paced) -> Option<Result<Bytes, BoxError>> {
@@ -223,18 +236,18 @@ mod tests {
             let piece = next(&mut body).await.unwrap().unwrap();
             came.push((piece.len(), count(&body)));
         }
-        // One that is larger than the room takes all of it.
+        // One that is larger than the budget takes all of it.
         assert_eq!(came[..9], [&[(10, 0)][..], &[(PIECE, 2 * PIECE); 8]].concat());
         assert_eq!(came[9..], [(PIECE, 0), (PIECE, PIECE + 1), (1, 0)]);
-        let room = Arc::clone(body.room.as_ref().unwrap());
-        let other = room.enter(1).unwrap();
+        let budget = Arc::clone(body.share.as_ref().unwrap().empty().budget());
+        let other = budget.acquire(&Holder::named("b"), 1).unwrap();
         let leaves = async {
             sleep(PATIENCE / 2).await;
             drop(other);
         };
         let (piece, ()) = tokio::join!(next(&mut body), leaves);
         assert_eq!((piece.unwrap().unwrap().len(), next(&mut body).await.unwrap().unwrap().len()), (PIECE, PIECE));
-        let _other = room.enter(1).unwrap();
+        let _other = budget.acquire(&Holder::named("b"), 1).unwrap();
         assert!(next(&mut body).await.unwrap().unwrap_err().is::<NoRoom>());
         assert!(next(&mut body).await.is_none());
     }
@@ -242,24 +255,26 @@ mod tests {
     #[tokio::test]
     async fn who_leaves_gives_the_room_back() {
         let mut body = of(Body::from(vec![0; 3 * PIECE]), Some(3 * PIECE), 3 * PIECE);
-        let (_, room) = (next(&mut body).await, Arc::clone(body.room.as_ref().unwrap()));
-        assert_eq!(room.count(), 3 * PIECE);
+        let (_, budget) = (next(&mut body).await, Arc::clone(body.share.as_ref().unwrap().empty().budget()));
+        assert_eq!(budget.used(), 3 * PIECE);
         drop(body);
-        assert_eq!(room.count(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test]
     async fn what_was_done_and_has_no_room_for_its_answer_is_not_to_be_repeated() {
         let id = sa_core::CallId::new();
+        let refused = budget(15).acquire(&Holder::named("a"), 16).unwrap_err();
         for (method, call, retryable) in
             [(Method::GET, None, true), (Method::POST, None, false), (Method::POST, Some(id.to_string()), false)]
         {
             let mut answer = Response::new(Body::empty());
             let header = call.as_ref().map(|id| id.parse().unwrap());
             header.map(|id| answer.headers_mut().insert(CALL_ID, id));
-            let told = no_room(&method, &answer, IntoResponse::into_response);
+            let told = no_room(&method, &answer, refused.clone(), IntoResponse::into_response);
             assert_eq!(told.headers().contains_key("retry-after"), retryable);
-            assert_eq!((told.status().as_u16(), told.headers().get(CALL_ID)), (503, answer.headers().get(CALL_ID)));
+            let status = if retryable { 429 } else { 503 };
+            assert_eq!((told.status().as_u16(), told.headers().get(CALL_ID)), (status, answer.headers().get(CALL_ID)));
             let body = told.into_body().collect().await.unwrap().to_bytes();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!((&body["kind"], &body["retryable"]), (&"overloaded".into(), &retryable.into()));

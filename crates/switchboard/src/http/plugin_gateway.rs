@@ -3,6 +3,7 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sa_core::budget::Holder;
 use sa_core::call::TraceContext;
 use sa_plugins::{Asked, Reply};
 use sa_protocol::plugin::{PluginErrorType, SETTINGS_HEADERS};
@@ -52,10 +53,11 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     let Some(identity) = parts.extensions.get::<Identity>() else {
         return refusal(&unauthorized(Refused::Missing));
     };
-    let body = match whole(&app, body, app.config.settings.limits.max_body_bytes).await {
-        Ok(body) => body,
-        Err(problem) => return refusal(&problem),
-    };
+    let body =
+        match whole(&app, &Holder::of(&identity.principal), body, app.config.settings.limits.max_body_bytes).await {
+            Ok(body) => body,
+            Err(problem) => return refusal(&problem),
+        };
     if identity.revoked.is_cancelled() {
         return refusal(&unauthorized(Refused::Revoked));
     }

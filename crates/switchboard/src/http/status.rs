@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use sa_core::ProviderId;
+use sa_core::budget::{Limit, SharedBudget};
 use sa_core::directory::Renamed;
 use sa_core::store::Log as _;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,11 @@ pub(crate) struct Status {
     /// Those that the list of tools has for the same token, whoever offers them.
     tools: usize,
     running_calls: usize,
+    /// What the gateway has of everything that is bounded, and how much of it is in use.
+    budgets: Vec<BudgetDoc>,
+    /// The memory that the gateway may use, in bytes: the limit of its control group, else what the machine has. Half of it, at
+    /// most 2 GiB, is what the byte budgets have together by default.
+    memory_limit_bytes: u64,
     /// Whether it shuts down: it takes no new calls, and ends once those that run have ended.
     shutting_down: bool,
     recorded_calls: u64,
@@ -62,6 +68,25 @@ pub(crate) struct Status {
     /// The tools that are listed with a suffix, because another tool holds the plain name; if the request asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     renamed: Option<Vec<LongerName>>,
+}
+
+/// What many principals share.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct BudgetDoc {
+    name: &'static str,
+    /// What is counted, such as `open sessions`.
+    what: &'static str,
+    used: usize,
+    total: usize,
+    /// The configuration key of the total.
+    key: &'static str,
+}
+
+impl BudgetDoc {
+    fn of(budget: &SharedBudget) -> Self {
+        let Limit { name, what, key, total, .. } = *budget.limit();
+        Self { name, what, used: budget.used(), total, key }
+    }
 }
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -193,6 +218,8 @@ pub(crate) async fn status(
         sessions,
         tools: directory.list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
         running_calls: app.router.running_count(),
+        budgets: app.all_budgets().into_iter().map(|budget| BudgetDoc::of(budget)).collect(),
+        memory_limit_bytes: app.memory_limit,
         shutting_down: app.router.is_draining(),
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,

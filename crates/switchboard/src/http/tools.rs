@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
+use sa_core::budget::Holder;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::json::object;
@@ -218,12 +219,17 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (Parts { headers, uri, .. }, body) = request.into_parts();
-    let body = whole(app, body, app.config.settings.limits.max_body_bytes).await?;
-    let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-    let channel = named_in(&uri)?;
-    let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
-    let mut request = call_request(app, "rest", identity, name, body, &headers)?;
-    request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
+    let holder = Holder::of(&identity.principal);
+    // The body is not kept while the call runs: the call has its arguments.
+    let request = {
+        let body = whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
+        let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
+        let channel = named_in(&uri)?;
+        let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
+        let mut request = call_request(app, "rest", identity, name, body, &headers)?;
+        request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
+        request
+    };
     if accepts_events(&headers) {
         return Ok(sse::streamed(app, request));
     }

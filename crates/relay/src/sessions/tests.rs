@@ -1,0 +1,91 @@
+//! Rule: one principal cannot take every session; others and operators still get one.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::BoxFuture;
+use sa_core::{CallRecord, CallStarted, Directory, Policy, RouterOptions};
+use sa_store::{OpenOptions, Store};
+
+use super::*;
+
+struct Silent;
+
+impl Journal for Silent {
+    fn started(&self, _: &CallStarted) {}
+
+    fn finished(&self, _: CallRecord) {}
+
+    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
+
+    fn audit(&self, _: AuditEvent) {}
+
+    fn count(&self, _: &'static str, _: &'static str) {}
+}
+
+async fn sessions(dir: &std::path::Path, max_sessions: usize) -> Arc<Sessions> {
+    let store = Store::open(OpenOptions::new(dir.join("store.db"))).unwrap();
+    let (minute, notices) = (Duration::from_secs(60), Notices::new());
+    let directory = Directory::new(notices.clone(), minute);
+    let router = Router::new(directory, Arc::new(Silent), None, Policy::default(), RouterOptions::default());
+    let options = Options {
+        socket_dir: dir.to_owned(),
+        data_dir: dir.to_owned(),
+        program: "/bin/false".into(),
+        timeout: minute,
+        caller_grace: minute,
+        idle: minute,
+        max_sessions,
+        max_pending: 1,
+        max_line_bytes: 1_000,
+        keep_events: 10,
+        keep: minute,
+        agents: BTreeMap::new(),
+        default_agent: String::new(),
+    };
+    Sessions::start(router, notices, Arc::new(store.clone()), Arc::new(store), options).await.unwrap()
+}
+
+fn principal(id: &str, role: Role) -> Arc<Principal> {
+    Arc::new(Principal { id: id.into(), name: id.into(), role, tools: Vec::new() })
+}
+
+async fn open(sessions: &Arc<Sessions>, principal: &Arc<Principal>) -> Result<Arc<Session>, CallError> {
+    sessions.message(principal, &RawJson::empty_object(), None).await.map(|heard| heard.session)
+}
+
+#[tokio::test]
+async fn an_agent_cannot_take_every_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = sessions(dir.path(), 16).await;
+    let (greedy, other) = (principal("greedy", Role::Agent), principal("other", Role::Agent));
+    let mut own = Vec::new();
+    let refused = loop {
+        match open(&sessions, &greedy).await {
+            Ok(session) => own.push(session),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(own.len(), 12, "three quarters");
+    assert_eq!((refused.kind, refused.retryable), (CallErrorKind::Overloaded, true));
+    assert!(refused.message.contains("12 of 16 open sessions") && refused.message.contains("12 of them by this"));
+    assert!(
+        refused.hint.as_deref().is_some_and(|hint| hint.contains("session_end") && hint.contains("sessions.max_open"))
+    );
+
+    for _ in 0..3 {
+        open(&sessions, &other).await.unwrap();
+    }
+    open(&sessions, &principal("third", Role::Agent)).await.err().expect("the last one is for operators");
+    open(&sessions, &principal("operator", Role::Operator)).await.unwrap();
+
+    // A session that has ended is free for others at once.
+    sessions.end(&greedy, &own[0].id).await.unwrap();
+    assert_eq!(sessions.budget().used(), 15);
+    sessions.end_owned("greedy", "over").await;
+    sessions.end_owned("other", "over").await;
+    open(&sessions, &greedy).await.unwrap();
+    sessions.shut_down().await;
+    assert_eq!(sessions.budget().used(), 0);
+}

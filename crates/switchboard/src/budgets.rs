@@ -1,0 +1,126 @@
+//! How large the budgets of bytes in memory are, and those that belong to no provider.
+//!
+//! Each budget has a configuration key. A key of 0, the default, is a part of `limits.pending_bytes`; that one is by default
+//! half of the memory limit, and at most 2 GiB. What the budgets do not count (buffers, parsed messages, the store's
+//! cache) has the other half.
+
+use std::sync::Arc;
+
+use sa_core::budget::{Limit, SharedBudget};
+
+use crate::config::settings::Settings;
+use crate::slot::ConnectionSlots;
+
+/// The most that all budgets have together by default.
+const MOST: u64 = 2 << 30;
+/// What the parts below are parts of.
+const PARTS: u64 = 16;
+
+/// How many bytes each budget has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    pub requests: usize,
+    pub arguments: usize,
+    pub answers: usize,
+    pub node_messages: usize,
+    pub node_requests: usize,
+    pub node_hellos: usize,
+    pub channel_messages: usize,
+}
+
+impl Sizes {
+    pub fn of(settings: &Settings, memory_limit: u64) -> Self {
+        let Settings { limits, nodes, channels, .. } = settings;
+        let all = match limits.pending_bytes as u64 {
+            0 => (memory_limit / 2).min(MOST),
+            all => all,
+        };
+        let size = |set: usize, parts: u64| if set == 0 { (all / PARTS * parts) as usize } else { set };
+        Self {
+            requests: size(limits.request_bytes, 3),
+            arguments: size(limits.argument_bytes, 2),
+            answers: size(limits.answer_bytes, 3),
+            node_messages: size(nodes.message_bytes, 2),
+            node_requests: size(nodes.request_bytes, 2),
+            node_hellos: size(nodes.hello_bytes, 2),
+            channel_messages: size(channels.pending_bytes, 2),
+        }
+    }
+
+    /// What all of them have together.
+    pub fn total(&self) -> usize {
+        let Self { requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages } = *self;
+        let all = [requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages];
+        all.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+/// The budgets of what comes in and goes out at the front door. Each kind has its own, so that readers who do not read cannot
+/// close the connections of nodes, and callers cannot have nodes turned away.
+#[derive(Debug)]
+pub struct Budgets {
+    /// For bodies and messages of callers and participants, from their first byte until they have been handled.
+    pub requests: Arc<SharedBudget>,
+    /// For messages of nodes that are still coming in.
+    pub node_messages: Arc<SharedBudget>,
+    /// For answers that their clients still have to read, on sockets and elsewhere.
+    pub answers: Arc<SharedBudget>,
+    pub(crate) connections: Arc<ConnectionSlots>,
+}
+
+impl Budgets {
+    pub(crate) fn new(sizes: &Sizes, max_connections: usize) -> Self {
+        let requests = Limit {
+            name: "requests",
+            what: "bytes of large requests",
+            key: "limits.request_bytes",
+            remedy: "wait for other requests to be handled, or send less",
+            total: sizes.requests,
+        };
+        let node_messages = Limit {
+            name: "node_messages",
+            what: "bytes of large messages from nodes",
+            key: "nodes.message_bytes",
+            remedy: "try again later, or send less",
+            total: sizes.node_messages,
+        };
+        let answers = Limit {
+            name: "answers",
+            what: "bytes of answers that are not read yet",
+            key: "limits.answer_bytes",
+            remedy: "read the answers, or ask for less",
+            total: sizes.answers,
+        };
+        Self {
+            requests: SharedBudget::new(requests),
+            node_messages: SharedBudget::new(node_messages),
+            answers: SharedBudget::new(answers),
+            connections: ConnectionSlots::new(max_connections),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn by_default_all_budgets_together_are_half_of_the_memory_limit() {
+        for limit in [64 << 20, GIB, 3 * GIB] {
+            let total = Sizes::of(&Settings::default(), limit).total() as u64;
+            assert!(total <= limit / 2 && total >= limit / 2 - PARTS * 7, "{total} of {limit}");
+        }
+        assert_eq!(Sizes::of(&Settings::default(), 64 * GIB).total() as u64, MOST);
+    }
+
+    #[test]
+    fn a_key_sets_one_budget_and_pending_bytes_scales_the_others() {
+        let mut settings = Settings::default();
+        settings.limits.pending_bytes = 1_600;
+        settings.limits.answer_bytes = 7;
+        let sizes = Sizes::of(&settings, GIB);
+        assert_eq!((sizes.requests, sizes.arguments, sizes.answers, sizes.node_hellos), (300, 200, 7, 200));
+    }
+}
