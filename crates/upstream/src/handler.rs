@@ -9,7 +9,8 @@ use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
+    ProtocolVersion, ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter,
+    UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient, ServiceError};
 use sa_core::json::why;
@@ -82,7 +83,10 @@ impl ClientHandler for Handler {
         // The console shows them. Servers hide their pages, and the tools that go with them, from whoever does not say so.
         let pages = json!({ "mimeTypes": [UI_PAGE] }).as_object().cloned().unwrap_or_default();
         capabilities.extensions = Some([(UI.to_owned(), pages)].into());
+        // The revision of an `initialize` request. rmcp's default is a revision that has no `initialize`: a server that
+        // repeats it would be expected to speak the newer era from then on. Discovery does not use this value.
         ClientConfig::new(capabilities, Implementation::new("switchboard", env!("CARGO_PKG_VERSION")))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn create_message(

@@ -2,11 +2,12 @@
 //! on a free port, whose address it says on stdout.
 //!
 //! As the library's own conformance server does, it asks its client in the older era while a call runs, and in the newer
-//! one by its answer, and makes no effort to do either in the other.
+//! one by its answer, and makes no effort to do either in the other. It answers `initialize` with the requested revision.
 
 #![expect(deprecated, reason = "sampling, roots, logging and subscriptions are what some of the suite is about")]
 
 mod ask;
+mod echo;
 mod fixtures;
 
 use std::sync::Arc;
@@ -302,6 +303,7 @@ async fn main() -> anyhow::Result<()> {
     let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
-    axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await?;
+    let repeats = axum::middleware::from_fn(echo::repeat_revision);
+    axum::serve(listener, axum::Router::new().nest_service("/mcp", service).layer(repeats)).await?;
     Ok(())
 }

@@ -142,6 +142,11 @@ async fn check(what: [&str; 2]) {
     let gateway = gateway_before(&url).await;
     let behind = run(&door(&gateway).await, what, "behind").await;
     let counts = |(scenario, _): &&(String, String)| BEYOND.iter().all(|(beyond, _)| scenario != beyond);
+    for (name, scores) in [("alone", &alone), ("behind the gateway", &behind)] {
+        let failed = scores.iter().filter(|(key, status)| counts(key) && **status == "FAILURE").count();
+        let passed = scores.iter().filter(|(key, _)| counts(key)).count() - failed;
+        eprintln!("{what:?} {name}: {passed} checks passed, {failed} failed");
+    }
     let failed: Vec<_> = behind.iter().filter(|(key, status)| counts(key) && **status == "FAILURE").collect();
     assert!(failed.is_empty(), "{failed:?}");
     let worse = alone.iter().filter(|(key, status)| counts(key) && **status != "FAILURE");

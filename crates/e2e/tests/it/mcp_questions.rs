@@ -41,8 +41,8 @@ fn questions() -> Value {
     ] })
 }
 
-/// Knows an answer to everything.
-struct Knows;
+/// A client that answers every kind of question.
+pub(crate) struct Knows;
 
 impl ClientHandler for Knows {
     fn get_info(&self) -> ClientConfig {

@@ -1,10 +1,15 @@
 //! A server that others wrote, with another library: the reference server of the protocol's authors.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use sa_testkit::Setup;
+use sa_testkit::{Gateway, Setup, soon};
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
+use crate::mcp_questions::Knows;
+use crate::mcp_support::{ERAS, connect, request, value};
 use crate::upstream::until;
 
 /// Where `cargo xtask test` has put it.
@@ -16,11 +21,63 @@ fn program() -> PathBuf {
     program
 }
 
+async fn start(how: &str) -> Gateway {
+    let gateway = Setup::new().config(&format!("[upstream.everything]\n{how}\n")).start().await;
+    until(&gateway, "everything", "ready").await;
+    gateway
+}
+
+fn over_stdio() -> String {
+    format!("command = {}", json!(["node", program(), "stdio"]))
+}
+
+/// The same server over Streamable HTTP. It takes its port from the environment and cannot choose a free one itself.
+async fn over_http() -> (Child, String) {
+    loop {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("node");
+        command.arg(program()).arg("streamableHttp").env("PORT", port.to_string());
+        let mut server = command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+        while let Some(line) = soon(lines.next_line()).await.unwrap() {
+            if line.contains("listening on port") {
+                // It logs each request, and would end if nobody read that.
+                tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+                return (server, format!("url = \"http://127.0.0.1:{port}/mcp\""));
+            }
+        }
+    }
+}
+
+/// A client of each era answers the questions of the server's tools.
+async fn check_questions(gateway: &Gateway) {
+    for era in ERAS {
+        let client = connect(gateway, &gateway.operator, "", era, Knows).await.unwrap();
+        let sampling = request("everything__trigger-sampling-request", json!({ "prompt": "Hi", "maxTokens": 10 }));
+        let sampled = value(&client.call_tool(sampling).await.unwrap());
+        let text = sampled["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("\"text\": \"Hello\"") && text.contains("\"model\": \"small\""), "{era:?}: {text}");
+        let elicitation = request("everything__trigger-elicitation-request", json!({}));
+        let elicited = value(&client.call_tool(elicitation).await.unwrap());
+        let text = elicited["content"][1]["text"].as_str().unwrap();
+        assert!(text.contains("- Name: Ada"), "{era:?}: {elicited}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_answers_its_questions_over_stdio() {
+    check_questions(&start(&over_stdio()).await).await;
+}
+
+#[tokio::test]
+async fn a_client_answers_its_questions_over_http() {
+    let (_server, url) = over_http().await;
+    check_questions(&start(&url).await).await;
+}
+
 #[tokio::test]
 async fn the_reference_server_works_behind_the_gateway() {
-    let config = format!("[upstream.everything]\ncommand = {}\n", json!(["node", program(), "stdio"]));
-    let gateway = Setup::new().config(&config).start().await;
-    until(&gateway, "everything", "ready").await;
+    let gateway = start(&over_stdio()).await;
     let agent = gateway.operator();
     let said = agent.call("everything__echo", json!({ "message": "hello" })).await.body;
     assert_eq!(said["blocks"][0]["text"], "Echo: hello", "{said}");
