@@ -286,7 +286,7 @@ impl Channels {
         let bounds = usage::Bounds {
             max_bytes: self.options.max_bytes_per_channel,
             keep_messages: self.options.keep_messages,
-            keep_days: self.options.keep_days,
+            keep: self.options.keep,
         };
         let usage = Usage::new(name, &self.budgets.stored, bounds);
         self.known().insert(name.into(), Known { _permit: permit, usage: Arc::clone(&usage) });

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sa_core::budget::{Holder, Permit, Refused, SharedBudget};
 use sa_core::clock;
@@ -23,7 +24,7 @@ const SEGMENTS: u64 = 64;
 pub(crate) struct Bounds {
     pub(crate) max_bytes: usize,
     pub(crate) keep_messages: u64,
-    pub(crate) keep_days: u64,
+    pub(crate) keep: Duration,
 }
 
 #[derive(Debug)]
@@ -175,13 +176,13 @@ impl Usage {
     }
 
     fn add(&self, seq: u64, permit: Permit) {
-        let Bounds { max_bytes, keep_messages, keep_days } = self.bounds;
+        let Bounds { max_bytes, keep_messages, keep } = self.bounds;
+        let age_limit_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX) / SEGMENTS;
         let now = clock::now_ms();
         let is_full = |segment: &Segment| {
             segment.bytes as u64 >= max_bytes as u64 / SEGMENTS
                 || segment.last.saturating_sub(segment.first) >= (keep_messages / SEGMENTS).max(1)
-                || now.saturating_sub(segment.since_ms).unsigned_abs()
-                    >= keep_days.saturating_mul(86_400_000) / SEGMENTS
+                || now.saturating_sub(segment.since_ms).unsigned_abs() >= age_limit_ms
         };
         let mut state = self.state();
         state.through = state.through.max(seq);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     fn usage(budget: &Arc<SharedBudget>) -> Arc<Usage> {
-        Usage::new("room", budget, Bounds { max_bytes: 6_400, keep_messages: 6_400, keep_days: 64 })
+        Usage::new("room", budget, Bounds { max_bytes: 6_400, keep_messages: 6_400, keep: Duration::from_secs(64 * 86_400) })
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
-use sa_core::{Grant, ProviderId, Router};
+use sa_core::{Grant, ProviderId, Rank, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +62,10 @@ pub struct Admission {
 impl Admission {
     /// What the node takes from budgets as: its token, or one of all without a token.
     pub fn holder(&self) -> Holder {
-        if self.grant.is_none() { Holder::anonymous() } else { Holder::named(Arc::clone(&self.grant.0)) }
+        match self.grant.rank {
+            Rank::None => Holder::anonymous(),
+            Rank::Installed | Rank::Token => Holder::named(Arc::clone(&self.grant.id)),
+        }
     }
 }
 
