@@ -21,7 +21,8 @@ pub(crate) enum Proof {
     Restart,
     /// All of Autobahn's test suite, of the gateway and its clients: messages of 16 MiB, and such of 4 MiB in fragments of 64 bytes, included.
     Websocket,
-    /// Half an hour of comings and goings, after which nothing of them is left.
+    /// Half an hour of clients that come and go. The live bytes of the heap must not grow from the second third of the
+    /// rounds to the last one: the first third fills caches, and resident memory also has what the allocator keeps.
     Leaks,
     /// Thousands of simulated runs that nobody has seen before. A seed that breaks a rule is printed, and kept.
     Simulation,

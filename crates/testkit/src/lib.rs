@@ -35,7 +35,7 @@ pub use plugin_server::{PluginAnswer, PluginRequest, PluginServer};
 pub use proxy::Proxy;
 pub use raw::RawHttp;
 pub use relay::RelaySocket;
-pub use scale::{Dice, count, peak_resident, raise_file_limit, resident};
+pub use scale::{Dice, count, peak_resident, raise_file_limit, resident, resident_anonymous};
 pub use sdk::{Gate, SdkNode, Tool, gate, registry};
 pub use traffic::Traffic;
 pub use wait::{PATIENCE, eventually, soon};

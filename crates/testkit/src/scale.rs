@@ -24,6 +24,11 @@ pub fn resident(pid: u32) -> u64 {
     status(pid, "VmRSS:")
 }
 
+/// The part of it that belongs to no file, in bytes: heap and stacks.
+pub fn resident_anonymous(pid: u32) -> u64 {
+    status(pid, "RssAnon:")
+}
+
 /// The most resident memory that a process ever had, in bytes.
 pub fn peak_resident(pid: u32) -> u64 {
     status(pid, "VmHWM:")

@@ -69,6 +69,7 @@ mod large_messages;
 mod leaks;
 mod leaks_churn;
 mod limits;
+mod live_heap;
 mod logs;
 mod logs_lost;
 mod machine_files;

@@ -1,0 +1,36 @@
+//! The gateway's program with a count of its live allocations.
+//!
+//! Otherwise it is the same as `crates/switchboard/src/main.rs`. If `E2E_LIVE_BYTES` names a directory, the program keeps
+//! writing the count to a file there. The file has the name of the process id, because the gateway starts itself again as a
+//! helper process with the same environment.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cap::Cap;
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+fn main() -> ExitCode {
+    if let Some(dir) = std::env::var_os("E2E_LIVE_BYTES") {
+        let file = File::create(PathBuf::from(dir).join(std::process::id().to_string())).unwrap();
+        std::thread::spawn(move || report(&file));
+    }
+    switchboard::cli::main()
+}
+
+/// Writes the number of the report and the count in one piece, so that a reader never sees half of it.
+fn report(file: &File) {
+    for number in 1_u64.. {
+        let line = format!("{number:020} {:020}\n", ALLOCATOR.allocated());
+        file.write_all_at(line.as_bytes(), 0).unwrap();
+        std::thread::park_timeout(INTERVAL);
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads how many bytes of the gateway's heap are in use, as the tested program counts them.
+
+use std::path::PathBuf;
+
+use sa_testkit::{Gateway, Setup, eventually};
+use tempfile::TempDir;
+
+use crate::SWITCHBOARD;
+
+/// Reports that are read for one measurement. What a request has just freed may take a moment to go.
+const REPORTS: u64 = 10;
+
+pub(crate) struct LiveHeap(TempDir);
+
+impl LiveHeap {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Starts a gateway that reports here.
+    pub(crate) async fn spawn(&self, setup: Setup) -> Gateway {
+        setup.env("E2E_LIVE_BYTES", self.0.path().to_str().unwrap()).spawn(SWITCHBOARD).await
+    }
+
+    /// The live bytes of a gateway that is idle: the smallest count of several reports.
+    pub(crate) async fn bytes(&self, gateway: &Gateway) -> u64 {
+        let file = self.0.path().join(gateway.pid().to_string());
+        let (mut last, _) = report(&file).await;
+        let mut smallest = u64::MAX;
+        for _ in 0..REPORTS {
+            let newer = || async { Some(report(&file).await).filter(|(number, _)| *number > last) };
+            let (number, bytes) = eventually("the next report", newer).await;
+            last = number;
+            smallest = smallest.min(bytes);
+        }
+        smallest
+    }
+}
+
+/// The number of the latest report, and its count.
+async fn report(file: &PathBuf) -> (u64, u64) {
+    eventually("a report of live bytes", || async {
+        let text = std::fs::read_to_string(file).ok()?;
+        let (number, bytes) = text.trim().split_once(' ')?;
+        Some((number.parse().ok()?, bytes.parse().ok()?))
+    })
+    .await
+}
