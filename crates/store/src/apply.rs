@@ -3,15 +3,14 @@
 //! An `Err` spoils the transaction. What concerns one operation only (a document that is not as expected) is an
 //! [`Outcome::Failed`], and the others go on.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::{Connection, Statement, params};
-use sa_core::store::{Appended, Expect, Label, NewEntry, StoreError, StoreErrorKind, Trimmed};
+use sa_core::store::{Appended, Expect, NewEntry, StoreError, StoreErrorKind, Trimmed};
 
 use crate::code::{MAX_SEQ, entry_crc, pack_key, record_crc, row_id};
 use crate::heads::{Heads, Kind};
-use crate::labels::{self, Labelled};
+use crate::labels::{Doomed, Labelled, Marks};
 use crate::op::{Op, Outcome, Put, Trim};
 use crate::read::View;
 use crate::{OpenOptions, error};
@@ -24,7 +23,7 @@ pub(crate) struct Session<'c> {
     frames: Statement<'c>,
     labelled: Option<Labelled>,
     key: Vec<u8>,
-    labels: Vec<Label>,
+    marks: Marks,
 }
 
 /// A trim deletes at most this many entries, or the one that brings it over this many bytes, in one transaction, so
@@ -40,12 +39,22 @@ impl<'c> Session<'c> {
         let insert = prepare("INSERT INTO entry VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING")?;
         let frames = prepare("PRAGMA wal_checkpoint(NOOP)")?;
         let labelled = options.labelled;
-        Ok(Self { conn, path, insert, frames, labelled, key: Vec::new(), labels: Vec::new() })
+        Ok(Self { conn, path, insert, frames, labelled, key: Vec::new(), marks: Marks::default() })
     }
 
     /// How many frames the WAL has.
     pub(crate) fn wal_frames(&mut self) -> rusqlite::Result<u32> {
         self.frames.query_row([], |row| row.get(1))
+    }
+
+    /// A transaction begins: nothing is left of one that failed.
+    pub(crate) fn begin(&mut self) {
+        self.marks.clear();
+    }
+
+    /// Writes the labels of the entries that this transaction has appended.
+    pub(crate) fn write_labels(&mut self) -> Result<(), StoreError> {
+        self.marks.flush(self.conn).map_err(|e| error::sql(self.path, "label entries", &e))
     }
 
     pub(crate) fn apply(&mut self, heads: &mut Heads, op: &Op, now: i64) -> Result<Outcome, StoreError> {
@@ -76,9 +85,7 @@ impl<'c> Session<'c> {
             .map_err(|e| error::sql(self.path, "append an entry", &e))?;
         if inserted == 1 {
             if let Some(labelled) = self.labelled_as(&entry.stream) {
-                labelled.labels(&entry.body, &mut self.labels);
-                labels::insert(self.conn, row, &self.labels)
-                    .map_err(|e| error::sql(self.path, "label an entry", &e))?;
+                self.marks.add(labelled, row, &entry.body);
             }
             heads.change(stream)[1] = seq as i64;
             return Ok(Outcome::Appended(Appended { seq, at_ms: now, duplicate: false }));
@@ -154,8 +161,10 @@ impl<'c> Session<'c> {
             return Ok(nothing);
         };
         let [first, last, _] = heads.get(id).numbers;
-        let mut labels = BTreeSet::new();
-        let (deleted, more) = self.trim_chunk(id, first, last, trim, &mut labels)?;
+        // Entries of this transaction may go at once.
+        self.write_labels()?;
+        let mut doomed = Doomed::default();
+        let (deleted, more) = self.trim_chunk(id, first, last, trim, &mut doomed)?;
         let count = deleted.total() as i64;
         if count == 0 {
             return Ok(nothing);
@@ -170,20 +179,20 @@ impl<'c> Session<'c> {
             let what = format!("stream {:?} has {gone} of {count} entries from {first} on", trim.stream);
             return Err(error::damaged(self.path, what));
         }
-        labels::delete(self.conn, &labels, from, to).map_err(|e| error::sql(self.path, "trim the labels", &e))?;
+        doomed.delete(self.conn, from, to).map_err(|e| error::sql(self.path, "trim the labels", &e))?;
         heads.change(id)[0] = first + count;
         Ok(Outcome::Trimmed { deleted, more })
     }
 
     /// How many of the oldest entries to delete in this transaction, and whether to look for more after it. Collects the
-    /// labels of what is to be deleted.
+    /// labels of what goes.
     fn trim_chunk(
-        &mut self,
+        &self,
         stream: u32,
         first: i64,
         last: i64,
         trim: &Trim,
-        labels: &mut BTreeSet<Label>,
+        doomed: &mut Doomed,
     ) -> Result<(Trimmed, bool), StoreError> {
         let labelled = self.labelled_as(&trim.stream);
         let keep = trim.keep;
@@ -209,8 +218,7 @@ impl<'c> Session<'c> {
             }
             if let Some(labelled) = labelled {
                 let body = row.get_ref(2).and_then(|body| Ok(body.as_blob()?)).map_err(failed)?;
-                labelled.labels(body, &mut self.labels);
-                labels.extend(self.labels.iter().copied());
+                doomed.add(labelled, body);
             }
             bytes += len;
             if bytes >= TRIM_BYTES {

@@ -39,7 +39,8 @@ const FIRST: Step = Step {
 
 const LABELS: Step = Step {
     what: "an index of calls by tool, principal and outcome",
-    sql: "CREATE TABLE label(label INTEGER NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY(label, entry)) WITHOUT ROWID;",
+    sql: "CREATE TABLE label(label INTEGER NOT NULL, block INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
+            c INTEGER NOT NULL, d INTEGER NOT NULL, PRIMARY KEY(label, block)) WITHOUT ROWID;",
     fill: Some(labels::fill),
 };
 

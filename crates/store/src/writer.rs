@@ -230,6 +230,7 @@ impl Writer {
         let run = |sql: &str| conn.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(failed);
         run("BEGIN IMMEDIATE")?;
         let now = now_ms();
+        session.begin();
         let mut outcomes = Vec::with_capacity(batch.len());
         for (count, op) in batch.iter().enumerate() {
             if count % WITHOUT_PAUSE == WITHOUT_PAUSE - 1 {
@@ -242,6 +243,7 @@ impl Writer {
             run("ROLLBACK")?;
             return Ok(outcomes);
         }
+        session.write_labels()?;
         self.heads.write(conn).map_err(failed)?;
         run("COMMIT")?;
         self.wal.note(session, self.heads.commits());

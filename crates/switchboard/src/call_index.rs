@@ -1,11 +1,13 @@
 //! By what ended calls are found in the history: tool, principal and outcome.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::PathBuf;
 
 use sa_core::store::Label;
 use sa_store::{Labelled, OpenOptions};
-use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 
 use crate::journal::CALLS;
 
@@ -49,12 +51,66 @@ impl CallSummary<'_> {
     }
 }
 
+/// The labels of a stored call. They are read on the store's one writer thread, for every call.
 fn labels(body: &[u8], labels: &mut Vec<Label>) {
-    let Ok(call) = serde_json::from_slice::<CallSummary<'_>>(body) else { return };
-    labels.push(tool(&call.tool));
-    labels.extend(call.exposed.as_deref().map(tool));
-    labels.push(principal(&call.principal.id));
-    labels.push(outcome(call.outcome()));
+    // Stopping early is an error to serde, and the labels are complete then.
+    let _ = serde_json::Deserializer::from_slice(body).deserialize_map(Collect(labels));
+}
+
+/// Collects labels up to where all are known. Most calls are `ok`, which is stored before their arguments and results: those
+/// are not read.
+struct Collect<'a>(&'a mut Vec<Label>);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Field {
+    Tool,
+    Exposed,
+    Principal,
+    Ok,
+    Error,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Visitor<'de> for Collect<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a stored call")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let labels = self.0;
+        let (mut called, mut owned, mut ok, mut kind) = (false, false, false, None);
+        while let Some(field) = map.next_key()? {
+            match field {
+                Field::Tool => {
+                    labels.push(tool(&map.next_value::<Text<'de>>()?.0));
+                    called = true;
+                }
+                Field::Exposed => labels.push(tool(&map.next_value::<Text<'de>>()?.0)),
+                Field::Principal => {
+                    labels.push(principal(&map.next_value::<PrincipalSummary<'de>>()?.id));
+                    owned = true;
+                }
+                Field::Ok => {
+                    ok = map.next_value()?;
+                    if ok && called && owned {
+                        labels.push(outcome("ok"));
+                        return Err(A::Error::custom("the rest does not matter"));
+                    }
+                }
+                Field::Error => kind = Some(map.next_value::<ErrorSummary<'de>>()?.kind),
+                Field::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        labels.push(outcome(if ok { "ok" } else { kind.as_deref().unwrap_or("failed") }));
+        Ok(())
+    }
 }
 
 /// The label of calls of a tool, by any of its names.
@@ -68,4 +124,36 @@ pub(crate) fn principal(id: &str) -> Label {
 
 pub(crate) fn outcome(outcome: &str) -> Label {
     Label::new("outcome", outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(call: &str, expected: &[Label]) {
+        let mut found = Vec::new();
+        labels(call.as_bytes(), &mut found);
+        found.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{call}");
+    }
+
+    #[test]
+    fn a_call_has_its_labels_in_whatever_order_it_is_stored() {
+        let (a, b, p) = (tool("a.b"), tool("a_b"), principal("p"));
+        let who = r#""principal":{"id":"p","name":"x","role":"agent"}"#;
+        let args = r#""args":{"bytes":9,"json":{"tool":"x","ok":false,"error":{"kind":"y"}}}"#;
+        check(
+            &format!(r#"{{"id":"1","tool":"a.b","exposed":"a_b",{who},"ok":true,{args}}}"#),
+            &[a, b, p, outcome("ok")],
+        );
+        check(&format!(r#"{{{args},"exposed":"a_b","ok":true,{who},"tool":"a.b"}}"#), &[a, b, p, outcome("ok")]);
+        let error = r#""error":{"kind":"timeout","message":"m","retryable":true}"#;
+        check(&format!(r#"{{"tool":"a.b",{who},"ok":false,{args},{error}}}"#), &[a, p, outcome("timeout")]);
+        check(&format!(r#"{{"tool":"a.b",{who},{args},"ok":false}}"#), &[a, p, outcome("failed")]);
+        check(&format!(r#"{{"tool":"a\u002eb",{who},"ok":true}}"#), &[a, p, outcome("ok")]);
+        check("no call", &[]);
+    }
 }
