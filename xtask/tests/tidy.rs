@@ -16,7 +16,7 @@ const SEES: [(&str, &[&str]); 30] = [
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core", "sa-lines"]),
-    ("sa-upstream", &["sa-core", "sa-lines", "sa-vault"]),
+    ("sa-upstream", &["sa-core", "sa-lines", "sa-protocol", "sa-vault"]),
     ("sa-chat", &["sa-core", "sa-sse", "sa-vault"]),
     ("sa-relay", &["sa-core", "sa-protocol"]),
     ("sa-caller", &["sa-sse"]),
