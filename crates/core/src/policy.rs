@@ -17,8 +17,9 @@ impl Policy {
     /// `scope` is where the tool is, and `names` are those that lead to it: a rule that names any of them is about this tool.
     ///
     /// What is denied is held against its `aliases` as well, which are names that it would have, or was called by. A token
-    /// includes nothing by an alias: such a name may be another tool's, now or tomorrow, and whoever made the token for that
-    /// one did not mean this.
+    /// includes nothing by an alias: such a name may be another tool's, now or tomorrow, and the token was made for that one.
+    ///
+    /// The error names the tool, so it is for principals that see it: see [`Policy::shows`].
     pub fn authorise(
         &self,
         principal: &Principal,
@@ -28,17 +29,9 @@ impl Policy {
     ) -> Result<(), CallError> {
         let tool = names.first().copied().unwrap_or_default();
         self.authorise_role(principal)?;
-        // Who may call in a channel is said by its rights there, which were asked before the channel came into view.
-        let own_channel = principal.role == Role::Participant && matches!(scope, Scope::Channel(_));
-        if !own_channel && !principal.includes(names) {
-            let hint = if principal.role == Role::Participant && principal.tools.is_empty() {
-                "a participant's token includes the gateway's tools that it was made for, with --tool PATTERN, and no others"
-            } else {
-                "ask an operator for a token whose tools include it"
-            };
-            return Err(
-                refused(format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name)).hint(hint)
-            );
+        if !self.shows(principal, scope, names) {
+            let message = format!("the token \"{}\" does not include the tool \"{tool}\"", principal.name);
+            return Err(refused(message).hint("ask an operator for a token whose tools include it"));
         }
         if self.denies(names) || (!self.deny.is_empty() && aliases().iter().any(|alias| self.denies(&[alias]))) {
             return Err(refused(format!("the gateway's policy denies the tool \"{tool}\" to everyone"))
@@ -47,7 +40,16 @@ impl Policy {
         Ok(())
     }
 
-    /// The same for a tool in a list.
+    /// Whether a principal may know of the tool that goes by these names.
+    ///
+    /// The rights in a channel decide about its methods, and were checked before the channel came into view. A token
+    /// that names tools has no other methods than these, unless it is a participant's: that one is made for channels.
+    pub fn shows(&self, principal: &Principal, scope: &Scope, names: &[&str]) -> bool {
+        let by_channel = principal.role == Role::Participant || principal.tools.is_empty();
+        (by_channel && matches!(scope, Scope::Channel(_))) || principal.includes(names)
+    }
+
+    /// The same as [`Policy::authorise`] for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
         let also = tool.also.as_ref().unwrap_or(&tool.name);
         let aliases = || tool.tool.aliases(&tool.provider);
@@ -123,8 +125,6 @@ impl fmt::Debug for Pattern {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::principal::Role;
 
@@ -152,12 +152,8 @@ mod tests {
     }
 
     fn principal(role: Role, tools: &[&str]) -> Principal {
-        Principal {
-            id: Arc::from("t1"),
-            name: Arc::from("test"),
-            role,
-            tools: tools.iter().map(|text| Pattern::new(text)).collect(),
-        }
+        let tools = tools.iter().map(|text| Pattern::new(text)).collect();
+        Principal { tools, ..Principal::new("t1", "test", role) }
     }
 
     #[test]
@@ -193,5 +189,8 @@ mod tests {
         assert!(!allowed(&["*"], &channel, "secret"), "what is denied to everyone");
         let agent = principal(Role::Agent, &["notes*"]);
         assert!(policy.authorise(&agent, &channel, &["pubsub_worker_search"], Vec::new).is_err());
+        let only_channels = Principal { channels: vec![Pattern::new("room")], ..principal(Role::Agent, &[]) };
+        assert!(policy.authorise(&only_channels, &channel, &["pubsub_worker_search"], Vec::new).is_ok());
+        assert!(policy.authorise(&only_channels, &Scope::Everyone, &["laptop__Bash"], Vec::new).is_err());
     }
 }

@@ -16,7 +16,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::aside::{Aside, Turns, Weight};
 use sa_core::json::object;
 use sa_core::store::Records;
-use sa_core::{Notices, Router};
+use sa_core::{Notices, Principal, Router};
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,11 @@ pub struct Options {
     pub task_after: Duration,
 }
 
+tokio::task_local! {
+    /// Who sends the request that is being served. rmcp makes a handler for it, and tells that one nothing of the request.
+    static PRINCIPAL: Arc<Principal>;
+}
+
 /// The MCP surface. Host, Origin and token have been checked before a request comes here.
 pub struct Mcp {
     stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
@@ -81,7 +86,7 @@ impl Mcp {
             .disable_allowed_origins();
         let make = {
             let shared = Arc::clone(&shared);
-            move || Ok(McpHandler::new(Arc::clone(&shared)))
+            move || Ok(McpHandler::new(Arc::clone(&shared), PRINCIPAL.try_with(Arc::clone).ok()))
         };
         let alone = config.clone().with_legacy_session_mode(false);
         let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
@@ -100,6 +105,7 @@ impl Mcp {
         // Whoever makes the answer says here how large it is; rmcp then writes it down beside those who wait.
         let weight = Weight::default();
         request.extensions_mut().insert(weight.clone());
+        let principal = Arc::clone(&caller.principal);
         request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
@@ -108,11 +114,13 @@ impl Mcp {
         let body = Unread::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
-            let response = Aside::once(weight.clone(), self.stateless.handle(request)).await;
+            let response =
+                Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.stateless.handle(request))).await;
             return body.explain(response.status()).await.unwrap_or_else(|| written(response, weight));
         }
         let takes_leave = request.method() == Method::DELETE;
-        let mut response = Aside::once(weight.clone(), self.with_sessions.handle(request)).await;
+        let mut response =
+            Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.with_sessions.handle(request))).await;
         if let Some(explained) = body.explain(response.status()).await {
             return explained;
         }

@@ -33,7 +33,7 @@ use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{ChannelGrant, Identity, NewToken, Refused, Tokens};
+use crate::tokens::{Identity, NewToken, Refused, Tokens};
 use crate::unfinished;
 
 /// How often old records are deleted and old absences forgotten.
@@ -315,14 +315,7 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
 
 /// Sees to it that the token in the operator's file is one that works.
 async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
-    let operator = || NewToken {
-        name: "operator".into(),
-        role: Role::Operator,
-        tools: Vec::new(),
-        node_id: None,
-        expires_ms: None,
-        channels: ChannelGrant::default(),
-    };
+    let operator = || NewToken::new("operator", Role::Operator);
     let written = bounded::text_of_file(file, bounded::TOKEN).map(|text| text.trim().to_owned());
     let first = tokens.is_new();
     let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {

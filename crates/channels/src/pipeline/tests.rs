@@ -114,7 +114,7 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
 }
 
 async fn publish(channel: Arc<Channel>) -> u64 {
-    let principal = Principal { id: "t".into(), name: "ann".into(), role: Role::Participant, tools: Vec::new() };
+    let principal = Principal::new("t", "ann", Role::Participant);
     let rights = Rights { read: true, publish: true, call: true, admin: false };
     let sender = Sender { principal: Arc::new(principal), rights };
     let draft = Draft {

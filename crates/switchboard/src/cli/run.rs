@@ -23,7 +23,7 @@ use crate::config::layers::Layers;
 use crate::config::{Config, Mistake};
 use crate::examples::Examples;
 use crate::redact::printable;
-use crate::tokens::{ChannelGrant, NewToken};
+use crate::tokens::NewToken;
 use crate::{demo, serve, sign_in, telemetry};
 
 /// How long upstream servers may take to be there before a person is told how they are.
@@ -242,14 +242,7 @@ async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     {
         return Ok(token.trim().to_owned());
     }
-    let new = NewToken {
-        name: "demo node".into(),
-        role: sa_core::Role::Node,
-        tools: Vec::new(),
-        node_id: Some("demo".into()),
-        expires_ms: None,
-        channels: ChannelGrant::default(),
-    };
+    let new = NewToken { node_id: Some("demo".into()), ..NewToken::new("demo-node", sa_core::Role::Node) };
     let (_, token) = gateway.tokens.create(new).await.map_err(|error| Failure::other(error.to_string()))?;
     write_private(&file, &token).map_err(|error| Failure::other(format!("{}: {error}", file.display())))?;
     Ok(token)

@@ -130,7 +130,7 @@ pub(crate) async fn list(
     }
     if let Some(tool) = &query.tool {
         // Whoever asks by another name than the list's means the same tool.
-        let route = app.router.directory().resolve(tool, &identity.view());
+        let route = app.router.resolve(tool, &identity.view());
         query.exposed = route.ok().and_then(|route| route.exposed).map(|exposed| exposed.to_string());
     }
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
@@ -320,7 +320,7 @@ mod tests {
 
     #[track_caller]
     fn check(role: Role, query: &str, limit: usize, expected: usize) {
-        let who = Principal { id: "p".into(), name: "p".into(), role, tools: Vec::new() };
+        let who = Principal::new("p", "p", role);
         let uri = format!("http://gateway/v1/calls?{query}").parse().unwrap();
         let axum::extract::Query(query) = axum::extract::Query::try_from_uri(&uri).unwrap();
         assert_eq!(page_size(limit, &who, &query), expected);
