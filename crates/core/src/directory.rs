@@ -148,7 +148,7 @@ impl Directory {
     /// is refused for as long as the other one is here or remembered, unless it may take over.
     pub fn attach(self: &Arc<Self>, attach: Attach) -> Result<Registration, AttachError> {
         let replaced = CancellationToken::new();
-        let id = attach.id.clone();
+        let (id, scope) = (attach.id.clone(), attach.scope.clone());
         let presence = Presence::Online {
             provider: attach.provider,
             slots: Arc::new(Slots::new(attach.max_running)),
@@ -157,11 +157,11 @@ impl Directory {
         };
         // On its own, so that it is told though the newcomer be refused.
         self.sweep();
-        let generation = self.change(|index| {
+        let generation = self.change(Some(&scope), |index| {
             let member = Member::new(id.clone(), attach.scope, attach.grant, attach.about, presence);
             index.admit(member, attach.catalog, attach.may_take_over)
         })?;
-        Ok(Registration { directory: Arc::clone(self), id, generation, replaced })
+        Ok(Registration { directory: Arc::clone(self), id, scope, generation, replaced })
     }
 
     /// Finds who answers to a name, among what the view can see.
@@ -236,21 +236,21 @@ impl Directory {
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though
     /// nothing else happens.
     pub fn sweep(&self) {
-        self.change(|index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
+        self.change(None, |index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
     }
 
     /// Forgets those who came by a grant that is worth nothing any more, and are away: what they held is free. Those who
     /// are here have to be told, and leave by themselves.
     pub fn forget_grant(&self, grant: &GrantId) {
-        self.change(|index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
+        self.change(None, |index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
     }
 
     fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
         work(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs a change, and tells about it when it was one.
-    fn change<T, E>(&self, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
+    /// Runs a change in this scope, or in several where it is not known, and sends a notice when it was one.
+    fn change<T, E>(&self, scope: Option<&Scope>, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
         let result = work(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))?;
         let mut revision = 0;
         self.revision.send_modify(|current| {
@@ -258,7 +258,8 @@ impl Directory {
             revision = *current;
         });
         self.waiting.notify_waiters();
-        self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision } });
+        let scope = scope.cloned();
+        self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision, scope } });
         Ok(result)
     }
 }
@@ -281,6 +282,7 @@ impl fmt::Debug for Attach {
 pub struct Registration {
     directory: Arc<Directory>,
     id: ProviderId,
+    scope: Scope,
     generation: u64,
     replaced: CancellationToken,
 }
@@ -314,7 +316,7 @@ impl Registration {
     }
 
     fn change(&self, work: impl FnOnce(&mut Index) -> bool) {
-        self.directory.change(|index| work(index).then_some(()).ok_or(())).ok();
+        self.directory.change(Some(&self.scope), |index| work(index).then_some(()).ok_or(())).ok();
     }
 }
 

@@ -28,6 +28,7 @@ pub mod principal;
 pub mod provider;
 pub mod router;
 pub mod schema;
+pub mod shown;
 pub mod store;
 pub mod tool;
 

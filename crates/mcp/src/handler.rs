@@ -383,9 +383,10 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let documents = self.documents(Caller::of(context.request_context())?);
+        let caller = Caller::of(context.request_context())?;
+        let documents = self.documents(caller);
         tokio::select! {
-            () = news::follow(&context, self.shared.router.directory(), &documents) => {}
+            () = news::follow(&context, &self.shared, caller.view(), &documents) => {}
             () = context.cancelled() => {}
             () = self.shared.closing.cancelled() => {}
         }

@@ -76,8 +76,8 @@ impl Mcp {
         closing: CancellationToken,
     ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits, notices.clone(), closing.clone()));
-        let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
+        let sessions = Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
+        let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(options.max_body_bytes)
@@ -91,7 +91,7 @@ impl Mcp {
         let alone = config.clone().with_legacy_session_mode(false);
         let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
-        tokio::spawn(news::distribute(notices, Arc::clone(&sessions), closing.clone()));
+        tokio::spawn(news::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
         tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
         Self { stateless, with_sessions, sessions, shared }
     }

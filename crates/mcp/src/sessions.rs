@@ -21,7 +21,8 @@ use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
-use sa_core::{Notice, Notices, Principal};
+use sa_core::shown::Shown;
+use sa_core::{Notice, NoticeBody, Notices, Principal, Router};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,7 @@ use crate::sessions::watched::Watched;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    router: Arc<Router>,
     notices: Notices,
     limits: Limits,
     closing: CancellationToken,
@@ -53,6 +55,8 @@ pub(crate) struct Limits {
 pub(crate) struct Session {
     handle: LocalSessionHandle,
     owner: OnceLock<Arc<Principal>>,
+    /// The list of tools of the view in which the owner opened the session.
+    shown: OnceLock<Shown>,
     pub(crate) outbox: Outbox,
     /// Fires when the session is over; its streams end then.
     pub(crate) ended: CancellationToken,
@@ -79,8 +83,8 @@ pub(crate) enum Trouble {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: Limits, notices: Notices, closing: CancellationToken) -> Self {
-        Self { table: Mutex::default(), notices, limits, closing }
+    pub(crate) fn new(limits: Limits, router: Arc<Router>, notices: Notices, closing: CancellationToken) -> Self {
+        Self { table: Mutex::default(), router, notices, limits, closing }
     }
 
     /// A stream on which notices come: its owner is there, and is told what waits. No answer comes on it that would have to
@@ -130,14 +134,15 @@ impl Sessions {
         }
     }
 
-    /// Passes a notice on to all whom it concerns.
+    /// Passes a notice on to the sessions that it concerns.
     pub(crate) fn tell(&self, notice: &Arc<Notice>) {
-        let concerned: Vec<_> = {
+        let addressed: Vec<_> = {
             let table = self.table();
-            let all = table.iter().filter(|(_, session)| session.hears(notice));
+            let all = table.iter().filter(|(_, session)| session.is_addressed(notice));
             all.map(|(id, session)| (id.clone(), Arc::clone(session))).collect()
         };
-        for (id, session) in concerned {
+        // Outside of the lock: this may be a look at the whole list of tools.
+        for (id, session) in addressed.into_iter().filter(|(_, session)| session.is_shown(notice, &self.router)) {
             // Its client keeps a stream open and does not read it.
             if session.outbox.put(notice).is_err() {
                 tracing::warn!(session = %id, "an MCP session was ended: its client does not read its stream");
@@ -202,9 +207,19 @@ fn least_needed(table: &HashMap<SessionId, Arc<Session>>, newcomer: Option<&Prin
 }
 
 impl Session {
-    fn hears(&self, notice: &Notice) -> bool {
+    fn is_addressed(&self, notice: &Notice) -> bool {
         let Some(to) = &notice.to else { return true };
         self.owner.get().is_some_and(|owner| owner.id == *to)
+    }
+
+    /// Whether the client can see what has changed.
+    fn is_shown(&self, notice: &Notice, router: &Router) -> bool {
+        match &notice.body {
+            NoticeBody::ToolsChanged { scope, .. } => {
+                self.shown.get().is_some_and(|shown| shown.changed(router, scope.as_ref()))
+            }
+            NoticeBody::DocumentsChanged | NoticeBody::Session { .. } => true,
+        }
     }
 
     fn touch(&self) {
@@ -225,8 +240,9 @@ impl Session {
     }
 
     /// Ends it when its token is revoked.
-    fn bind(self: &Arc<Self>, caller: &Caller) {
+    fn bind(self: &Arc<Self>, caller: &Caller, router: &Router) {
         let _ = self.owner.set(Arc::clone(&caller.principal));
+        let _ = self.shown.set(Shown::new(router, caller.view()));
         let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -284,6 +300,7 @@ impl SessionManager for Sessions {
         let session = Session {
             handle,
             owner: OnceLock::new(),
+            shown: OnceLock::new(),
             outbox: Outbox::default(),
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),
@@ -305,7 +322,7 @@ impl SessionManager for Sessions {
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             let extensions = request.request.extensions_mut();
             if let Some(caller) = Caller::find(extensions).cloned() {
-                session.bind(&caller);
+                session.bind(&caller, &self.router);
             }
             extensions.insert(Arc::clone(&session));
         }
