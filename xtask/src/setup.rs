@@ -92,13 +92,12 @@ pub(crate) fn workspace_packages() -> Result<()> {
     }
     eprintln!("installing what the TypeScript packages are built with");
     install(root())?;
-    // Read again: `npm install` may have put it into its own order.
-    Ok(fs::write(installed, fs::read_to_string(root().join("package-lock.json"))?)?)
+    Ok(fs::write(installed, wanted)?)
 }
 
-/// Not `npm ci`, which stumbles over packages for other systems that the lock file leaves out.
+/// Installs exactly what the lock file names. `npm ci` never changes that file, so a fresh clone stays clean.
 fn install(place: &Path) -> Result<()> {
-    run(npm_in(place).args(["install", "--no-audit", "--no-fund", "--loglevel", "error"]))
+    run(npm_in(place).args(["ci", "--no-audit", "--no-fund", "--loglevel", "error"]))
 }
 
 /// Other people's programs, against which the gateway is tested or measured: MCP's conformance suite, the official SDKs, the Inspector,

@@ -16,7 +16,7 @@ const SEES: [(&str, &[&str]); 31] = [
     ("sa-store", &["sa-core"]),
     ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
     ("sa-mcp", &["sa-core", "sa-lines"]),
-    ("sa-upstream", &["sa-core", "sa-lines", "sa-vault"]),
+    ("sa-upstream", &["sa-core", "sa-lines", "sa-protocol", "sa-vault"]),
     ("sa-chat", &["sa-core", "sa-sse", "sa-vault"]),
     ("sa-sandbox", &[]),
     ("sa-relay", &["sa-core", "sa-protocol", "sa-sandbox"]),
@@ -125,6 +125,33 @@ fn links_in_the_docs_lead_somewhere() {
             }
             let target = file.parent().unwrap().join(path);
             assert!(target.exists(), "{} links to {link}, which is not there", file.display());
+        }
+    }
+}
+
+/// `npm ci` refuses a lock file without the packages of other platforms: an `npm` that finds them calls the file out of date.
+#[test]
+fn lock_files_hold_every_platform_and_no_registry() {
+    for file in tracked(&["*package-lock.json"]) {
+        let name = file.display();
+        let lock: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let packages = lock["packages"].as_object().unwrap();
+        for (path, package) in packages {
+            for optional in package["optionalDependencies"].as_object().into_iter().flatten() {
+                let end = format!("node_modules/{}", optional.0);
+                let is_locked = packages.keys().any(|key| key.ends_with(&end));
+                assert!(
+                    is_locked,
+                    "{name} lacks {} of {path}: delete the file and node_modules, write it again",
+                    optional.0
+                );
+            }
+            let is_ours = !path.contains("node_modules/") || package["link"] == true;
+            assert!(
+                is_ours || package["resolved"].is_null(),
+                "{name} names a registry for {path}: see CONTRIBUTING.md"
+            );
+            assert!(is_ours || package["integrity"].is_string(), "{name} has no integrity for {path}");
         }
     }
 }

@@ -245,7 +245,11 @@ mod tests {
     }
 
     fn usage(budget: &Arc<SharedBudget>) -> Arc<Usage> {
-        Usage::new("room", budget, Bounds { max_bytes: 6_400, keep_messages: 6_400, keep: Duration::from_secs(64 * 86_400) })
+        Usage::new(
+            "room",
+            budget,
+            Bounds { max_bytes: 6_400, keep_messages: 6_400, keep: Duration::from_secs(64 * 86_400) },
+        )
     }
 
     #[test]

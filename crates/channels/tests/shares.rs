@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_channels::{Channel, ChannelOptions, Channels, Draft, OpenError, Published, Refusal, Rights, Sender};
 use sa_core::budget::{Holder, SharedBudget};
+use sa_core::retention::{Reading, Trimmer, TrustedClock};
 use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
 };
@@ -46,7 +47,8 @@ async fn open(store: &Store, dir: &Path) -> Arc<Channels> {
         max_bytes_per_principal: 30_000,
         pending_bytes: 1 << 20,
         keep_messages: 1_000,
-        keep_days: 1,
+        keep: Duration::from_secs(86_400),
+        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
         max_pending: 10,
         attachments: dir.join("attachments"),
     };
@@ -61,7 +63,7 @@ fn store(dir: &Path) -> Store {
 }
 
 fn principal(name: &str, role: Role) -> Principal {
-    Principal { id: name.into(), name: name.into(), role, tools: Vec::new() }
+    Principal::new(name, name, role)
 }
 
 fn agent(name: &str) -> Principal {

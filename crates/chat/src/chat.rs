@@ -50,19 +50,27 @@ impl Chat {
     }
 
     /// One model, as `GET /v1/models/NAME` has it.
-    pub fn show(&self, name: &str) -> Result<String, ChatError> {
-        self.model(name).map(|(name, _)| about(name).to_string())
+    pub fn show(&self, name: &str, principal: &Principal) -> Result<String, ChatError> {
+        self.model(name, principal).map(|(name, _)| about(name).to_string())
     }
 
-    pub(crate) fn model(&self, name: &str) -> Result<(&str, &Spec), ChatError> {
-        if let Some((name, spec)) = self.models.get_key_value(name) {
-            return Ok((name, spec));
+    /// A model that the principal may ask. One that it may not ask is as good as none.
+    pub(crate) fn model(&self, name: &str, principal: &Principal) -> Result<(&str, &Spec), ChatError> {
+        let mut models =
+            self.models.iter().filter(|(name, _)| principal.may_ask(name)).map(|(name, spec)| (&**name, spec));
+        if let Some(found) = models.clone().find(|(known, _)| *known == name) {
+            return Ok(found);
         }
-        let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
-        let message = if names.is_empty() {
-            "no model is configured; add a [models.NAME] with a base_url to the gateway's configuration".to_owned()
-        } else {
-            format!("there is no model \"{}\"; there are: {}", crate::error::quoted(name, &[]), names.join(", "))
+        let mut others = || models.by_ref().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+        let name = crate::error::quoted(name, &[]);
+        let message = match others() {
+            others if !others.is_empty() => format!("there is no model \"{name}\"; there are: {others}"),
+            _ if principal.is_limited() => format!(
+                "there is no model \"{name}\" that this token may ask; an operator can make one for a model: switchboard token create NAME --model MODEL"
+            ),
+            _ => {
+                "no model is configured; add a [models.NAME] with a base_url to the gateway's configuration".to_owned()
+            }
         };
         let error = ChatError::new(404, "invalid_request_error", "model_not_found", message);
         Err(ChatError { param: Some("model".into()), ..error })

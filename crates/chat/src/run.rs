@@ -80,13 +80,7 @@ impl<'a> Run<'a> {
         };
         let principal = &caller.view.principal;
         chat.router.policy().authorise_role(principal).map_err(refused)?;
-        let (name, spec) = chat.model(&asked.model)?;
-        if !principal.may_ask(name) {
-            let message = format!(
-                "this token is for channels, and may not ask models; an operator can make one that may ask this one: switchboard token create NAME --role participant --tool models/{name}"
-            );
-            return Err(ChatError::new(403, "invalid_request_error", "not_allowed", message).retry(false));
-        }
+        let (name, spec) = chat.model(&asked.model, principal)?;
         let wanted = |tool: &str| {
             let chosen = asked.extension.tools.as_ref().is_none_or(|choice| choice.includes(tool));
             chosen && spec.offers(tool) && !asked.own.contains(tool)

@@ -168,15 +168,15 @@ impl Directory {
 
     fn attach_with(self: &Arc<Self>, attach: Attach, age: Option<u64>) -> Result<Registration, AttachError> {
         let replaced = CancellationToken::new();
-        let id = attach.id.clone();
+        let (id, scope) = (attach.id.clone(), attach.scope.clone());
         // A change of its own, so that it is announced even if the newcomer is refused.
         self.sweep();
-        let admitted = self.change(|index| {
+        let admitted = self.change(Some(&scope), |index| {
             let age = age.unwrap_or_else(|| index.next_age());
             index.admit(attach, age, replaced.clone())
         })?;
         self.report(&admitted.contests);
-        Ok(Registration { directory: Arc::clone(self), id, generation: admitted.generation, replaced })
+        Ok(Registration { directory: Arc::clone(self), id, scope, generation: admitted.generation, replaced })
     }
 
     /// Finds the provider that answers to a name, among what the view can see.
@@ -260,13 +260,13 @@ impl Directory {
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though
     /// nothing else happens.
     pub fn sweep(&self) {
-        self.change(|index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
+        self.change(None, |index| index.forget_expired(self.memory, REMEMBERED).then_some(()).ok_or(())).ok();
     }
 
     /// Forgets the offline providers of a grant that is not valid any more: what they held is free. Online ones leave when
     /// their connections are closed.
     pub fn forget_grant(&self, grant: &Grant) {
-        self.change(|index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
+        self.change(None, |index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
     }
 
     /// Writes contested names to the audit log.
@@ -289,8 +289,8 @@ impl Directory {
         work(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs a change, and tells about it when it was one.
-    fn change<T, E>(&self, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
+    /// Runs a change in this scope, or in several where it is not known, and sends a notice when it was one.
+    fn change<T, E>(&self, scope: Option<&Scope>, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
         let result = work(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))?;
         let mut revision = 0;
         self.revision.send_modify(|current| {
@@ -298,7 +298,8 @@ impl Directory {
             revision = *current;
         });
         self.waiting.notify_waiters();
-        self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision } });
+        let scope = scope.cloned();
+        self.notices.send(Notice { to: None, body: NoticeBody::ToolsChanged { revision, scope } });
         Ok(result)
     }
 }
@@ -321,6 +322,7 @@ impl fmt::Debug for Attach {
 pub struct Registration {
     directory: Arc<Directory>,
     id: ProviderId,
+    scope: Scope,
     generation: u64,
     replaced: CancellationToken,
 }
@@ -337,7 +339,7 @@ impl Registration {
     }
 
     fn publish_with(&self, catalog: Catalog, age: Option<u64>) {
-        let published = self.directory.change(|index| {
+        let published = self.directory.change(Some(&self.scope), |index| {
             let age = age.unwrap_or_else(|| index.next_age());
             index.publish(&self.id, self.generation, catalog, age).ok_or(())
         });
@@ -367,7 +369,7 @@ impl Registration {
     }
 
     fn change(&self, work: impl FnOnce(&mut Index) -> bool) {
-        self.directory.change(|index| work(index).then_some(()).ok_or(())).ok();
+        self.directory.change(Some(&self.scope), |index| work(index).then_some(()).ok_or(())).ok();
     }
 }
 

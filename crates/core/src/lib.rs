@@ -30,6 +30,7 @@ pub mod provider;
 pub mod retention;
 pub mod router;
 pub mod schema;
+pub mod shown;
 pub mod store;
 pub mod tool;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tokio::sync::{broadcast, watch};
 
 use crate::json::RawJson;
-use crate::principal::Principal;
+use crate::principal::{Principal, Scope};
 
 /// How many notices a surface may lag behind before it misses some. A surface that does is told so, and asks for the
 /// state instead.
@@ -22,8 +22,9 @@ pub struct Notice {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeBody {
-    /// The list of tools is not what it was.
-    ToolsChanged { revision: u64 },
+    /// The list of tools is not what it was, in this scope; `None` where the change may be in several. Not everybody is
+    /// shown the change: see [`crate::shown::Shown`].
+    ToolsChanged { revision: u64, scope: Option<Scope> },
     /// What there is to read beside the tools is not what it was.
     DocumentsChanged,
     /// Something happened in a session of the principal's: an event of its agent, or a request for one of the caller's

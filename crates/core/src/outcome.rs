@@ -225,6 +225,8 @@ pub struct CallError {
     pub retryable: bool,
     /// The provider certainly never saw the call, so it may be given to it (or to another) again.
     undelivered: bool,
+    /// The tool exists, and the caller must not learn that. Only the audit log says so.
+    concealed: bool,
     native: Option<RawJson>,
 }
 
@@ -236,6 +238,7 @@ impl CallError {
             hint: None,
             retryable: kind.usually_retryable(),
             undelivered: false,
+            concealed: false,
             native: None,
         }
     }
@@ -259,6 +262,18 @@ impl CallError {
 
     pub fn is_undelivered(&self) -> bool {
         self.undelivered
+    }
+
+    /// Marks the error as one that hides a tool from its caller.
+    #[must_use]
+    pub(crate) fn concealing(mut self, concealed: bool) -> Self {
+        self.concealed = concealed;
+        self
+    }
+
+    /// Whether the caller was refused, though the error may say that there is no such tool.
+    pub fn is_refusal(&self) -> bool {
+        self.concealed || self.kind == CallErrorKind::NotAllowed
     }
 
     /// Keeps the failed result as the provider wrote it, or the error of its protocol as `{"error":{…}}`; see

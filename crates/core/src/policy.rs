@@ -20,6 +20,8 @@ impl Policy {
     ///
     /// A rule that denies any of the names denies the tool. A token includes the tool by a leading name only: another tool may
     /// hold the other names, and the token was made for that one.
+    ///
+    /// The error names the tool, so it is for principals that see it: see [`Policy::shows`].
     pub fn authorise(
         &self,
         principal: &Principal,
@@ -29,17 +31,9 @@ impl Policy {
         all: impl FnOnce() -> Vec<String>,
     ) -> Result<(), CallError> {
         self.authorise_role(principal)?;
-        // A participant's rights in a channel were checked before the channel came into view.
-        let own_channel = principal.role == Role::Participant && matches!(scope, Scope::Channel(_));
-        if !own_channel && !principal.includes(leading) {
-            let hint = if principal.role == Role::Participant && principal.tools.is_empty() {
-                "a participant's token includes the gateway's tools that it was made for, with --tool PATTERN, and no others"
-            } else {
-                "ask an operator for a token whose tools include it"
-            };
-            return Err(
-                refused(format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name)).hint(hint)
-            );
+        if !self.shows(principal, scope, leading) {
+            let message = format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name);
+            return Err(refused(message).hint("ask an operator for a token whose tools include it"));
         }
         if !self.deny.is_empty() && (matches_any(&self.deny, leading) || matches_any(&self.deny, &all())) {
             return Err(refused(format!("the gateway's policy denies the tool \"{shown}\" to everyone"))
@@ -48,7 +42,16 @@ impl Policy {
         Ok(())
     }
 
-    /// The same for a tool in a list.
+    /// Whether a principal may know of the tool that goes by these names.
+    ///
+    /// The rights in a channel decide about its methods, and were checked before the channel came into view. A token
+    /// that names tools has no other methods than these, unless it is a participant's: that one is made for channels.
+    pub fn shows(&self, principal: &Principal, scope: &Scope, names: &[impl AsRef<str>]) -> bool {
+        let by_channel = principal.role == Role::Participant || principal.tools.is_empty();
+        (by_channel && matches!(scope, Scope::Channel(_))) || principal.includes(names)
+    }
+
+    /// The same as [`Policy::authorise`] for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
         let all = || tool.tool.all_names(&tool.provider);
         self.authorise(principal, &tool.scope, &tool.name, &tool.leading, all).is_ok()
@@ -146,12 +149,8 @@ mod tests {
     }
 
     fn principal(role: Role, tools: &[&str]) -> Principal {
-        Principal {
-            id: Arc::from("t1"),
-            name: Arc::from("test"),
-            role,
-            tools: tools.iter().map(|text| Pattern::new(text)).collect(),
-        }
+        let tools = tools.iter().map(|text| Pattern::new(text)).collect();
+        Principal { tools, ..Principal::new("t1", "test", role) }
     }
 
     #[test]
@@ -190,5 +189,9 @@ mod tests {
         let agent = principal(Role::Agent, &["notes*"]);
         let name = "pubsub_worker_search";
         assert!(policy.authorise(&agent, &channel, name, &[name.into()], Vec::new).is_err());
+        let only_channels = Principal { channels: vec![Pattern::new("room")], ..principal(Role::Agent, &[]) };
+        assert!(policy.authorise(&only_channels, &channel, name, &[name.into()], Vec::new).is_ok());
+        let shell = "laptop__Bash";
+        assert!(policy.authorise(&only_channels, &Scope::Everyone, shell, &[shell.into()], Vec::new).is_err());
     }
 }

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use crate::policy::{Pattern, matches_any};
 
 /// Who is asking, as their token says.
+///
+/// A token that names no tool, channel or model is not narrowed: it has everything that its role may have. A token that
+/// names any of them is narrowed: it has what it names, and nothing else of all three.
 #[derive(Debug, Clone)]
 pub struct Principal {
     /// The token's id: unique, and never the token itself.
@@ -13,30 +16,61 @@ pub struct Principal {
     /// The token's name, for people.
     pub name: Arc<str>,
     pub role: Role,
-    /// The tools it may use; what empty means is for [`Principal::includes`] to say.
+    /// The tools that the token names.
     pub tools: Vec<Pattern>,
+    /// The channels that the token names.
+    pub channels: Vec<Pattern>,
+    /// The models that the token names.
+    pub models: Vec<Pattern>,
 }
 
 impl Principal {
+    /// A principal whose token is not narrowed.
+    pub fn new(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, role: Role) -> Self {
+        let (tools, channels, models) = (Vec::new(), Vec::new(), Vec::new());
+        Self { id: id.into(), name: name.into(), role, tools, channels, models }
+    }
+
+    /// The same principal without what its token names.
+    #[must_use]
+    pub fn unnarrowed(&self, role: Role) -> Self {
+        Self::new(Arc::clone(&self.id), Arc::clone(&self.name), role)
+    }
+
+    fn is_narrowed(&self) -> bool {
+        [&self.tools, &self.channels, &self.models].into_iter().any(|patterns| !patterns.is_empty())
+    }
+
     /// Whether its token is for some tools only. A participant's always is: it is made for channels, and may be in a web
     /// page where everybody can read it.
     pub fn is_limited(&self) -> bool {
-        !self.tools.is_empty() || self.role == Role::Participant
+        self.is_narrowed() || self.role == Role::Participant
     }
 
-    /// Whether its token includes the tool that these names lead to. One that names no tools includes all of them, but a
-    /// participant's none.
+    /// Whether its token includes the tool that these names lead to.
     pub fn includes(&self, names: &[impl AsRef<str>]) -> bool {
         !self.is_limited() || matches_any(&self.tools, names)
     }
 
-    /// Whether it may have a model answer, which costs somebody money. A participant may only if its token names the model,
-    /// among the tools, as `models/NAME`.
+    /// Whether it may use this channel at all. An operator may use every channel: it could make itself a token that may.
+    pub fn may_enter(&self, channel: &str) -> bool {
+        match self.role {
+            Role::Node | Role::Monitor => false,
+            Role::Operator => true,
+            Role::Agent | Role::Caller | Role::Participant | Role::User => {
+                !self.is_narrowed() || matches_any(&self.channels, &[channel])
+            }
+        }
+    }
+
+    /// Whether it may have a model answer, which costs somebody money. A participant may only if its token names the model.
     pub fn may_ask(&self, model: &str) -> bool {
         match self.role {
             Role::Node | Role::Monitor => false,
-            Role::Participant => matches_any(&self.tools, &[format!("models/{model}")]),
-            Role::Operator | Role::Agent | Role::Caller | Role::User => true,
+            Role::Operator => true,
+            Role::Agent | Role::Caller | Role::Participant | Role::User => {
+                !self.is_limited() || matches_any(&self.models, &[model])
+            }
         }
     }
 }
@@ -73,7 +107,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// A node offers tools; it does not use them. Whoever watches does neither.
+    /// A node offers tools and does not use them. A monitor does neither.
     pub fn may_call_tools(self) -> bool {
         !matches!(self, Self::Node | Self::Monitor)
     }
@@ -110,5 +144,47 @@ impl View {
     /// The narrow scopes first, then the one that all share.
     pub fn scopes(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.iter().chain(std::iter::once(&Scope::Everyone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a token that names these may use: the tool `a`, the channel `a` and the model `a`.
+    #[track_caller]
+    fn check(role: Role, (tools, channels, models): (&[&str], &[&str], &[&str]), expected: (bool, bool, bool)) {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
+        let (tools, channels, models) = (patterns(tools), patterns(channels), patterns(models));
+        let who = Principal { tools, channels, models, ..Principal::new("t", "test", role) };
+        assert_eq!((who.includes(&["a"]), who.may_enter("a"), who.may_ask("a")), expected, "{who:?}");
+    }
+
+    #[test]
+    fn a_token_that_names_anything_has_what_it_names_and_nothing_else() {
+        for role in [Role::Agent, Role::Caller, Role::User] {
+            check(role, (&[], &[], &[]), (true, true, true));
+            check(role, (&["a"], &[], &[]), (true, false, false));
+            check(role, (&["b"], &[], &[]), (false, false, false));
+            check(role, (&["*"], &[], &[]), (true, false, false));
+            check(role, (&[], &["a*"], &[]), (false, true, false));
+            check(role, (&[], &[], &["*"]), (false, false, true));
+            check(role, (&["b"], &["a"], &["b", "a"]), (false, true, true));
+        }
+    }
+
+    #[test]
+    fn a_participant_has_channels_by_itself_and_nothing_else() {
+        check(Role::Participant, (&[], &[], &[]), (false, true, false));
+        check(Role::Participant, (&["*"], &[], &[]), (true, false, false));
+        check(Role::Participant, (&["a"], &["a"], &["a"]), (true, true, true));
+        check(Role::Participant, (&[], &["b"], &[]), (false, false, false));
+    }
+
+    #[test]
+    fn an_operator_manages_everything() {
+        check(Role::Operator, (&[], &[], &[]), (true, true, true));
+        check(Role::Operator, (&["b"], &[], &[]), (false, true, true));
+        check(Role::Node, (&[], &[], &[]), (true, false, false));
     }
 }

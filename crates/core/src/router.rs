@@ -7,6 +7,7 @@
 mod keyed;
 mod running;
 mod stage;
+mod visible;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -188,7 +189,7 @@ impl Router {
         loop {
             // Made before the look, so that what changes in between is not missed.
             let change = waits.then(|| Box::pin(self.directory.changed()));
-            let error = match self.directory.resolve(&request.tool, &request.view) {
+            let error = match self.resolve(&request.tool, &request.view) {
                 Ok(route) => {
                     stage.waits_for_nobody();
                     // A provider that is back may describe the tool in another way than before.
@@ -230,7 +231,7 @@ impl Router {
                     }
                     continue;
                 }
-                Err(unresolved) => return Err(unresolved.into_error(&request.tool)),
+                Err(unresolved) => return Err(self.unresolved(request, unresolved)),
             };
             // The provider left before it was given the call. The directory will say so in a moment.
             stage.waits_for(Waiting::Undelivered(error));

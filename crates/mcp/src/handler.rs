@@ -15,7 +15,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::{Route, ToolView};
-use sa_core::{Asking, LogLevel, RawJson, aside};
+use sa_core::{Asking, LogLevel, Principal, RawJson, aside};
 use serde_json::Value;
 
 use crate::body;
@@ -45,11 +45,13 @@ const TALKATIVE: [&str; 2] = ["session_message", "session"];
 pub struct McpHandler {
     shared: Arc<Shared>,
     client: Arc<ClientState>,
+    /// Whose client it is, where that is known from the beginning.
+    principal: Option<Arc<Principal>>,
 }
 
 impl McpHandler {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, client: Arc::default() }
+    pub(crate) fn new(shared: Arc<Shared>, principal: Option<Arc<Principal>>) -> Self {
+        Self { shared, client: Arc::default(), principal }
     }
 
     /// Makes a call, or goes on with one that waits for its client's answers. `written` are its arguments as the client
@@ -366,7 +368,7 @@ impl ServerHandler for McpHandler {
 
     /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let Route { tool, id, scope, .. } = self.shared.wants_headers(name)?;
+        let Route { tool, id, scope, .. } = self.shared.wants_headers(name, self.principal.as_deref()?)?;
         Some(convert::tool(&ToolView {
             name: name.into(),
             leading: Vec::new(),
@@ -388,9 +390,10 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let documents = self.documents(Caller::of(context.request_context())?);
+        let caller = Caller::of(context.request_context())?;
+        let documents = self.documents(caller);
         tokio::select! {
-            () = news::follow(&context, self.shared.router.directory(), &documents) => {}
+            () = news::follow(&context, &self.shared, caller.view(), &documents) => {}
             () = context.cancelled() => {}
             () = self.shared.closing.cancelled() => {}
         }

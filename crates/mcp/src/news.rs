@@ -9,12 +9,13 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::service::SubscriptionContext;
 use rmcp::{Peer, RoleServer};
 use sa_core::notice::{Notice, NoticeBody, SessionNews};
-use sa_core::{Asking, Attendance, Directory, LogLevel, Notices, Principal, Watch};
+use sa_core::shown::Shown;
+use sa_core::{Asking, Attendance, LogLevel, Notices, Principal, Router, View, Watch};
 use tokio::sync::{broadcast, mpsc, watch};
-use tokio_util::sync::CancellationToken;
 
 use crate::passthrough::Passthrough;
 use crate::sessions::Sessions;
+use crate::shared::Shared;
 
 /// Notices that may wait for one client.
 const QUEUE: usize = 1_024;
@@ -22,7 +23,8 @@ const QUEUE: usize = 1_024;
 const LEVEL: LoggingLevel = LoggingLevel::Info;
 
 /// Takes every notice as it comes, and passes it on to the sessions that it is for.
-pub(crate) async fn distribute(notices: Notices, sessions: Arc<Sessions>, closing: CancellationToken) {
+pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
+    let (notices, closing) = (&shared.notices, &shared.closing);
     let mut news = notices.subscribe();
     loop {
         let notice = tokio::select! {
@@ -34,9 +36,11 @@ pub(crate) async fn distribute(notices: Notices, sessions: Arc<Sessions>, closin
             Err(broadcast::error::RecvError::Lagged(missed)) => {
                 // Among what was missed may have been a change of the list; asking for it once too often does no harm.
                 tracing::warn!(missed, "MCP sessions missed notices");
-                sessions.tell(&Arc::new(Notice { to: None, body: NoticeBody::ToolsChanged { revision: 0 } }));
-                sessions.tell(&Arc::new(Notice { to: None, body: NoticeBody::DocumentsChanged }));
-                sessions.tell_pending(&notices);
+                let tools = NoticeBody::ToolsChanged { revision: 0, scope: None };
+                for body in [tools, NoticeBody::DocumentsChanged] {
+                    sessions.tell(&Arc::new(Notice { to: None, body }));
+                }
+                sessions.tell_pending(notices);
             }
             Err(broadcast::error::RecvError::Closed) => return,
         }
@@ -157,9 +161,11 @@ async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
 }
 
 /// Tells a client of what it subscribed to, for as long as it is polled.
-pub(crate) async fn follow(context: &SubscriptionContext, directory: &Directory, documents: &Passthrough<'_>) {
+pub(crate) async fn follow(context: &SubscriptionContext, shared: &Shared, view: View, documents: &Passthrough<'_>) {
     let (wants, sink) = (context.accepted(), context.sink());
-    let (mut tools, mut lists) = (directory.subscribe(), directory.subscribe_documents());
+    let mut lists = shared.router.directory().subscribe_documents();
+    let mut notices = shared.notices.subscribe();
+    let shown = Shown::new(&shared.router, view);
     let mut watched = FuturesUnordered::new();
     for uri in wants.resource_subscriptions.iter().flatten() {
         // One that cannot be watched does not change, as far as anybody knows.
@@ -169,7 +175,7 @@ pub(crate) async fn follow(context: &SubscriptionContext, directory: &Directory,
     }
     loop {
         let told = tokio::select! {
-            () = changed(&mut tools) => match wants.tools_list_changed {
+            () = tools_changed(&mut notices, &shown, &shared.router) => match wants.tools_list_changed {
                 Some(true) => sink.notify_tool_list_changed().await,
                 _ => Ok(()),
             },
@@ -200,6 +206,24 @@ pub(crate) async fn follow(context: &SubscriptionContext, directory: &Directory,
 async fn next_change(uri: &str, mut watch: Watch) -> (&str, Option<Watch>) {
     let changed = watch.changed().await;
     (uri, changed.then_some(watch))
+}
+
+/// Resolves when the list of tools has changed, as far as the client is shown.
+async fn tools_changed(notices: &mut broadcast::Receiver<Arc<Notice>>, shown: &Shown, router: &Router) {
+    loop {
+        let changed = match notices.recv().await {
+            Ok(notice) => match &notice.body {
+                NoticeBody::ToolsChanged { scope, .. } => shown.changed(router, scope.as_ref()),
+                NoticeBody::DocumentsChanged | NoticeBody::Session { .. } => false,
+            },
+            // A change of the list may be among those.
+            Err(broadcast::error::RecvError::Lagged(_)) => shown.changed(router, None),
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        };
+        if changed {
+            return;
+        }
+    }
 }
 
 /// Resolves when there is something new.

@@ -17,7 +17,7 @@ use sa_core::aside::{Aside, Turns, Weight};
 use sa_core::budget::SharedBudget;
 use sa_core::json::object;
 use sa_core::store::Records;
-use sa_core::{Notices, Router, Trimmer};
+use sa_core::{Notices, Principal, Router, Trimmer};
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,11 @@ pub struct Options {
     pub trimmer: Arc<Trimmer>,
 }
 
+tokio::task_local! {
+    /// Who sends the request that is being served. rmcp makes a handler for it, and tells that one nothing of the request.
+    static PRINCIPAL: Arc<Principal>;
+}
+
 /// The MCP surface. Host, Origin and token have been checked before a request comes here.
 pub struct Mcp {
     stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
@@ -74,8 +79,8 @@ impl Mcp {
         closing: CancellationToken,
     ) -> Self {
         let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits, notices.clone(), closing.clone()));
-        let shared = Arc::new(Shared::new(router, notices.clone(), records, options, closing.clone()));
+        let sessions = Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
+        let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(options.max_body_bytes)
@@ -84,12 +89,12 @@ impl Mcp {
             .disable_allowed_origins();
         let make = {
             let shared = Arc::clone(&shared);
-            move || Ok(McpHandler::new(Arc::clone(&shared)))
+            move || Ok(McpHandler::new(Arc::clone(&shared), PRINCIPAL.try_with(Arc::clone).ok()))
         };
         let alone = config.clone().with_legacy_session_mode(false);
         let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
-        tokio::spawn(news::distribute(notices, Arc::clone(&sessions), closing.clone()));
+        tokio::spawn(news::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
         tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
         Self { stateless, with_sessions, sessions, shared }
     }
@@ -103,6 +108,7 @@ impl Mcp {
         // Whoever makes the answer says here how large it is; rmcp then writes it down beside those who wait.
         let weight = Weight::default();
         request.extensions_mut().insert(weight.clone());
+        let principal = Arc::clone(&caller.principal);
         request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
@@ -111,11 +117,13 @@ impl Mcp {
         let body = Unread::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
-            let response = Aside::once(weight.clone(), self.stateless.handle(request)).await;
+            let response =
+                Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.stateless.handle(request))).await;
             return body.explain(response.status()).await.unwrap_or_else(|| written(response, weight));
         }
         let takes_leave = request.method() == Method::DELETE;
-        let mut response = Aside::once(weight.clone(), self.with_sessions.handle(request)).await;
+        let mut response =
+            Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.with_sessions.handle(request))).await;
         if let Some(explained) = body.explain(response.status()).await {
             return explained;
         }

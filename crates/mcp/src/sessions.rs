@@ -22,7 +22,8 @@ use rmcp::transport::streamable_http_server::session::local::{
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
-use sa_core::{Notice, Notices, Principal};
+use sa_core::shown::Shown;
+use sa_core::{Notice, NoticeBody, Notices, Principal, Router};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ use crate::sessions::watched::Watched;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    router: Arc<Router>,
     notices: Notices,
     limits: Limits,
     budget: Arc<SharedBudget>,
@@ -57,6 +59,8 @@ pub(crate) struct Session {
     owner: OnceLock<Arc<Principal>>,
     /// What it takes from the budget of sessions, until it ends.
     permit: Mutex<Permit>,
+    /// The list of tools of the view in which the owner opened the session.
+    shown: OnceLock<Shown>,
     pub(crate) outbox: Outbox,
     /// Fires when the session is over; its streams end then.
     pub(crate) ended: CancellationToken,
@@ -83,7 +87,7 @@ pub(crate) enum Trouble {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: Limits, notices: Notices, closing: CancellationToken) -> Self {
+    pub(crate) fn new(limits: Limits, router: Arc<Router>, notices: Notices, closing: CancellationToken) -> Self {
         let budget = SharedBudget::new(Limit {
             name: "mcp_sessions",
             what: "sessions of MCP clients",
@@ -91,7 +95,7 @@ impl Sessions {
             remedy: "end sessions that are not needed",
             total: limits.most,
         });
-        Self { table: Mutex::default(), notices, limits, budget, closing }
+        Self { table: Mutex::default(), router, notices, limits, budget, closing }
     }
 
     /// What bounds the number of sessions.
@@ -146,14 +150,15 @@ impl Sessions {
         }
     }
 
-    /// Passes a notice on to all whom it concerns.
+    /// Passes a notice on to the sessions that it concerns.
     pub(crate) fn tell(&self, notice: &Arc<Notice>) {
-        let concerned: Vec<_> = {
+        let addressed: Vec<_> = {
             let table = self.table();
-            let all = table.iter().filter(|(_, session)| session.hears(notice));
+            let all = table.iter().filter(|(_, session)| session.is_addressed(notice));
             all.map(|(id, session)| (id.clone(), Arc::clone(session))).collect()
         };
-        for (id, session) in concerned {
+        // Outside of the lock: this may be a look at the whole list of tools.
+        for (id, session) in addressed.into_iter().filter(|(_, session)| session.is_shown(notice, &self.router)) {
             // Its client keeps a stream open and does not read it.
             if session.outbox.put(notice).is_err() {
                 tracing::warn!(session = %id, "an MCP session was ended: its client does not read its stream");
@@ -218,9 +223,19 @@ fn least_needed(table: &HashMap<SessionId, Arc<Session>>, newcomer: Option<&Prin
 }
 
 impl Session {
-    fn hears(&self, notice: &Notice) -> bool {
+    fn is_addressed(&self, notice: &Notice) -> bool {
         let Some(to) = &notice.to else { return true };
         self.owner.get().is_some_and(|owner| owner.id == *to)
+    }
+
+    /// Whether the client can see what has changed.
+    fn is_shown(&self, notice: &Notice, router: &Router) -> bool {
+        match &notice.body {
+            NoticeBody::ToolsChanged { scope, .. } => {
+                self.shown.get().is_some_and(|shown| shown.changed(router, scope.as_ref()))
+            }
+            NoticeBody::DocumentsChanged | NoticeBody::Session { .. } => true,
+        }
     }
 
     fn touch(&self) {
@@ -242,10 +257,11 @@ impl Session {
     }
 
     /// Ends it when its token is revoked.
-    fn bind(self: &Arc<Self>, caller: &Caller) {
+    fn bind(self: &Arc<Self>, caller: &Caller, router: &Router) {
         let _ = self.owner.set(Arc::clone(&caller.principal));
         // It was asked for before; if another one was faster since then, this one counts for nobody.
         let _ = self.permit().transfer(&Holder::of(&caller.principal));
+        let _ = self.shown.set(Shown::new(router, caller.view()));
         let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -308,6 +324,7 @@ impl SessionManager for Sessions {
             owner: OnceLock::new(),
             // Its principal is known in a moment, and was let in already.
             permit: Mutex::new(self.budget.charge(&Holder::anonymous(), 1)),
+            shown: OnceLock::new(),
             outbox: Outbox::default(),
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),
@@ -329,7 +346,7 @@ impl SessionManager for Sessions {
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             let extensions = request.request.extensions_mut();
             if let Some(caller) = Caller::find(extensions).cloned() {
-                session.bind(&caller);
+                session.bind(&caller, &self.router);
             }
             extensions.insert(Arc::clone(&session));
         }

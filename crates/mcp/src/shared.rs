@@ -49,24 +49,21 @@ impl Shared {
             task_after: options.task_after,
             max_outbox_bytes: options.max_outbox_bytes,
             closing,
-            anybody: View::of(Arc::new(Principal {
-                id: "".into(),
-                name: "".into(),
-                role: Role::Agent,
-                tools: Vec::new(),
-            })),
+            anybody: View::of(Arc::new(Principal::new("", "", Role::Agent))),
             tools: Tools::default(),
             search: Search::default(),
             waiting: Waiting::default(),
         }
     }
 
-    /// A tool that everybody sees and that wants arguments of its repeated in headers.
-    pub(crate) fn wants_headers(&self, tool: &str) -> Option<Route> {
+    /// A tool of the scope of everyone that wants arguments of its repeated in headers, if the principal may see it.
+    pub(crate) fn wants_headers(&self, tool: &str, principal: &Principal) -> Option<Route> {
         let wants = |route: &Route| {
             route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"))
         };
-        self.router.directory().resolve(tool, &self.anybody).ok().filter(wants)
+        let route = self.router.directory().resolve(tool, &self.anybody).ok().filter(wants)?;
+        let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
+        self.router.policy().shows(principal, &route.scope, &[exposed, &route.tool.name]).then_some(route)
     }
 
     pub(crate) fn searches(&self, caller: &Caller) -> bool {

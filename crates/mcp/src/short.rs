@@ -60,7 +60,7 @@ impl PlainCall {
             return None;
         }
         // A search has tools of its own, and some tools want arguments repeated in headers.
-        let is_special = shared.searches(caller) || shared.wants_headers(name).is_some();
+        let is_special = shared.searches(caller) || shared.wants_headers(name, &caller.principal).is_some();
         if is_special || caller.revoked.is_cancelled() {
             return None;
         }

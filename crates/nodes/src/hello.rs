@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{PROTOCOL_VERSION, close, is_unseen, validate_tool_name};
+use sa_protocol::{PROTOCOL_VERSION, close, validate_name, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -57,9 +57,7 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
             format!("protocol version {spoken} is not supported; this gateway speaks {PROTOCOL_VERSION}"),
         ));
     }
-    if !is_id(id) {
-        return Err(bad("node.id must have 1 to 128 bytes, and no control characters or others that cannot be seen"));
-    }
+    check_id(id).map_err(|why| bad(format!("node.id: {why}")))?;
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
         return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
     }
@@ -159,9 +157,12 @@ fn told(ignored: Vec<String>, flaws: Vec<String>) -> Vec<String> {
     mistakes
 }
 
-/// Whether a node can have this id.
-pub fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(is_unseen)
+/// Why a node cannot have this id, if it cannot.
+pub fn check_id(id: &str) -> Result<(), String> {
+    if id.len() > MAX_ID {
+        return Err(format!("the id has more than {MAX_ID} bytes; shorten it"));
+    }
+    validate_name(id).map_err(|error| error.to_string())
 }
 
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
@@ -241,7 +242,7 @@ mod tests {
             let Ok(Incoming::Hello(hello)) = Incoming::decode(&text) else { return Ok(()) };
             match read(&hello, &options(), "here") {
                 Ok(node) => {
-                    prop_assert!((1..=MAX_ID).contains(&node.id.len()) && !node.id.chars().any(is_unseen));
+                    prop_assert!((1..=MAX_ID).contains(&node.id.len()) && check_id(&node.id).is_ok());
                     prop_assert!(node.weight() <= MAX_KEPT);
                     prop_assert!(node.catalog.tools.len() + node.catalog.prefixes.len() <= 4);
                     for tool in &node.catalog.tools {

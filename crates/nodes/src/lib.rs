@@ -19,7 +19,7 @@ use sa_core::{Grant, ProviderId, Rank, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
-pub use hello::is_id;
+pub use hello::check_id;
 pub use host::{BadFrames, Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
 
 /// The provider kind of nodes, in addresses and lists.

@@ -2,8 +2,6 @@
 //!
 //! The call itself goes through the router like every other: policy, schema, limits, deadline and record are there.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use sa_core::json::{object, shortened, why};
 use sa_core::{CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext, View};
@@ -13,6 +11,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::errand::{Answer, Errand, Fault, message};
+use crate::plugin::Function;
 use crate::settings::parse_header;
 use crate::source::Validators;
 use crate::transient::Found;
@@ -72,8 +71,8 @@ impl Plugins {
         let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
         let refused = |error: CallError| (error_type(&error), message(&error));
         self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
-        let found = self.find(&payload, &asked.view.principal.id).await?;
-        let own = function(&found, &payload.api_name, &asked.view.principal)?;
+        let found = self.find(&payload, &asked.view.principal).await?;
+        let own = self.function(&found, &payload.api_name, &asked.view.principal)?;
         let arguments = payload.arguments_text().map_err(|error| why(&error));
         let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| why(&error)));
         let args = args.map_err(|error| {
@@ -113,9 +112,15 @@ impl Plugins {
     }
 
     /// The plugin that is meant: one that was added, one that the host has brought along, or one of an index.
-    async fn find(&self, payload: &PluginRequestPayload<'_>, asker: &Arc<str>) -> Result<Found, Refusal> {
+    async fn find(&self, payload: &PluginRequestPayload<'_>, asker: &Principal) -> Result<Found, Refusal> {
         let identifier = payload.identifier.as_str();
         let added = self.entries().get(identifier).map(|entry| (entry.plugin.clone(), entry.record.enabled));
+        // A plugin of which the token may call nothing is as good as one that was not added.
+        let added = added.filter(|(plugin, _)| {
+            let mut functions = plugin.functions.iter();
+            let id = ProviderId::new(KIND, identifier);
+            !asker.is_limited() || functions.any(|function| self.shows(asker, &id, function))
+        });
         match added {
             Some((plugin, true)) => return Ok(Found { plugin, id: ProviderId::new(KIND, identifier), scope: None }),
             Some((_, false)) => {
@@ -125,7 +130,7 @@ impl Plugins {
             None => {}
         }
         // What is not here is fetched, and nobody may have that done without end.
-        self.shared.rate.check(asker, "that was not added").map_err(|fault| (fault.error_type, fault.body))?;
+        self.shared.rate.check(&asker.id, "that was not added").map_err(|fault| (fault.error_type, fault.body))?;
         let inline = payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
         if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
             let from = format!("inline:{identifier}:{}", blake3::hash(text.as_bytes()));
@@ -223,30 +228,36 @@ impl Plugins {
         let document = document.as_deref().map(|text| (text, source.as_ref()));
         self.transient(manifest, document, (base, allowed), text).map_err(unusable)
     }
-}
 
-/// The directory's own name for the function that is meant.
-fn function(found: &Found, name: &str, asker: &Principal) -> Result<String, Refusal> {
-    if let Some(function) = found.plugin.by_name(name) {
-        return match function.input.check() {
-            Ok(()) => Ok(function.own.to_string()),
-            Err(why) => {
-                Err(invalid_manifest(found.plugin.identifier(), &format!("the parameters of \"{name}\": {why}")))
-            }
+    /// The directory's own name for the function that is meant. One that the token may not call is as good as none.
+    fn function(&self, found: &Found, name: &str, asker: &Principal) -> Result<String, Refusal> {
+        let identifier = found.plugin.identifier();
+        let included = |function: &&Function| self.shows(asker, &found.id, function);
+        if let Some(function) = found.plugin.by_name(name).filter(included) {
+            return match function.input.check() {
+                Ok(()) => Ok(function.own.to_string()),
+                Err(why) => Err(invalid_manifest(identifier, &format!("the parameters of \"{name}\": {why}"))),
+            };
+        }
+        let shown: String = name.chars().take(128).collect();
+        let on_page =
+            found.plugin.by_name(name).is_none() && found.plugin.manifest.apis.iter().any(|api| api.name == name);
+        let why = if on_page && asker.includes(&[&format!("{identifier}__{name}")]) {
+            format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
+        } else {
+            let functions = found.plugin.functions.iter().filter(included);
+            let names = functions.map(|function| format!("\"{}\"", function.name)).take(20).collect::<Vec<_>>();
+            let has = if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
+            format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {has}")
         };
+        Err(refusal(PluginErrorType::PluginApiNotFound, why))
     }
-    let identifier = found.plugin.identifier();
-    let shown: String = name.chars().take(128).collect();
-    let why = if found.plugin.manifest.apis.iter().any(|api| api.name == name) {
-        format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
-    } else {
-        // Of those that the token may call, because what else there is, is not for it.
-        let functions = found.plugin.functions.iter().filter(|function| asker.includes(&[&function.own]));
-        let names = functions.map(|function| format!("\"{}\"", function.name)).take(20).collect::<Vec<_>>();
-        let has = if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
-        format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {has}")
-    };
-    Err(refusal(PluginErrorType::PluginApiNotFound, why))
+
+    /// Whether a token includes a function, by one of its names as a tool.
+    fn shows(&self, asker: &Principal, id: &ProviderId, function: &Function) -> bool {
+        let exposed = self.router.directory().exposed_name(id, &function.own);
+        asker.includes(&[&function.own, exposed.as_deref().unwrap_or(&function.own)])
+    }
 }
 
 fn invalid_manifest(identifier: &str, why: &str) -> Refusal {

@@ -51,7 +51,9 @@ pub use error::{FrameError, FrameErrorKind};
 pub use info::NodeInfo;
 pub use json::{MAX_NESTING, object, push_string};
 pub use message::{ErrorKind, ToolResponseError, WsMessage};
-pub use names::{CapabilityError, is_invisible, is_unseen, validate_capability, validate_tool_name};
+pub use names::{
+    CapabilityError, Place, is_invisible, is_unseen, validate_capability, validate_name, validate_tool_name,
+};
 pub use truncate::{escaped_prefix, truncated_result};
 
 /// The version of the node protocol that this crate speaks.

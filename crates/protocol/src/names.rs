@@ -1,5 +1,7 @@
 use std::fmt;
 
+use unicode_security::mixed_script::AugmentedScriptSet;
+
 /// Checks the name of a tool or the prefix of several: lowercase words with dots between them.
 ///
 /// ```
@@ -24,26 +26,68 @@ pub fn validate_capability(name: &str) -> Result<(), CapabilityError> {
 
 /// Checks the name of a tool as a gateway must accept it from any node.
 ///
-/// Nodes that offer a host's own tools send names such as `Bash`, so capitals and odd dots pass here. What cannot
-/// pass is what would break a log line, a header or an index, or look like another name: nothing at all, more than 128
-/// characters, whitespace, control characters, characters that nobody sees.
+/// Nodes that offer a host's own tools send names such as `Bash`, so capitals and odd dots pass here. See [`validate_name`]
+/// for what does not; and a name has at most 128 characters.
 pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
-    if name.is_empty() {
-        return Err(CapabilityError::Empty);
-    }
-    if name.chars().any(char::is_whitespace) {
-        return Err(CapabilityError::Whitespace);
-    }
-    if name.chars().any(char::is_control) {
-        return Err(CapabilityError::Control);
-    }
-    if name.chars().any(is_invisible) {
-        return Err(CapabilityError::Invisible);
-    }
+    validate_name(name)?;
     if name.chars().count() > 128 {
         return Err(CapabilityError::TooLong);
     }
     Ok(())
+}
+
+/// Checks a name that people tell from others by sight: of a token, a node, a tool.
+///
+/// A name must not break a log line, a header or an index, nor look like another name. So it is not empty and has no
+/// whitespace, no control characters, no characters that cannot be seen, and no letters of several scripts. Latin letters
+/// beside Chinese, Japanese or Korean ones are allowed: they do not look alike, and such names are usual (the "highly
+/// restrictive" level of Unicode's UTS 39).
+///
+/// ```
+/// use sa_protocol::validate_name;
+///
+/// assert!(validate_name("Übersetzer-2").is_ok());
+/// assert_eq!(
+///     validate_name("p\u{430}ypal").unwrap_err().to_string(),
+///     "the name mixes scripts: U+0430 at position 2 is of another script than the letters before it; use one script"
+/// );
+/// ```
+pub fn validate_name(name: &str) -> Result<(), CapabilityError> {
+    if name.is_empty() {
+        return Err(CapabilityError::Empty);
+    }
+    let find = |wanted: fn(char) -> bool| {
+        let found = name.chars().enumerate().find(|(_, character)| wanted(*character));
+        found.map(|(at, character)| Place { character, position: at + 1 })
+    };
+    if let Some(place) = find(char::is_whitespace) {
+        return Err(CapabilityError::Whitespace(place));
+    }
+    if let Some(place) = find(char::is_control) {
+        return Err(CapabilityError::Control(place));
+    }
+    if let Some(place) = find(is_invisible) {
+        return Err(CapabilityError::Invisible(place));
+    }
+    first_of_another_script(name).map_or(Ok(()), |place| Err(CapabilityError::MixedScripts(place)))
+}
+
+/// The first letter that makes a name one of several scripts.
+fn first_of_another_script(name: &str) -> Option<Place> {
+    if name.is_ascii() {
+        return None;
+    }
+    let latin = AugmentedScriptSet::for_char('a');
+    let (mut all, mut but_latin) = (AugmentedScriptSet::default(), AugmentedScriptSet::default());
+    name.chars().enumerate().find_map(|(at, character)| {
+        let scripts = AugmentedScriptSet::for_char(character);
+        all.intersect_with(scripts);
+        if scripts != latin {
+            but_latin.intersect_with(scripts);
+        }
+        let east_asian = but_latin.hanb || but_latin.jpan || but_latin.kore;
+        (all.is_empty() && !east_asian).then_some(Place { character, position: at + 1 })
+    })
 }
 
 /// Whether a character leaves nothing to be seen, or turns around what is beside it: a name with one looks like another name.
@@ -78,6 +122,20 @@ pub fn is_unseen(c: char) -> bool {
     c.is_control() || is_invisible(c)
 }
 
+/// Where in a name something is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub character: char,
+    /// In characters, from 1.
+    pub position: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "U+{:04X} at position {}", u32::from(self.character), self.position)
+    }
+}
+
 /// What is wrong with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,11 +145,13 @@ pub enum CapabilityError {
     /// More than 128 characters.
     TooLong,
     /// A space, a tab, a line break.
-    Whitespace,
+    Whitespace(Place),
     /// A control character.
-    Control,
+    Control(Place),
     /// A character that nobody sees.
-    Invisible,
+    Invisible(Place),
+    /// Letters of several scripts, some of which look alike.
+    MixedScripts(Place),
     /// A dot at the beginning or at the end.
     DotAtEdge,
     /// Two dots in a row.
@@ -102,16 +162,26 @@ pub enum CapabilityError {
 
 impl fmt::Display for CapabilityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the name is empty; use lowercase words with dots between them, such as `macos.notes`",
-            Self::TooLong => "the name has more than 128 characters; shorten it",
-            Self::Whitespace => "the name contains whitespace; put dots or underscores there",
-            Self::Control => "the name contains a control character; remove it",
-            Self::Invisible => "the name contains a character that cannot be seen; remove it",
-            Self::DotAtEdge => "the name begins or ends with a dot; remove it",
-            Self::EmptySegment => "the name has two dots in a row; put a word between them or remove one",
-            Self::Uppercase => "the name has capital letters; write it in lowercase",
-        })
+        match self {
+            Self::Empty => {
+                f.write_str("the name is empty; use lowercase words with dots between them, such as `macos.notes`")
+            }
+            Self::TooLong => f.write_str("the name has more than 128 characters; shorten it"),
+            Self::Whitespace(place) => {
+                write!(f, "the name contains whitespace ({place}); put dots, underscores or hyphens there")
+            }
+            Self::Control(place) => write!(f, "the name contains a control character ({place}); remove it"),
+            Self::Invisible(place) => {
+                write!(f, "the name contains a character that cannot be seen ({place}); remove it")
+            }
+            Self::MixedScripts(place) => write!(
+                f,
+                "the name mixes scripts: {place} is of another script than the letters before it; use one script"
+            ),
+            Self::DotAtEdge => f.write_str("the name begins or ends with a dot; remove it"),
+            Self::EmptySegment => f.write_str("the name has two dots in a row; put a word between them or remove one"),
+            Self::Uppercase => f.write_str("the name has capital letters; write it in lowercase"),
+        }
     }
 }
 
@@ -138,21 +208,62 @@ mod tests {
     #[test]
     fn names() {
         use CapabilityError::*;
+        let at = |character, position| Place { character, position };
+        let both = |name: &str, error| check(name, Err(error), Err(error));
         check("macos", Ok(()), Ok(()));
         check("macos.notes_2.read-all", Ok(()), Ok(()));
         check("Bash", Err(Uppercase), Ok(()));
-        check("", Err(Empty), Err(Empty));
-        check("a b", Err(Whitespace), Err(Whitespace));
-        check("a\n", Err(Whitespace), Err(Whitespace));
-        check("a\u{a0}b", Err(Whitespace), Err(Whitespace));
-        check("a\0b", Err(Control), Err(Control));
-        check("a\u{61c}b", Err(Invisible), Err(Invisible));
-        check("a\u{3164}", Err(Invisible), Err(Invisible));
-        check("a\u{e0041}", Err(Invisible), Err(Invisible));
+        both("", Empty);
+        both("a b", Whitespace(at(' ', 2)));
+        both("a\n", Whitespace(at('\n', 2)));
+        both("é\u{a0}b", Whitespace(at('\u{a0}', 2)));
+        both("a\0b", Control(at('\0', 2)));
+        both("a\u{61c}b", Invisible(at('\u{61c}', 2)));
+        both("a\u{3164}", Invisible(at('\u{3164}', 2)));
+        both("\u{e0041}", Invisible(at('\u{e0041}', 1)));
         check(".a", Err(DotAtEdge), Ok(()));
         check("a.", Err(DotAtEdge), Ok(()));
         check("a..b", Err(EmptySegment), Ok(()));
         check(&"é".repeat(128), Ok(()), Ok(()));
         check(&"é".repeat(129), Err(TooLong), Err(TooLong));
+    }
+
+    #[test]
+    fn scripts() {
+        let mixed = |name: &str, character, position| {
+            assert_eq!(
+                validate_name(name),
+                Err(CapabilityError::MixedScripts(Place { character, position })),
+                "{name}"
+            );
+        };
+        for name in [
+            "übersetzer",
+            "поиск.файлов",
+            "αναζήτηση",
+            "بحث",
+            "חיפוש",
+            "खोज",
+            "検索",
+            "ファイルを検索",
+            "검색",
+            "搜索",
+            "slack通知",
+            "file検索_2",
+            "git-검색",
+            "a🔧",
+            "naïve",
+            "x₂",
+            "№1",
+            "a/b@c",
+        ] {
+            assert_eq!(validate_name(name), Ok(()), "{name}");
+        }
+        mixed("p\u{430}ypal", '\u{430}', 2);
+        mixed("\u{430}dmin", 'd', 2);
+        mixed("demo.\u{435}cho", '\u{435}', 6);
+        mixed("\u{3bf}ps", 'p', 2);
+        mixed("搜\u{430}", '\u{430}', 2);
+        mixed("검索א", 'א', 3);
     }
 }

@@ -120,7 +120,7 @@ impl Session {
     /// What its agent is, and can see. It speaks for the owner, in this session alone; the caller's tools are not among those
     /// that the owner's token names, so a token for some tools does not keep the agent from them.
     pub(crate) fn view(&self) -> View {
-        let principal = Principal { role: Role::Agent, tools: Vec::new(), ..Principal::clone(&self.owner) };
+        let principal = self.owner.unnarrowed(Role::Agent);
         View { principal: Arc::new(principal), scopes: vec![Scope::Session(Arc::clone(&self.id))] }
     }
 

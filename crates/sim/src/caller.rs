@@ -94,7 +94,7 @@ fn request(plan: CallPlan) -> CallRequest {
         "stubborn": plan.stubborn,
         "progress_ms": ms(plan.progress),
     });
-    let principal = Principal { id: "caller".into(), name: "caller".into(), role: Role::Agent, tools: vec![] };
+    let principal = Principal::new("caller", "caller", Role::Agent);
     CallRequest {
         tool: format!("{}.work", plan.node),
         args: RawJson::parse(&args.to_string()).expect("it was JSON a moment ago"),

@@ -36,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{ChannelGrant, Identity, NewToken, Refused, Tokens};
+use crate::tokens::{Identity, NewToken, Refused, Tokens};
 use crate::write_probe::WriteProbe;
 use crate::{memory_limit, unfinished};
 
@@ -348,14 +348,7 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
 
 /// Sees to it that the token in the operator's file is one that works.
 async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
-    let operator = || NewToken {
-        name: "operator".into(),
-        role: Role::Operator,
-        tools: Vec::new(),
-        node_id: None,
-        expires_ms: None,
-        channels: ChannelGrant::default(),
-    };
+    let operator = || NewToken::new("operator", Role::Operator);
     let written = bounded::text_of_file(file, bounded::TOKEN).map(|text| text.trim().to_owned());
     let first = tokens.is_new();
     let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {

@@ -163,13 +163,17 @@ impl Journal for StoreJournal {
         }
         // What a provider itself refuses is its own business, and in the history.
         if let (Err(error), None) = (&record.outcome, &record.provider)
-            && error.kind == CallErrorKind::NotAllowed
+            && error.is_refusal()
         {
+            let why = match error.kind {
+                CallErrorKind::NotAllowed => error.message.as_str(),
+                _ => "the token does not include the tool; the caller got the answer for a tool that does not exist",
+            };
             self.refused(AuditEvent {
                 what: "call.refused",
                 who: format!("{} {}", record.principal.role, record.principal.name),
                 subject: record.tool.chars().take(MAX_SUBJECT).collect(),
-                detail: error.message.chars().take(2 * MAX_SUBJECT).collect(),
+                detail: why.chars().take(2 * MAX_SUBJECT).collect(),
             });
         }
         let mut id = [0; CallId::LEN];

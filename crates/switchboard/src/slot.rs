@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn holder(id: &str, role: Role) -> Holder {
-        Holder::of(&Principal { id: id.into(), name: id.into(), role, tools: Vec::new() })
+        Holder::of(&Principal::new(id, id, role))
     }
 
     fn connect(slots: &ConnectionSlots, holder: &Holder) -> Result<Arc<Slot>, Refused> {

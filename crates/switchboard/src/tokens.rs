@@ -13,6 +13,7 @@ use sa_core::{Role, clock};
 use subtle::ConstantTimeEq as _;
 
 pub use identity::{ChannelGrant, Identity};
+pub(crate) use stored::MODEL_TOOL;
 pub use stored::TokenRecord;
 use stored::{Hash, Known};
 
@@ -43,9 +44,18 @@ pub struct NewToken {
     pub name: String,
     pub role: Role,
     pub tools: Vec<String>,
+    pub models: Vec<String>,
     pub node_id: Option<String>,
     pub expires_ms: Option<i64>,
     pub channels: ChannelGrant,
+}
+
+impl NewToken {
+    /// A token that is not narrowed, and does not end.
+    pub fn new(name: impl Into<String>, role: Role) -> Self {
+        let (tools, models, channels) = (Vec::new(), Vec::new(), ChannelGrant::default());
+        Self { name: name.into(), role, tools, models, node_id: None, expires_ms: None, channels }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -159,14 +169,8 @@ impl Tokens {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             known.retain(|_, known| known.record.id != token.id);
         }
-        let new = NewToken {
-            name: "console".into(),
-            role: Role::Operator,
-            tools: Vec::new(),
-            node_id: None,
-            expires_ms: Some(now.saturating_add(life_ms)),
-            channels: ChannelGrant::default(),
-        };
+        let new =
+            NewToken { expires_ms: Some(now.saturating_add(life_ms)), ..NewToken::new("console", Role::Operator) };
         let token = fresh();
         let id = format!("{CONSOLE}{}", uuid::Uuid::now_v7().simple());
         let record = self.adopt_as(id, &token, new).await?;
@@ -183,6 +187,7 @@ impl Tokens {
             expires_ms: new.expires_ms,
             revoked_ms: None,
             tools: new.tools,
+            models: new.models,
             node_id: new.node_id,
             channels: new.channels,
         };
@@ -271,14 +276,7 @@ impl Tokens {
 
     /// Creates the token of the demo's node. It does not shut out nodes without a token, because no operator asked for it.
     pub async fn create_for_demo(&self) -> Result<String, StoreError> {
-        let new = NewToken {
-            name: "demo node".into(),
-            role: Role::Node,
-            tools: Vec::new(),
-            node_id: Some("demo".into()),
-            expires_ms: None,
-            channels: ChannelGrant::default(),
-        };
+        let new = NewToken { node_id: Some("demo".into()), ..NewToken::new("demo-node", Role::Node) };
         let token = fresh();
         self.adopt_as(format!("{DEMO}{}", uuid::Uuid::now_v7().simple()), &token, new).await?;
         Ok(token)
@@ -333,8 +331,24 @@ mod tests {
     use crate::memory::MemoryRecords;
 
     fn new(name: &str, role: Role) -> NewToken {
-        let channels = ChannelGrant::default();
-        NewToken { name: name.into(), role, tools: Vec::new(), node_id: None, expires_ms: None, channels }
+        NewToken::new(name, role)
+    }
+
+    #[tokio::test]
+    async fn a_token_of_an_older_gateway_is_as_narrow_as_it_says() {
+        let records = Arc::new(MemoryRecords::default());
+        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        let (record, token) = tokens.create(new("page", Role::Participant)).await.unwrap();
+        let mut old = serde_json::to_value(&record).unwrap();
+        old["tools"] = serde_json::json!(["demo_*", "models/gpt*"]);
+        records.put("tokens", &record.id, old.to_string().into(), Expect::Anything).await.unwrap();
+        let tokens = Tokens::load(records as _).await.unwrap();
+        let identity = tokens.authenticate(&token).unwrap();
+        let principal = &identity.principal;
+        assert!(principal.includes(&["demo_echo"]) && !principal.includes(&["models/gpt"]));
+        assert!(principal.may_ask("gpt-9") && !principal.may_ask("other"));
+        assert!(!identity.rights("room").read, "it names tools and models, so it has no channels");
+        assert_eq!(tokens.list()[0].models, ["gpt*"]);
     }
 
     #[tokio::test]

@@ -34,14 +34,16 @@ impl Participant {
         Self::token_with_tools(gateway, name, &[]).await
     }
 
-    /// The same for one that may call these tools of the gateway's, if this is what makes it.
+    /// The same for one that may call these tools of the gateway in every channel, if this is what makes it.
     pub async fn token_with_tools(gateway: &Gateway, name: &str, tools: &[&str]) -> String {
         static MADE: Mutex<BTreeMap<(PathBuf, String), String>> = Mutex::new(BTreeMap::new());
         let key = (gateway.dir.path().to_owned(), name.to_owned());
         if let Some(token) = MADE.lock().unwrap().get(&key) {
             return token.clone();
         }
-        let token = gateway.token(json!({ "name": name, "role": "participant", "tools": tools })).await.1;
+        let channels: &[&str] = if tools.is_empty() { &[] } else { &["*"] };
+        let token = json!({ "name": name, "role": "participant", "tools": tools, "channels": channels });
+        let token = gateway.token(token).await.1;
         MADE.lock().unwrap().insert(key, token.clone());
         token
     }

@@ -9,6 +9,7 @@ use sa_core::aside::{self, LARGE};
 use sa_core::store::{Expect, Records};
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
 use sa_lines::LEFT_OUT;
+use sa_protocol::validate_name;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::warn;
@@ -80,12 +81,13 @@ impl Lists {
             .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
     }
 
-    /// Keeps what a server listed, but for what stands for tools that were left out on the way.
+    /// Keeps what a server listed, but for tools that could not be read, and those with a name that cannot be used.
     fn take_tools(&mut self, listed: Vec<rmcp::model::Tool>) {
         for tool in listed {
-            match tool.meta.as_ref().and_then(|meta| meta.0.get(LEFT_OUT)?.as_str()) {
+            let unreadable = tool.meta.as_ref().and_then(|meta| meta.0.get(LEFT_OUT)?.as_str()).map(str::to_owned);
+            match unreadable.or_else(|| validate_name(&tool.name).err().map(|error| error.to_string())) {
                 Some(why) if self.left_out.len() < MAX_LEFT_OUT => {
-                    self.left_out.push(LeftOut { tool: printable(&tool.name), why: printable(why) });
+                    self.left_out.push(LeftOut { tool: printable(&tool.name), why: printable(&why) });
                 }
                 Some(_) => {}
                 None => self.tools.push(tool),
@@ -97,7 +99,10 @@ impl Lists {
     pub(crate) async fn kept(records: &dyn Records, name: &str, spec: &Spec) -> Option<Self> {
         let record = records.get(BUCKET, name).await.ok()??;
         let read = || serde_json::from_slice(&record.value).ok();
-        let lists: Self = aside::in_turn(record.value.len(), read).await?;
+        let mut lists: Self = aside::in_turn(record.value.len(), read).await?;
+        // An older gateway may have kept names that are not taken any more.
+        let tools = std::mem::take(&mut lists.tools);
+        lists.take_tools(tools);
         (lists.fingerprint == spec.fingerprint()).then_some(lists)
     }
 
@@ -286,6 +291,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_tool_with_a_misleading_name_is_left_out_with_its_reason() {
+        let tool = |name: &str| serde_json::from_value(json!({ "name": name, "inputSchema": {} })).unwrap();
+        let mut lists = Lists::default();
+        lists.take_tools(["read", "read\u{200b}", "two words", "re\u{430}d", "検索"].map(tool).to_vec());
+        let kept: Vec<&str> = lists.tools.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(kept, ["read", "検索"]);
+        let reasons: Vec<&str> = lists.left_out.iter().map(|left| left.why.as_str()).collect();
+        for (why, word) in reasons.iter().zip(["U+200B at position 5", "U+0020 at position 4", "U+0430 at position 3"])
+        {
+            assert!(why.contains(word), "{why}");
+        }
+        assert_eq!(reasons.len(), 3);
+    }
 
     proptest! {
         #[test]

@@ -89,7 +89,7 @@ impl Gateway {
     }
 
     async fn call(&self, tool: &str, asking: Asking) -> Outcome {
-        let principal = Principal { id: "t".into(), name: "t".into(), role: Role::Agent, tools: Vec::new() };
+        let principal = Principal::new("t", "t", Role::Agent);
         let request = CallRequest {
             tool: format!("dual__{tool}"),
             args: RawJson::empty_object(),

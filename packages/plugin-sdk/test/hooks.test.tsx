@@ -1,5 +1,3 @@
-// biome-ignore-all lint/correctness/noComponentHookFactories: each test has a component of its own.
-
 // The hooks show what the host says, keep what the page sets, and leave nothing behind.
 
 import * as React from "react";

@@ -125,7 +125,7 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
 }
 
 fn participant(name: &str) -> Principal {
-    Principal { id: name.into(), name: name.into(), role: Role::Participant, tools: Vec::new() }
+    Principal::new(name, name, Role::Participant)
 }
 
 async fn publish(channel: Arc<Channel>) -> u64 {

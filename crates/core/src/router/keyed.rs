@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-use super::Share;
 use super::running::{Finished, RunningCall};
+use super::{Router, Share};
 use crate::budget::Permit;
 use crate::call::{CallId, CallRequest, Life};
-use crate::directory::{Directory, Unresolved};
+use crate::directory::Unresolved;
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind};
@@ -54,7 +54,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Ok(share) => share,
         Err(error) => return call.finish(Err(error)),
     };
-    let (leads, unknown) = match leads(&router.directory, &call.request) {
+    let (leads, unknown) = match leads(&router, &call.request) {
         Ok(leads) => (leads, None),
         // It may have been called when there was such a tool. If not, it is not called now either: one that comes in this
         // moment would get a call that nothing but its name leads to.
@@ -117,8 +117,8 @@ fn places(call: &KeyedCall) -> Vec<Place> {
 }
 
 /// What leads to a call beside the name that it was made by.
-fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let (address, provider, scope, preferred_name) = match directory.resolve(&request.tool, &request.view) {
+fn leads(router: &Router, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
+    let (address, provider, scope, preferred_name) = match router.resolve(&request.tool, &request.view) {
         Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.preferred_name.clone()),
         Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
             (address, absence.provider, scope, preferred_name)
@@ -128,7 +128,7 @@ fn leads(directory: &Directory, request: &CallRequest) -> Result<Vec<Arc<str>>, 
     let mut leads = vec![address.into()];
     // Providers with one grant stand in for each other where their tools want the same name, and which of them has the call
     // depends on who is here at the moment.
-    if let Some(grant) = directory.grant(&provider) {
+    if let Some(grant) = router.directory.grant(&provider) {
         let place = match &scope {
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
@@ -169,7 +169,7 @@ async fn claim_and_run(
     let allowed = || router.policy().authorise_role(&call.request.view.principal);
     let outcome = match (router.still_open(), unknown_tool) {
         (Ok(()), None) => router.run_admitted(call).await,
-        (Ok(()), Some(unknown)) => allowed().and(Err(unknown.into_error(&call.request.tool))),
+        (Ok(()), Some(unknown)) => allowed().and(Err(router.unresolved(&call.request, unknown))),
         (Err(closed), _) => Err(closed),
     };
     // Only what certainly reached nobody may be tried again under the same key.
@@ -221,7 +221,7 @@ async fn wait(mut done: watch::Receiver<Option<Finished>>) -> Option<Finished> {
 }
 
 struct Vacate {
-    router: Arc<super::Router>,
+    router: Arc<Router>,
     places: Vec<Place>,
 }
 

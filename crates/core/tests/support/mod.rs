@@ -209,7 +209,7 @@ pub fn tools(names: &[&str]) -> Catalog {
 }
 
 pub fn principal() -> Arc<Principal> {
-    Arc::new(Principal { id: "p1".into(), name: "test".into(), role: Role::Agent, tools: Vec::new() })
+    Arc::new(Principal::new("p1", "test", Role::Agent))
 }
 
 pub fn view() -> View {

@@ -35,7 +35,9 @@ async fn wrong_tokens_and_what_is_not_allowed_are_written_down() {
 
     let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent", "tools": ["mail_*"] })).await;
     let agent = gateway.agent(&token);
-    agent.call("notes_read", json!({})).await.assert_problem(403, "not_allowed");
+    // The caller cannot tell it from a tool that does not exist; the operator can.
+    agent.call("notes_read", json!({})).await.assert_problem(404, "not_found");
+    agent.call("notes_reed", json!({})).await.assert_problem(404, "not_found");
     agent.get("/v1/tokens").await.assert_problem(403, "not_allowed");
     let call = refused(&gateway, "call.refused", 1).await;
     assert_eq!((call.len(), &call[0]["who"], &call[0]["subject"]), (1, &json!("agent bot"), &json!("notes_read")));

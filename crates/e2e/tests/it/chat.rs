@@ -297,7 +297,7 @@ async fn a_principal_s_tools_are_offered_and_no_others() {
     let body = ask("hello");
     let request = gateway.operator().request(reqwest::Method::POST, "/v1/chat/completions").json(&body);
     Reply::of(request.header("x-switchboard-tools", "none")).await;
-    let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent", "tools": ["a_y"] })).await;
+    let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent", "tools": ["a_y"], "models": ["*"] })).await;
     model.then(check(&["a_y"]), answer());
     assert_eq!(gateway.agent(&token).post("/v1/chat/completions", &body).await.status, 200);
     let (_, token) = gateway.token(json!({ "name": "node", "role": "node" })).await;

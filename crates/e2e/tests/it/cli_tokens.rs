@@ -26,7 +26,7 @@ async fn what_a_token_is_for_and_until_when() {
         |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{shown}")).to_owned();
     for (name, words) in [
         ("bot", &[&*format!("until {until}"), &made.to_string(), "tools: mail_*, notes_read"][..]),
-        ("ann", &["none of the gateway's", "channels: lobby (read)"]),
+        ("ann", &["  channels: lobby (read)"]),
         ("lap", &["node: laptop", "valid"]),
     ] {
         for word in words {
@@ -49,6 +49,7 @@ async fn what_a_token_is_for_and_until_when() {
     }
     let shown = gateway.cli(&["token", "show", "ann"]).run_on_terminal(80).await.stdout;
     assert!(shown.contains("channels  lobby (read)") && shown.contains("role"), "{shown}");
+    assert!(shown.contains("tools     none") && shown.contains("models    none"), "{shown}");
     gateway.cli(&["token", "show", "nobody"]).run().await.assert_code(5);
     gateway.stop().await;
 }
@@ -95,6 +96,8 @@ async fn what_says_nothing_for_a_role_is_refused() {
         ("node", "--tool"),
         ("monitor", "--channel"),
         ("node", "--channel"),
+        ("monitor", "--model"),
+        ("node", "--model"),
         ("agent", "--node-id"),
     ] {
         let refused = gateway.cli(&["token", "create", "x", "--role", role, option, "a"]).run().await;

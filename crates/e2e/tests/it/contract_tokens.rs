@@ -31,6 +31,10 @@ async fn mistakes_are_named() {
         (json!({ "name": "x", "role": "king" }), "king"),
         (json!({ "name": "", "role": "agent" }), "name"),
         (json!({ "name": "a\u{1b}b", "role": "agent" }), "control"),
+        (json!({ "name": "my bot", "role": "agent" }), "U+0020 at position 3"),
+        (json!({ "name": "bot\u{200b}", "role": "agent" }), "U+200B at position 4"),
+        (json!({ "name": "\u{430}dmin", "role": "agent" }), "U+0064 at position 2"),
+        (json!({ "name": "x", "role": "node", "node_id": "a b" }), "node_id"),
         (json!({ "name": "x", "role": "agent", "node_id": "n" }), "node_id"),
         (json!({ "name": "x", "role": "agent", "colour": "red" }), "colour"),
     ] {
@@ -53,7 +57,7 @@ async fn a_token_can_be_narrowed_to_some_tools() {
         assert_eq!(agent.call(name, json!({})).await.status, 200, "{name}");
     }
     for name in ["notes_write", "notes.write"] {
-        agent.call(name, json!({})).await.assert_problem(403, "not_allowed");
+        agent.call(name, json!({})).await.assert_problem(404, "not_found");
     }
     assert_eq!(gateway.operator().call("notes_write", json!({})).await.status, 200);
 }

@@ -26,14 +26,14 @@ async fn tokens(gateway: &Gateway) -> Vec<(String, String)> {
         Role::ALL.iter().map(|role| json!({ "name": role.as_str(), "role": role.as_str() })).collect();
     for role in ["agent", "participant"] {
         for more in [
-            json!({ "name": "in the room", "channels": ["room"] }),
-            json!({ "name": "only reads", "channels": ["room"], "channel_rights": ["read"] }),
-            json!({ "name": "anywhere that begins so", "channels": ["ro*"] }),
-            json!({ "name": "with few tools", "tools": ["in_*"] }),
+            json!({ "name": "in-the-room", "channels": ["room"] }),
+            json!({ "name": "only-reads", "channels": ["room"], "channel_rights": ["read"] }),
+            json!({ "name": "anywhere-that-begins-so", "channels": ["ro*"] }),
+            json!({ "name": "with-few-tools", "tools": ["in_*"] }),
         ] {
             let mut token = more;
             token["role"] = json!(role);
-            token["name"] = json!(format!("{role} {}", token["name"].as_str().unwrap()));
+            token["name"] = json!(format!("{role}-{}", token["name"].as_str().unwrap()));
             wanted.push(token);
         }
     }

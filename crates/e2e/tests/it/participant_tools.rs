@@ -39,7 +39,7 @@ async fn tried(gateway: &Gateway, token: &str) -> Vec<(&'static str, bool)> {
     let call = json!({ "id": "c1", "type": "function", "function": { "name": "demo_echo", "arguments": "{}" } });
     let executed = agent.post("/v1/functions/execute", &json!({ "tool_calls": [call] })).await;
     assert_eq!(executed.status, 200, "{}", executed.text);
-    tried.push(("execute", !executed.text.contains("does not include the tool")));
+    tried.push(("execute", !executed.text.contains("there is no tool")));
     let mut socket = agent.socket().await;
     socket.call("1", "demo.echo", json!({})).await;
     let answer = soon(async {
@@ -114,7 +114,7 @@ async fn the_gateways_tools_are_for_those_whose_token_names_them() {
     let page = gateway.agent(&gateway.token(page).await.1);
     assert_eq!(page.tool_names().await, Vec::<String>::new());
     page.call(SEARCH, json!({})).await.assert_problem(404, "not_found");
-    page.call("demo.echo", json!({})).await.assert_problem(403, "not_allowed");
+    page.call("demo.echo", json!({})).await.assert_problem(404, "not_found");
     let wrong = page.call("demo.ecko", json!({})).await;
     assert!(!wrong.text.contains("demo_echo"), "{}", wrong.text);
     let hosts: Value = page.post("/v1/eligibility", &json!({})).await.body;
@@ -128,26 +128,26 @@ async fn a_participant_asks_no_model_that_its_token_does_not_name() {
     let model = ScriptedModel::start().await;
     let gateway = crate::chat::behind(&model, "").await;
     let _node = Hello::new("laptop").tool("demo.echo").connect(&gateway).await.echo();
-    for (name, tools, offered) in [
-        ("none", json!([]), None),
-        ("some", json!(["demo*", "models/other"]), None),
-        ("one", json!(["models/scripted"]), Some(vec![])),
-        ("two", json!(["models/*", "demo*"]), Some(vec!["demo_echo"])),
-        ("all", json!(["*"]), Some(vec!["demo_echo"])),
+    for (name, tools, models, offered) in [
+        ("none", json!([]), json!([]), None),
+        ("some", json!(["demo*"]), json!(["other"]), None),
+        ("one", json!([]), json!(["scripted"]), Some(vec![])),
+        ("two", json!(["demo*"]), json!(["*"]), Some(vec!["demo_echo"])),
+        ("all", json!(["*"]), json!([]), None),
     ] {
-        let (_, token) = gateway.token(json!({ "name": name, "role": "participant", "tools": tools })).await;
+        let token = json!({ "name": name, "role": "participant", "tools": tools, "models": models });
+        let (_, token) = gateway.token(token).await;
         let agent = gateway.agent(&token);
         let listed = agent.get("/v1/models").await.body["data"].as_array().unwrap().len();
         assert_eq!(listed, usize::from(offered.is_some()), "{name}");
         let asked = match offered {
             Some(offered) => {
-                let expected: Vec<String> = offered.into_iter().filter(|_| name != "all").map(str::to_owned).collect();
-                let check =
-                    move |request: &Value| assert!(name == "all" || tool_names(request) == expected, "{request}");
+                let expected: Vec<String> = offered.into_iter().map(str::to_owned).collect();
+                let check = move |request: &Value| assert_eq!(tool_names(request), expected, "{request}");
                 model.then(check, ModelReply::text("hello"));
                 200
             }
-            None => 403,
+            None => 404,
         };
         // The model's server hears nothing of what is refused: it has no answer ready.
         for body in [ask("hi"), crate::chat::with(ask("hi"), "stream", json!(true))].into_iter().take(if asked == 200 {
@@ -171,9 +171,14 @@ async fn whoever_makes_such_a_token_is_told() {
         gateway.cli(&args).run()
     };
     let none = create("ann", &[]).await;
-    assert!(none.assert_code(0).stderr.contains("none of the gateway's tools"), "{}", none.stderr);
+    assert!(none.assert_code(0).stderr.contains("no tools of the gateway"), "{}", none.stderr);
     assert!(none.stderr.contains("--tool") && none.stdout.trim().starts_with("sb_"), "{}", none.stdout);
     let some = create("bob", &["--tool", "demo_*"]).await;
     assert!(!some.assert_code(0).stderr.contains("tools"), "{}", some.stderr);
+    assert!(some.stderr.contains("use no channels") && some.stderr.contains("--channel, --model"), "{}", some.stderr);
+    let all = create("cid", &["--tool", "demo_*", "--channel", "a", "--model", "b"]).await;
+    assert_eq!(all.assert_code(0).stderr, "");
+    let wrong = create("dan", &["--tool", "models/gpt"]).await;
+    assert!(wrong.assert_code(2).stderr.contains("--model"), "{}", wrong.stderr);
     gateway.stop().await;
 }

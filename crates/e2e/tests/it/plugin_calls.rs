@@ -89,7 +89,9 @@ async fn each_function_is_a_tool_on_every_surface() {
     let (_, token) = gateway.token(json!({ "name": "few", "role": "agent", "tools": ["demo_*"] })).await;
     let few = gateway.agent(&token);
     let refused = crate::plugin_calls::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
-    assert_eq!((refused.status, &refused.body["errorType"]), (403, &json!(403)), "{}", refused.text);
+    assert_eq!(refused.status, 404, "{}", refused.text);
+    let unknown = crate::plugin_calls::gateway(&few, &payload("weather.net", json!({ "city": "x" }))).await;
+    assert_eq!(refused.text, unknown.text.replace("weather.net", "weather.com"), "as if it were not there");
     assert_eq!(few.get("/v1/plugins").await.body["plugins"], json!([]));
 }
 
@@ -113,7 +115,7 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
     assert_eq!(open.operator().tool_names().await, Vec::<String>::new(), "nobody else sees it");
     // By the name that it claims, it is not what a token for that name is for.
     let (_, token) = open.token(json!({ "name": "few", "role": "agent", "tools": ["brought__*"] })).await;
-    assert_eq!(gateway(&open.agent(&token), &payload).await.status, 403);
+    assert_eq!(gateway(&open.agent(&token), &payload).await.status, 404);
     // A caller's manifest never changes what an operator has added.
     let other = PluginServer::start(|_| PluginAnswer::json(&json!("added"))).await;
     let both = format!(

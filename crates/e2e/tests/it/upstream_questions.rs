@@ -40,7 +40,7 @@ fn named(name: &str) -> Arc<Client> {
 
 /// A call by somebody, of a tool that asks.
 async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>>) -> Outcome {
-    let principal = Principal { id: who.into(), name: who.into(), role: Role::Agent, tools: Vec::new() };
+    let principal = Principal::new(who, who, Role::Agent);
     let request = CallRequest {
         tool: tool.into(),
         args: RawJson::empty_object(),

@@ -3,7 +3,7 @@
 use sa_core::{RawJson, Schema};
 use serde_json::{Value, json};
 
-use super::reader::Reader;
+use super::reader::{Reader, excerpt};
 use super::{Api, Kind};
 
 const MAX_APIS: usize = 500;
@@ -46,6 +46,10 @@ impl Reader<'_> {
         };
         if name.len() > 128 {
             self.error(&format!("{path}/name"), "the name has more than 128 bytes");
+            return None;
+        }
+        if let Err(why) = sa_protocol::validate_name(name) {
+            self.error(&format!("{path}/name"), format!("\"{}\" is left out: {why}", excerpt(name)));
             return None;
         }
         let description = value.get("description").and_then(Value::as_str).filter(|text| !text.trim().is_empty());

@@ -48,7 +48,7 @@ async fn sessions(dir: &std::path::Path, max_sessions: usize) -> Arc<Sessions> {
 }
 
 fn principal(id: &str, role: Role) -> Arc<Principal> {
-    Arc::new(Principal { id: id.into(), name: id.into(), role, tools: Vec::new() })
+    Arc::new(Principal::new(id, id, role))
 }
 
 async fn open(sessions: &Arc<Sessions>, principal: &Arc<Principal>) -> Result<Arc<Session>, CallError> {

@@ -341,7 +341,7 @@ const COMMANDS: [(&str, &str); 13] = [
 ];
 
 /// What the API calls parts of a request, and the options that stand for them.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
     ("timeout_ms must", "--timeout must"),
@@ -350,6 +350,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ("tools is ", "--tool is "),
     ("channels is ", "--channel is "),
     ("channel_rights is ", "--channel-right is "),
+    ("models is ", "--model is "),
 ];
 
 /// A hint with commands in the place of requests.

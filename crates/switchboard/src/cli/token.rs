@@ -29,15 +29,18 @@ pub(crate) enum TokenCommand {
         /// operator, agent, caller, node, participant, user or monitor (reads /metrics and nothing else).
         #[arg(long, default_value = "agent")]
         role: String,
-        /// Only these tools; * stands for any characters. May be repeated. Without it all, but for a participant none of the gateway's.
+        /// Only these tools, and no channels or models unless they are named, too; * stands for any characters. May be repeated.
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
         /// The only node id it may use (role node).
         #[arg(long, value_name = "ID")]
         node_id: Option<String>,
-        /// Only these channels; * stands for any characters. May be repeated.
+        /// Only these channels, and no tools or models unless they are named, too; * stands for any characters. May be repeated.
         #[arg(long = "channel", value_name = "PATTERN")]
         channels: Vec<String>,
+        /// Only these models, and no tools or channels unless they are named, too; * stands for any characters. May be repeated.
+        #[arg(long = "model", value_name = "PATTERN")]
+        models: Vec<String>,
         /// What it may do in channels: read, publish, call, admin. May be repeated; all but the last when left out.
         #[arg(long = "channel-right", value_name = "RIGHT")]
         channel_rights: Vec<String>,
@@ -81,12 +84,11 @@ fn lifetime(text: &str) -> Result<u64, String> {
 pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     match command {
-        TokenCommand::Create { name, role, tools, node_id, channels, channel_rights, expires_in } => {
+        TokenCommand::Create { name, role, tools, node_id, channels, models, channel_rights, expires_in } => {
             let mut body = json!({ "name": name, "role": role });
-            if !tools.is_empty() {
-                body["tools"] = json!(tools);
-            }
-            for (key, words) in [("channels", channels), ("channel_rights", channel_rights)] {
+            let lists =
+                [("tools", tools), ("channels", channels), ("models", models), ("channel_rights", channel_rights)];
+            for (key, words) in lists {
                 if !words.is_empty() {
                     body[key] = json!(words);
                 }
@@ -230,37 +232,46 @@ fn state(token: &Value, date: fn(&Value) -> String) -> String {
     }
 }
 
-/// What it is narrowed to: tools, channels, a node.
+/// What it is narrowed to: tools, channels, models, a node.
 fn grants(token: &Value) -> Vec<(&'static str, String)> {
     let words = |key: &str| token[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
-    let all = |words: String, empty: &str| if words.is_empty() { empty.to_owned() } else { words };
+    let [tools, channels, models] = ["tools", "channels", "models"].map(words);
     let role = text(&token["role"]);
-    let tools = match role {
-        "node" | "monitor" => String::new(),
-        "participant" => all(words("tools"), "none of the gateway's"),
-        _ => all(words("tools"), "all"),
+    let narrowed = !(tools.is_empty() && channels.is_empty() && models.is_empty());
+    let named = |words: String, without: &str| match words.is_empty() {
+        true if narrowed => "none".to_owned(),
+        true => without.to_owned(),
+        false => words,
     };
+    let others = if role == "participant" { "none" } else { "all" };
+    let (tools, channels, models) = match role {
+        "node" | "monitor" => Default::default(),
+        "operator" => (if tools.is_empty() { "all".to_owned() } else { tools }, "all".to_owned(), "all".to_owned()),
+        _ => (named(tools, others), named(channels, "all"), named(models, others)),
+    };
+    let rights = words("channel_rights");
     let channels = match role {
-        "node" | "monitor" => String::new(),
-        "operator" => "all".to_owned(),
-        _ => match (all(words("channels"), "all"), words("channel_rights")) {
-            (channels, rights) if rights.is_empty() => channels,
-            (channels, rights) => format!("{channels} ({rights})"),
-        },
+        "operator" => channels,
+        _ if rights.is_empty() || channels == "none" => channels,
+        _ => format!("{channels} ({rights})"),
     };
     let node = match (role, text(&token["node_id"])) {
         ("node", "") => "any id",
         (_, id) => id,
     };
-    let grants = [("tools", tools), ("channels", channels), ("node", node.to_owned())];
+    let grants = [("tools", tools), ("channels", channels), ("models", models), ("node", node.to_owned())];
     grants.into_iter().filter(|(_, words)| !words.is_empty()).collect()
 }
 
 fn row(token: &Value) -> Vec<String> {
     let part = |key: &str| text(&token[key]).to_owned();
-    // What is not narrowed is not worth a word here.
-    let narrowed = grants(token).into_iter().filter(|(_, words)| words != "all" && words != "any id");
-    let grants = narrowed.map(|(what, words)| format!("{what}: {words}")).collect::<Vec<_>>().join("; ");
+    // What is not narrowed is left out. A token that names something has nothing else, so that is left out as well.
+    let mut grants = grants(token);
+    grants.retain(|(_, words)| words != "all" && words != "any id");
+    if grants.iter().any(|(_, words)| words != "none") {
+        grants.retain(|(_, words)| words != "none");
+    }
+    let grants = grants.iter().map(|(what, words)| format!("{what}: {words}")).collect::<Vec<_>>().join("; ");
     let grants = if terminal_width().is_some() { shortened(&grants, MAX_GRANTS) } else { grants };
     vec![part("name"), part("role"), state(token, date), part("id"), date(&token["created_ms"]), grants]
 }

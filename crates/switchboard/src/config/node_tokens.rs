@@ -44,7 +44,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     for (number, pair) in text.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty()) {
         // An id may hold colons (`linux:laptop`), a token of ours never does.
         let parts = pair.rsplit_once(':').map(|(id, token)| (id.trim(), token.trim()));
-        let Some((id, token)) = parts.filter(|(id, token)| sa_nodes::is_id(id) && is_token(token)) else {
+        let Some((id, token)) = parts.filter(|(id, token)| sa_nodes::check_id(id).is_ok() && is_token(token)) else {
             let place = number + 1;
             return Err(format!(
                 "must be a list of id:token pairs with commas between them, and its item {place} is none"

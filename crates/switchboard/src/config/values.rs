@@ -51,7 +51,7 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
         wrong("nodes.dead_after_ms", "must be more than nodes.ping_interval_ms".into());
     }
     let primary = &settings.nodes.primary;
-    if !primary.is_empty() && (!sa_nodes::is_id(primary) || primary.trim() != primary) {
+    if !primary.is_empty() && sa_nodes::check_id(primary).is_err() {
         wrong("nodes.primary", "must be the id of a node, as switchboard nodes shows it".into());
     }
     let bases = [

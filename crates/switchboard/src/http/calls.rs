@@ -97,7 +97,7 @@ pub(crate) async fn list(
     }
     if let Some(tool) = &query.tool {
         // Whoever asks by another name than the list's means the same tool.
-        let route = app.router.directory().resolve(tool, &identity.view());
+        let route = app.router.resolve(tool, &identity.view());
         query.exposed = route.ok().and_then(|route| route.exposed).map(|exposed| exposed.to_string());
     }
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);

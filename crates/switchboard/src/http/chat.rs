@@ -55,8 +55,12 @@ pub(crate) async fn models(State(app): State<App>, Extension(identity): Extensio
 /// One model.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "chat", params(("name" = String, Path, description = "The model's name")),
     responses((status = 200, body = Object), (status = 401, body = Problem), (status = 404, description = "There is no such model")))]
-pub(crate) async fn model(State(app): State<App>, Segment(name): Segment) -> Response {
-    app.chat.show(&name).map_or_else(|error| failed(&error), json)
+pub(crate) async fn model(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    Segment(name): Segment,
+) -> Response {
+    app.chat.show(&name, &identity.principal).map_or_else(|error| failed(&error), json)
 }
 
 async fn answer(

@@ -1,12 +1,14 @@
 //! `/v1/events`: what happens, as it happens.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use sa_core::{NoticeBody, Role, SessionNews};
+use sa_core::shown::Shown;
+use sa_core::{Notice, NoticeBody, Role, Scope, SessionNews, View};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -41,6 +43,7 @@ pub(crate) async fn follow(
     let (events, body) = mpsc::channel(QUEUE);
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();
+    let shown = Shown::new(&app.router, View::of(Arc::clone(&identity.principal)));
     // Whoever listens here hears of requests for their tools, in whichever session.
     let attending = (!query.watch).then(|| app.notices.attend(&identity.principal.id));
     // Since the notices are followed already, one that comes now is told twice rather than not at all.
@@ -71,7 +74,7 @@ pub(crate) async fn follow(
                     Err(RecvError::Closed) => return,
                 },
                 notice = notices.recv() => match notice {
-                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == identity.principal.id) => told(&notice.body),
+                    Ok(notice) if is_for(&app, &identity, &shown, &notice) => told(&notice.body),
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
                 },
@@ -84,6 +87,21 @@ pub(crate) async fn follow(
     Ok(sse_response(body))
 }
 
+/// Whether a notice is for this principal. A change of tools is where it can ask for a list that shows the change.
+fn is_for(app: &App, identity: &Identity, shown: &Shown, notice: &Notice) -> bool {
+    if notice.to.as_ref().is_some_and(|to| *to != identity.principal.id) {
+        return false;
+    }
+    let NoticeBody::ToolsChanged { scope, .. } = &notice.body else { return true };
+    match scope {
+        Some(Scope::Session(id)) => app.view(identity, Some(id)).scopes.iter().any(|seen| Some(seen) == scope.as_ref()),
+        Some(Scope::Channel(name)) => identity.rights(name).call,
+        // Nobody lists these: they are what one request has brought along.
+        Some(Scope::User(_)) => false,
+        Some(Scope::Everyone) | None => shown.changed(&app.router, scope.as_ref()),
+    }
+}
+
 fn told(notice: &NoticeBody) -> String {
     let (name, data) = words(notice);
     event(name, &data)
@@ -92,7 +110,7 @@ fn told(notice: &NoticeBody) -> String {
 /// A notice's name, and what it says.
 pub(super) fn words(notice: &NoticeBody) -> (&'static str, Cow<'_, str>) {
     match notice {
-        NoticeBody::ToolsChanged { revision } => ("tools_changed", format!("{{\"revision\":{revision}}}").into()),
+        NoticeBody::ToolsChanged { revision, .. } => ("tools_changed", format!("{{\"revision\":{revision}}}").into()),
         NoticeBody::DocumentsChanged => ("documents_changed", "{}".into()),
         NoticeBody::Session { kind: SessionNews::CallerToolRequest, data, .. } => {
             ("caller_tool_request", data.as_str().into())

@@ -47,7 +47,8 @@ pub(crate) struct SkillDoc {
     problem: Option<String>,
 }
 
-/// Every skill in the configured directories, with the hosts that it can be followed on.
+/// Every skill in the configured directories, with the hosts that it can be followed on. A token for some tools sees the
+/// skills that it can follow on a host of these tools.
 #[utoipa::path(get, path = "/v1/skills", tag = "nodes", responses((status = 200, body = SkillList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -62,14 +63,15 @@ pub(crate) async fn list(
     let usable = found.skills.iter().filter(|skill| skill.problem.is_none());
     let programs: BTreeSet<&String> = usable.flat_map(|skill| skill.requires.programs()).collect();
     let programs = programs.into_iter().take(MAX_PROGRAMS).cloned().collect();
+    let limited = identity.principal.is_limited() && !operator;
     let mut hosts = facts(&app, &View::of(identity.principal), programs).await;
     hosts.retain(|host| host.online);
     hosts.sort_by_key(|host| !host.primary);
-    Ok(Json(SkillList {
-        skills: found.skills.into_iter().map(|skill| SkillDoc::of(skill, &hosts, operator)).collect(),
-        problems: if operator { found.problems } else { Vec::new() },
-        dirs: looked,
-    }))
+    let mut skills: Vec<SkillDoc> =
+        found.skills.into_iter().map(|skill| SkillDoc::of(skill, &hosts, operator)).collect();
+    // A token names tools and not skills: it sees those that it can follow on a host of its tools.
+    skills.retain(|skill| !limited || !skill.hosts.is_empty());
+    Ok(Json(SkillList { skills, problems: if operator { found.problems } else { Vec::new() }, dirs: looked }))
 }
 
 impl SkillDoc {

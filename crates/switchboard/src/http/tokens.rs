@@ -13,7 +13,7 @@ use super::front::operator_only;
 use super::nodes::grant_of;
 use super::tools::parse;
 use super::{App, Params, Problem, Segment};
-use crate::tokens::{ChannelGrant, CreateError, Identity, MAX_LIFE_S, NewToken, NotRevoked, TokenRecord};
+use crate::tokens::{ChannelGrant, CreateError, Identity, MAX_LIFE_S, MODEL_TOOL, NewToken, NotRevoked, TokenRecord};
 
 const MAX_NAME: usize = 128;
 
@@ -24,15 +24,19 @@ pub(crate) struct CreateToken {
     name: String,
     /// `operator`, `agent`, `caller`, `node`, `participant`, `user` or `monitor` (reads `/metrics`, nothing else).
     role: String,
-    /// The tools it may use, `*` standing for any characters; when empty all, but for a `participant` none of the gateway's.
+    /// The tools it may use, `*` standing for any characters. A token that names tools, channels or models has what it
+    /// names and nothing else. One that names nothing has everything, but a `participant` channels only.
     #[serde(default)]
     tools: Vec<String>,
     /// The only node id it may use, for a node's token.
     node_id: Option<String>,
-    /// The channels it may use, `*` standing for any characters; all when empty. Methods of those that it names one by
-    /// one are among its tools.
+    /// The channels it may use, `*` standing for any characters. Methods of those that it names one by one are among its
+    /// tools.
     #[serde(default)]
     channels: Vec<String>,
+    /// The models it may ask, `*` standing for any characters.
+    #[serde(default)]
+    models: Vec<String>,
     /// What it may do in channels: `read`, `publish`, `call`, `admin` (delete them); all but the last when empty.
     #[serde(default)]
     channel_rights: Vec<String>,
@@ -61,14 +65,30 @@ pub(crate) struct TokenDoc {
     channels: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     channel_rights: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    models: Vec<String>,
     /// What else has changed by making or revoking it, or what it cannot do.
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<String>,
 }
 
-/// What a participant's token that names no tools is for.
-const NO_TOOLS: &str = "it may call none of the gateway's tools; to allow some, make it with --tool PATTERN (\"tools\"), where * \
-stands for any characters. Methods in its channels go by its rights there";
+/// What a token that names something may not use, with the flag that names more of it.
+const NOT_NAMED: [(&str, &str); 3] =
+    [("call no tools of the gateway", "--tool"), ("use no channels", "--channel"), ("ask no models", "--model")];
+
+/// What a narrowed token may not do at all, for a person who makes one.
+fn not_named(record: &TokenRecord, role: Role) -> Option<String> {
+    let named = [&record.tools, &record.channels.channels, &record.models].map(|list| !list.is_empty());
+    let narrowed = named.contains(&true);
+    let participant = role == Role::Participant;
+    // A participant that names nothing has every channel, and nothing else.
+    let missing =
+        [!named[0] && (narrowed || participant), !named[1] && narrowed, !named[2] && (narrowed || participant)];
+    let missing = NOT_NAMED.iter().zip(missing).filter(|(_, missing)| *missing).map(|(words, _)| words);
+    let (may, flags): (Vec<&str>, Vec<&str>) = missing.copied().unzip();
+    let told = role != Role::Operator && role.may_call_tools() && !may.is_empty();
+    told.then(|| format!("it may {}; to allow some, name them with {}", may.join(", "), flags.join(", ")))
+}
 
 /// What nobody would expect of making a token.
 const NODES_NEED_TOKENS: &str = "this is the first token for a node: nodes without one are refused from now on, when they \
@@ -87,7 +107,9 @@ const EVEN_SO: &str = "make another one first, or say that it is meant: DELETE w
 
 impl TokenDoc {
     fn of(record: TokenRecord, token: Option<String>) -> Self {
-        let TokenRecord { id, name, role, created_ms, expires_ms, revoked_ms, tools, node_id, channels, .. } = record;
+        let TokenRecord {
+            id, name, role, created_ms, expires_ms, revoked_ms, tools, models, node_id, channels, ..
+        } = record;
         let ChannelGrant { channels, channel_rights } = channels;
         let notice = None;
         Self {
@@ -102,6 +124,7 @@ impl TokenDoc {
             node_id,
             channels,
             channel_rights,
+            models,
             notice,
         }
     }
@@ -139,13 +162,15 @@ pub(crate) async fn create(
         Problem::bad_request(format!("there is no role \"{}\"", crate::redact::printable(&new.role)))
             .hint(format!("one of {}", roles.join(", ")))
     })?;
-    if new.name.is_empty() || new.name.len() > MAX_NAME || new.name.contains(sa_protocol::is_unseen) {
-        let detail =
-            format!("name must have 1 to {MAX_NAME} bytes, and no control characters or others that cannot be seen");
-        return Err(Problem::bad_request(detail));
+    if new.name.len() > MAX_NAME {
+        return Err(Problem::bad_request(format!("name has more than {MAX_NAME} bytes; shorten it")));
     }
+    sa_protocol::validate_name(&new.name).map_err(|error| Problem::bad_request(format!("name: {error}")))?;
     if new.node_id.is_some() && role != Role::Node {
         return Err(Problem::bad_request("node_id is for tokens with the role \"node\""));
+    }
+    if let Some(id) = &new.node_id {
+        sa_nodes::check_id(id).map_err(|why| Problem::bad_request(format!("node_id: {why}")))?;
     }
     // What narrows nothing would make somebody think that it does.
     let calls = !matches!(role, Role::Node | Role::Monitor);
@@ -153,6 +178,7 @@ pub(crate) async fn create(
         (!new.tools.is_empty(), "tools is"),
         (!new.channels.is_empty(), "channels is"),
         (!new.channel_rights.is_empty(), "channel_rights is"),
+        (!new.models.is_empty(), "models is"),
     ] {
         if given && !calls {
             let detail = format!(
@@ -172,8 +198,13 @@ pub(crate) async fn create(
         let detail = format!("there is no right \"{}\" in channels", crate::redact::printable(wrong));
         return Err(Problem::bad_request(detail).hint("read, publish, call or admin"));
     }
+    if let Some(model) = new.tools.iter().find_map(|tool| tool.strip_prefix(MODEL_TOOL)) {
+        let detail = format!("a model is no tool: name \"{}\" among the models", crate::redact::printable(model));
+        return Err(Problem::bad_request(detail).hint("use --model NAME, or \"models\": [\"NAME\"]"));
+    }
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
-    let new = NewToken { name: new.name, role, tools: new.tools, node_id: new.node_id, expires_ms, channels };
+    let CreateToken { name, tools, models, node_id, .. } = new;
+    let new = NewToken { name, role, tools, models, node_id, expires_ms, channels };
     let closes = role == Role::Node && app.config.node_tokens.is_empty() && !app.tokens.any_for_nodes();
     let (record, token) = app.tokens.create(new).await.map_err(|error| match error {
         CreateError::Taken(why) => {
@@ -182,9 +213,7 @@ pub(crate) async fn create(
         CreateError::Store(error) => error.into(),
     })?;
     audit(&app, &identity, "token.created", &record);
-    let no_tools = role == Role::Participant && record.tools.is_empty();
-    let notices =
-        [closes.then(|| NODES_NEED_TOKENS.to_owned()), no_tools.then(|| NO_TOOLS.to_owned()), namesakes(&app, &record)];
+    let notices = [closes.then(|| NODES_NEED_TOKENS.to_owned()), not_named(&record, role), namesakes(&app, &record)];
     let notices: Vec<String> = notices.into_iter().flatten().collect();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     let doc = TokenDoc { notice, ..TokenDoc::of(record, Some(token)) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_channels::Rights;
-use sa_core::{Pattern, Principal, Role, Scope, View, clock};
+use sa_core::{Principal, Role, Scope, View, clock};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -22,9 +22,9 @@ pub struct Identity {
 impl Identity {
     /// What this token may do in a channel.
     pub fn rights(&self, channel: &str) -> Rights {
-        let role = self.principal.role;
-        let all = role == Role::Operator || (role.may_call_tools() && self.channels.covers(channel));
-        let may = |right| all && (role == Role::Operator || self.channels.allows(right));
+        let operator = self.principal.role == Role::Operator;
+        let enters = self.principal.may_enter(channel);
+        let may = |right| enters && (operator || self.channels.allows(right));
         Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
     }
 
@@ -69,10 +69,11 @@ impl Identity {
     }
 }
 
-/// What a token may do in channels. It says nothing more for who may not use channels by their role.
+/// What a token may do in channels. Whether it may use one at all is for [`Principal::may_enter`] to say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelGrant {
-    /// The channels it may use, `*` standing for any characters; empty means all.
+    /// The channels it may use, `*` standing for any characters. Empty means all for a token that names no tools and models
+    /// either, and none for any other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
     /// `read`, `publish`, `call`, `admin`; empty means all but the last.
@@ -87,10 +88,6 @@ impl ChannelGrant {
     /// The channels that it names one by one, and so brings into view by itself.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         self.channels.iter().map(String::as_str).filter(|name| !name.contains('*'))
-    }
-
-    fn covers(&self, channel: &str) -> bool {
-        self.channels.is_empty() || self.channels.iter().any(|pattern| Pattern::new(pattern).matches(channel))
     }
 
     fn allows(&self, right: &str) -> bool {

@@ -25,9 +25,12 @@ pub struct TokenRecord {
     pub expires_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_ms: Option<i64>,
-    /// The tools it may use; empty means all, but for a participant none of the gateway's.
+    /// The tools it may use, by patterns; see [`Principal`] for a token that names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
+    /// The models it may ask, by patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// The only node id it may use, for a node's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
@@ -35,7 +38,18 @@ pub struct TokenRecord {
     pub channels: ChannelGrant,
 }
 
+/// How tokens named models before there was a list for them: among the tools.
+pub(crate) const MODEL_TOOL: &str = "models/";
+
 impl TokenRecord {
+    /// Moves models that an older record names among its tools to where they belong.
+    fn separate_models(&mut self) {
+        let (models, tools) =
+            std::mem::take(&mut self.tools).into_iter().partition::<Vec<_>, _>(|tool| tool.starts_with(MODEL_TOOL));
+        self.tools = tools;
+        self.models.extend(models.iter().map(|model| model[MODEL_TOOL.len()..].to_owned()));
+    }
+
     /// Whether an operator can come in with it, today and later: a session of the console ends by itself.
     pub(super) fn lets_operators_in(&self, now_ms: i64) -> bool {
         self.role == Role::Operator.as_str()
@@ -82,7 +96,8 @@ pub(super) async fn delete(records: &dyn Records, id: &str) -> Result<(), StoreE
 
 impl Known {
     fn read(id: &str, value: &[u8]) -> Result<Self, String> {
-        let record: TokenRecord = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let mut record: TokenRecord = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        record.separate_models();
         if record.id != id {
             return Err(format!("it is another one's, {}", record.id));
         }
@@ -92,11 +107,12 @@ impl Known {
     fn new(record: TokenRecord) -> Result<Self, String> {
         let hash = decode(&record.hash).ok_or("its hash is none")?;
         let role = Role::parse(&record.role).ok_or_else(|| format!("its role, {}, is not known", record.role))?;
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let principal = Principal {
-            id: record.id.as_str().into(),
-            name: record.name.as_str().into(),
-            role,
-            tools: record.tools.iter().map(|tool| Pattern::new(tool)).collect(),
+            tools: patterns(&record.tools),
+            channels: patterns(&record.channels.channels),
+            models: patterns(&record.models),
+            ..Principal::new(record.id.as_str(), record.name.as_str(), role)
         };
         let identity = Identity {
             principal: Arc::new(principal),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn principal(role: Role, id: &str) -> Principal {
-    Principal { id: id.into(), name: "p".into(), role, tools: Vec::new() }
+    Principal::new(id, "p", role)
 }
 
 fn query(text: &str) -> CallsQuery {

@@ -1,0 +1,38 @@
+//! A tool that a token may not see looks exactly like a tool that does not exist.
+
+use super::Router;
+use crate::call::CallRequest;
+use crate::directory::{Route, Unresolved};
+use crate::outcome::{CallError, CallErrorKind};
+use crate::principal::View;
+
+impl Router {
+    /// Finds who answers to a name, among the tools that the principal may see.
+    pub fn resolve(&self, name: &str, view: &View) -> Result<Route, Unresolved> {
+        let found = self.directory.resolve(name, view);
+        if !view.principal.is_limited() {
+            return found;
+        }
+        let shown = match &found {
+            Ok(route) => self.policy().shows(&view.principal, &route.scope, &route.leading),
+            Err(Unresolved::Offline { scope, leading, .. }) => self.policy().shows(&view.principal, scope, leading),
+            Err(Unresolved::Unknown { .. }) => false,
+        };
+        // The reasons of an unknown name may mention other tools and hosts.
+        if shown { found } else { Err(Unresolved::Unknown { similar: Vec::new(), hostless: false, open: None }) }
+    }
+
+    /// The error of a call whose name leads nowhere.
+    pub(super) fn unresolved(&self, request: &CallRequest, unresolved: Unresolved) -> CallError {
+        let error = unresolved.into_error(&request.tool);
+        if error.kind != CallErrorKind::NotFound || !request.view.principal.is_limited() {
+            return error;
+        }
+        // Looked up for both cases, so that the time that it takes does not tell them apart.
+        let found = self.directory.resolve(&request.tool, &request.view);
+        let exists = !matches!(found, Err(Unresolved::Unknown { .. }));
+        error
+            .hint("list what this token may use with: switchboard tools; an operator can make one for more tools")
+            .concealing(exists)
+    }
+}

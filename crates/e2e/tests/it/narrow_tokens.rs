@@ -1,0 +1,111 @@
+//! A token that names tools, channels or models has what it names and nothing else, on every surface.
+
+use futures_util::StreamExt as _;
+use sa_testkit::{Gateway, Hello, ModelReply, Participant, ScriptedModel, Setup, soon};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::chat::ask;
+use crate::mcp_support::{ERAS, connect, names};
+
+/// What a token can reach: tools, channels and models.
+type Reach = (bool, bool, bool);
+
+/// What each surface shows of tools, channels and models to a token.
+async fn reached(gateway: &Gateway, token: &str) -> Vec<(String, char, bool)> {
+    let agent = gateway.agent(token);
+    let mut reached = Vec::new();
+    let mut note = |surface: &str, what: char, allowed: bool| reached.push((surface.to_owned(), what, allowed));
+    let lists = |list: &Value, key: &str, name: &str| list.as_array().unwrap().iter().any(|item| item[key] == name);
+
+    note("GET /v1/tools", 't', agent.tool_names().await.contains(&"demo_echo".to_owned()));
+    note("call", 't', agent.call("demo.echo", json!({})).await.status == 200);
+    let functions = agent.get("/v1/functions").await.text;
+    note("GET /v1/functions", 't', functions.contains("demo_echo"));
+    let hosts = agent.post("/v1/eligibility", &json!({})).await.text;
+    note("POST /v1/eligibility", 't', hosts.contains("laptop"));
+    let started = agent.post("/v1/sessions", &json!({ "message": "hi" })).await.status;
+    assert!([201, 404].contains(&started), "{started}");
+
+    let list = agent.get("/v1/channels").await.body;
+    note("GET /v1/channels", 'c', lists(&list["channels"], "name", "room"));
+    for path in ["/v1/channels/room", "/v1/channels/room/messages"] {
+        note(path, 'c', agent.get(path).await.status == 200);
+    }
+    note("follow", 'c', agent.events("/v1/channels/room/events").await.status == 200);
+    let said = agent.post("/v1/channels/room/messages", &json!({ "type": "note", "payload": {} })).await.status;
+    note("publish", 'c', said == 201);
+    note("GET /v1/tools?channel", 'c', agent.get("/v1/tools?channel=room").await.status == 200);
+    note("socket", 'c', joins(gateway, token).await);
+    for era in ERAS {
+        let inside = connect(gateway, token, "?channel=room", era, ()).await;
+        note(&format!("MCP {era:?}"), 'c', inside.is_ok());
+        let outside = connect(gateway, token, "", era, ()).await.unwrap();
+        note(&format!("MCP {era:?}"), 't', names(&outside).await.contains(&"demo_echo".to_owned()));
+    }
+
+    let list = agent.get("/v1/models").await.body;
+    note("GET /v1/models", 'm', lists(&list["data"], "id", "scripted"));
+    note("GET /v1/models/{name}", 'm', agent.get("/v1/models/scripted").await.status == 200);
+    note("chat", 'm', agent.post("/v1/chat/completions", &ask("hi")).await.status == 200);
+    reached
+}
+
+/// Whether the token can join the room over its socket.
+async fn joins(gateway: &Gateway, token: &str) -> bool {
+    let mut participant = Participant::connect(gateway, &format!("/?token={token}&channel=room")).await;
+    matches!(soon(participant.socket.next()).await, Some(Ok(Message::Text(_))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_reaches_what_it_names_and_nothing_else() {
+    let model = ScriptedModel::start().await;
+    model.always(|_| ModelReply::text("hello"));
+    let gateway = crate::chat::behind(&model, "").await;
+    let laptop = Hello::new("laptop").describe(json!({ "name": "demo.echo", "capabilities": ["a.b"] }));
+    let _node = laptop.connect(&gateway).await.echo();
+    let _ann = Participant::join(&gateway, "room", "ann").await;
+    let rows: &[(&str, &str, Value, Reach)] = &[
+        ("plain", "agent", json!({}), (true, true, true)),
+        ("tools", "agent", json!({ "tools": ["demo*"] }), (true, false, false)),
+        ("every-tool", "agent", json!({ "tools": ["*"] }), (true, false, false)),
+        ("channels", "agent", json!({ "channels": ["ro*"] }), (false, true, false)),
+        ("models", "caller", json!({ "models": ["script*"] }), (false, false, true)),
+        ("others", "user", json!({ "tools": ["x"], "channels": ["x"], "models": ["x"] }), (false, false, false)),
+        ("two", "agent", json!({ "tools": ["demo_*"], "models": ["*"] }), (true, false, true)),
+        ("three", "agent", json!({ "tools": ["demo_*"], "channels": ["room"], "models": ["*"] }), (true, true, true)),
+        ("page", "participant", json!({}), (false, true, false)),
+        ("page-tools", "participant", json!({ "tools": ["*"] }), (true, false, false)),
+        ("page-model", "participant", json!({ "models": ["scripted"], "channels": ["room"] }), (false, true, true)),
+    ];
+    for (name, role, names, (tools, channels, models)) in rows {
+        let mut token = names.clone();
+        (token["name"], token["role"]) = (json!(name), json!(role));
+        let (_, token) = gateway.token(token).await;
+        for (surface, what, allowed) in reached(&gateway, &token).await {
+            let expected = match what {
+                't' => *tools,
+                'c' => *channels,
+                _ => *models,
+            };
+            assert_eq!(allowed, expected, "{role} {name} {names}: {surface}");
+        }
+        assert!(gateway.agent(&token).delete("/v1/channels/room").await.status == 403);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn models_are_not_named_among_the_tools() {
+    let gateway = Setup::new().start().await;
+    let operator = gateway.operator();
+    let body = json!({ "name": "page", "role": "participant", "tools": ["models/gpt"] });
+    let reply = operator.post("/v1/tokens", &body).await;
+    reply.assert_problem(400, "bad_request");
+    assert!(reply.text.contains("--model"), "{}", reply.text);
+    let body = json!({ "name": "page", "role": "participant", "models": ["gpt"] });
+    let made = operator.post("/v1/tokens", &body).await;
+    assert_eq!((made.status, &made.body["models"]), (201, &json!(["gpt"])));
+    assert!(made.body["notice"].as_str().unwrap().contains("use no channels"), "{}", made.text);
+    gateway.stop().await;
+}
