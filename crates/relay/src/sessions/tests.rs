@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;
+use sa_core::retention::{Reading, Trimmer, TrustedClock};
 use sa_core::{CallRecord, CallStarted, Directory, Policy, RouterOptions};
 use sa_store::{OpenOptions, Store};
 
@@ -32,6 +33,8 @@ async fn sessions(dir: &std::path::Path, max_sessions: usize) -> Arc<Sessions> {
     let options = Options {
         socket_dir: dir.to_owned(),
         data_dir: dir.to_owned(),
+        hidden: Vec::new(),
+        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
         program: "/bin/false".into(),
         timeout: minute,
         caller_grace: minute,
