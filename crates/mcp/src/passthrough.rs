@@ -269,7 +269,7 @@ impl<'a> Passthrough<'a> {
 
     /// Documents go by the same rules as tools for everyone, under the names that they would have as such.
     fn may(&self, name: &str) -> bool {
-        self.router.policy().authorise(&self.view.principal, &Scope::Everyone, &[name], Vec::new).is_ok()
+        self.router.policy().authorise(&self.view.principal, &Scope::Everyone, name, &[name.into()], Vec::new).is_ok()
     }
 }
 
