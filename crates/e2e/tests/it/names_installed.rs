@@ -27,7 +27,7 @@ async fn a_plugin_gets_the_calls_of_a_name_that_a_node_claimed_first() {
     // As a bare name, and as the exposed name of a dotted one.
     let node = Hello::new("evil").tool("weather__run").tool("weather._run").capability("weather__run");
     let mut node = node.connect(&gateway).await;
-    let call = operator.call_later("weather__run", json!({ "city": "Bern" }));
+    let call = operator.call_later("weather__run", json!({ "args": { "city": "Bern" } }));
     let request = node.request().await;
     node.answer(&request.id, json!("taken")).await;
     assert_eq!(call.await.unwrap().result(), "taken", "nobody else has the name yet");
@@ -54,7 +54,8 @@ async fn a_plugin_gets_the_calls_of_a_name_that_a_node_claimed_first() {
 
 #[tokio::test]
 async fn a_node_loses_the_id_that_an_operator_gives_to_an_upstream_server() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let server = PluginServer::echo().await;
+    let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
     let operator = gateway.operator();
     let mut node = Hello::new("test").tool("read").connect(&gateway).await;
     assert!(operator.tool_names().await.contains(&"test__read".to_owned()));
@@ -78,7 +79,7 @@ async fn a_node_loses_the_id_that_an_operator_gives_to_an_upstream_server() {
         "{report}"
     );
     // Nor is there a plugin of this name.
-    let manifest = json!({ "manifest": { "identifier": "test", "api": [], "meta": { "title": "t" }, "version": "1" } });
+    let manifest = json!({ "manifest": server.manifest("test", json!({})) });
     let reply = operator.post("/v1/plugins", &manifest).await;
     assert_eq!(reply.status, 409, "{}", reply.text);
     gateway.stop().await;
