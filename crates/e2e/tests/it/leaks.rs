@@ -19,12 +19,14 @@ use crate::leaks_churn::Churn;
 use crate::live_heap::LiveHeap;
 use crate::relay_callers::session;
 
-/// What is waited for otherwise takes minutes: clients that come back, sessions that somebody may still use.
+/// Waits are short that take minutes otherwise: for clients that come back, for sessions that a client may still use. A node
+/// may be silent for long: on a busy machine it takes the test a while to read from it.
 const QUICK: &str = "
 [limits]
 reconnect_wait_ms = 100
 [nodes]
 offline_memory_ms = 1000
+dead_after_ms = 100000
 [mcp]
 session_idle_ms = 3000
 resume_ms = 100
