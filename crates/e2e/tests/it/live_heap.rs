@@ -1,6 +1,6 @@
 //! Reads how many bytes of the gateway's heap are in use, as the tested program counts them.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use sa_testkit::{Gateway, Setup, eventually};
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ impl LiveHeap {
 }
 
 /// The number of the latest report, and its count.
-async fn report(file: &PathBuf) -> (u64, u64) {
+async fn report(file: &Path) -> (u64, u64) {
     eventually("a report of live bytes", || async {
         let text = std::fs::read_to_string(file).ok()?;
         let (number, bytes) = text.trim().split_once(' ')?;

@@ -72,12 +72,12 @@ impl DualEra {
         question["id"] = json!(number);
         let ask = stream::iter([event(&question)]);
         let result = async move { event(&response(&id, text(&answered.await.unwrap()))) };
-        Sse::new(ask.chain(stream::once(result))).into_response()
+        Sse::new(ask.chain(stream::once(result)).map(Ok::<_, Infallible>)).into_response()
     }
 }
 
-fn event(message: &Value) -> Result<Event, Infallible> {
-    Ok(Event::default().event("message").data(message.to_string()))
+fn event(message: &Value) -> Event {
+    Event::default().event("message").data(message.to_string())
 }
 
 fn response(id: &Value, result: Value) -> Value {
