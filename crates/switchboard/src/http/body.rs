@@ -56,9 +56,15 @@ pub(super) fn count_tree(app: &App, holder: &Holder, body: &[u8]) -> Result<Opti
         return Ok(None);
     }
     let budget = &app.budgets.requests;
-    let bytes = sa_lines::values(body).saturating_mul(VALUE).min(budget.largest());
-    let counted = budget.acquire(holder, bytes).inspect_err(|_| app.metrics.refused("http", "no_room"));
+    let counted = budget
+        .acquire(holder, tree_bytes(body, budget.largest()))
+        .inspect_err(|_| app.metrics.refused("http", "no_room"));
     counted.map(Some).map_err(|refused| Problem::from(&CallError::from(refused)))
+}
+
+/// About what the tree of a body takes. A request by itself always fits, beside its own body.
+fn tree_bytes(body: &[u8], largest: usize) -> usize {
+    sa_lines::values(body).saturating_mul(VALUE).min(largest.saturating_sub(body.len()))
 }
 
 async fn whole_in<B>(budget: (&Arc<SharedBudget>, &Holder), body: B, max: usize) -> Result<Bytes, Problem>
@@ -188,6 +194,16 @@ mod tests {
                 .await
                 .unwrap_err();
         assert!(crate::json::to_json(&problem).contains("413"));
+    }
+
+    #[tokio::test]
+    async fn a_body_by_itself_fits_with_its_tree_however_many_values_it_has() {
+        let (budget, holder) = (budget(), Holder::named("a"));
+        let text = format!("[{}0]", "0,".repeat(PIECE / 2));
+        let body = whole_in((&budget, &holder), Body::from(text), usize::MAX).await.unwrap();
+        let tree = tree_bytes(&body, budget.largest());
+        assert!(tree > 10 * PIECE && budget.acquire(&holder, tree).is_ok(), "{tree}");
+        assert_eq!(tree_bytes(b"[1,2,3]", budget.largest()), 3 * VALUE);
     }
 
     #[tokio::test(start_paused = true)]
