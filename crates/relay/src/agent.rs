@@ -16,9 +16,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::sandbox;
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
+use crate::{Options, sandbox};
 
 /// The longest line of an agent's that is one event; what is longer becomes several.
 const MAX_OUTPUT_LINE: u64 = 64 * 1024;
@@ -289,7 +289,8 @@ async fn output(sessions: &Sessions, session: &Session, name: &str, stream: Opti
         session.events.say("output", json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }));
         session.events.keep_pace().await;
         if said.is_multiple_of(TRIM_EVERY) {
-            session.events.trim_to(sessions.options.keep_events).await;
+            let Options { trimmer, keep_events, .. } = &sessions.options;
+            trimmer.report("session_event", session.events.trim_to(*keep_events).await);
         }
     }
 }

@@ -103,9 +103,9 @@ impl Events {
     }
 
     /// Deletes the oldest events above this number.
-    pub(crate) async fn trim_to(&self, entries: u64) {
+    pub(crate) async fn trim_to(&self, entries: u64) -> Trimmed {
         let keep = Retention { entries: Some(entries), ..Retention::default() };
-        self.trimmed(self.log.0.trim(&self.stream, keep).await);
+        self.trimmed(self.log.0.trim(&self.stream, keep).await)
     }
 
     /// Deletes the oldest events above this number, and those that are too old.

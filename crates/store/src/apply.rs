@@ -10,7 +10,7 @@ use sa_core::store::{Appended, Expect, NewEntry, StoreError, StoreErrorKind, Tri
 
 use crate::code::{MAX_SEQ, entry_crc, pack_key, record_crc, row_id};
 use crate::heads::{Heads, Kind};
-use crate::labels::{Doomed, Labelled, Marks};
+use crate::labels::{self, Labelled, Marks};
 use crate::op::{Op, Outcome, Put, Trim};
 use crate::read::View;
 use crate::{OpenOptions, error};
@@ -163,8 +163,7 @@ impl<'c> Session<'c> {
         let [first, last, _] = heads.get(id).numbers;
         // Entries of this transaction may go at once.
         self.write_labels()?;
-        let mut doomed = Doomed::default();
-        let (deleted, more) = self.trim_chunk(id, first, last, trim, &mut doomed)?;
+        let (deleted, more) = self.trim_chunk(id, first, last, trim)?;
         let count = deleted.total() as i64;
         if count == 0 {
             return Ok(nothing);
@@ -179,30 +178,20 @@ impl<'c> Session<'c> {
             let what = format!("stream {:?} has {gone} of {count} entries from {first} on", trim.stream);
             return Err(error::damaged(self.path, what));
         }
-        doomed.delete(self.conn, from, to).map_err(|e| error::sql(self.path, "trim the labels", &e))?;
+        if self.labelled_as(&trim.stream).is_some() {
+            labels::trim(self.conn, id, (first + count) as u64)
+                .map_err(|e| error::sql(self.path, "trim the index of labels", &e))?;
+        }
         heads.change(id)[0] = first + count;
         Ok(Outcome::Trimmed { deleted, more })
     }
 
-    /// How many of the oldest entries to delete in this transaction, and whether to look for more after it. Collects the
-    /// labels of what goes.
-    fn trim_chunk(
-        &self,
-        stream: u32,
-        first: i64,
-        last: i64,
-        trim: &Trim,
-        doomed: &mut Doomed,
-    ) -> Result<(Trimmed, bool), StoreError> {
-        let labelled = self.labelled_as(&trim.stream);
+    /// How many of the oldest entries to delete in this transaction, and whether to look for more after it.
+    fn trim_chunk(&self, stream: u32, first: i64, last: i64, trim: &Trim) -> Result<(Trimmed, bool), StoreError> {
         let keep = trim.keep;
         let over_limit = keep.entries.map_or(0, |keep| (last - first + 1).saturating_sub_unsigned(keep).max(0)) as u64;
         let failed = |e: rusqlite::Error| error::sql(self.path, "trim a stream", &e);
-        // Bodies of streams without labels are not read: they may be large.
-        let sql = match labelled {
-            Some(_) => "SELECT at, length(body), body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3",
-            None => "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3",
-        };
+        let sql = "SELECT at, length(body) FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3";
         let mut statement = self.conn.prepare_cached(sql).map_err(failed)?;
         let range = (row_id(stream, first as u64), row_id(stream, last as u64), TRIM_ENTRIES);
         let mut rows = statement.query(range).map_err(failed)?;
@@ -215,10 +204,6 @@ impl<'c> Session<'c> {
                 deleted.aged += 1;
             } else {
                 return Ok((deleted, false));
-            }
-            if let Some(labelled) = labelled {
-                let body = row.get_ref(2).and_then(|body| Ok(body.as_blob()?)).map_err(failed)?;
-                doomed.add(labelled, body);
             }
             bytes += len;
             if bytes >= TRIM_BYTES {

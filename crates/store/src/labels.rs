@@ -1,12 +1,11 @@
 //! The index of labels: entries of one stream by what they are about.
 //!
-//! Labels are a pure function of an entry's body ([`Labelled`]), so they can be made again for an older store, deleted with
-//! their entry, and checked. A row says which entries of a block of 256 have a label, as four words of 64 bits. The writer
-//! collects the bits of a transaction and writes each row once: a busy gateway pays for a few rows per block, and not for
-//! each entry. Several labels are intersected by leaping: each in turn is asked for its newest entry that is not newer than
-//! the last answer, until all agree. A search takes about as many steps as the rarest label has entries.
+//! Labels are a pure function of an entry's body ([`Labelled`]), so they can be made again for an older store, and checked. A
+//! row says which entries of a block of 256 have a label, as four words of 64 bits. Rows of one block are neighbours: what a
+//! transaction appends changes a few pages, whatever its labels are. A search goes from block to block and reads a row for
+//! each label that it asks for, about a hundredth of what a scan would read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -38,7 +37,7 @@ pub struct Labelled {
 /// Bits that are not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    rows: BTreeMap<(Label, i64), Bits>,
+    rows: BTreeMap<(i64, Label), Bits>,
     /// Memory for the labels of one entry.
     labels: Vec<Label>,
 }
@@ -49,7 +48,7 @@ impl Marks {
         self.labels.clear();
         (labelled.of)(body, &mut self.labels);
         for label in &self.labels {
-            set(self.rows.entry((*label, row >> BLOCK_BITS)).or_default(), row);
+            set(self.rows.entry((row >> BLOCK_BITS, *label)).or_default(), row);
         }
     }
 
@@ -65,46 +64,20 @@ impl Marks {
         let sql = "INSERT INTO label VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE
                    SET a = a | excluded.a, b = b | excluded.b, c = c | excluded.c, d = d | excluded.d";
         let mut statement = conn.prepare_cached(sql)?;
-        for ((label, block), bits) in &self.rows {
+        for ((block, label), bits) in &self.rows {
             let [a, b, c, d] = bits.map(u64::cast_signed);
-            statement.execute((label.0, block, a, b, c, d))?;
+            statement.execute((block, label.0, a, b, c, d))?;
         }
         self.rows.clear();
         Ok(())
     }
 }
 
-/// The labels of entries that are to be deleted.
-#[derive(Debug, Default)]
-pub(crate) struct Doomed(BTreeSet<Label>);
-
-impl Doomed {
-    pub(crate) fn add(&mut self, labelled: Labelled, body: &[u8]) {
-        let mut labels = Vec::new();
-        (labelled.of)(body, &mut labels);
-        self.0.extend(labels);
-    }
-
-    /// Clears the bits of the rows `from..=to`, whose labels these are.
-    pub(crate) fn delete(&self, conn: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let sql = "UPDATE label SET a = a & ?3, b = b & ?4, c = c & ?5, d = d & ?6 WHERE label = ?1 AND block = ?2";
-        let mut clear = conn.prepare_cached(sql)?;
-        let sql = "DELETE FROM label WHERE label = ?1 AND block BETWEEN ?2 AND ?3
-                   AND a = 0 AND b = 0 AND c = 0 AND d = 0";
-        let mut delete = conn.prepare_cached(sql)?;
-        let blocks = (from >> BLOCK_BITS)..=(to >> BLOCK_BITS);
-        for label in &self.0 {
-            for block in blocks.clone() {
-                let [a, b, c, d] = between(block, from, to).map(|bits| (!bits).cast_signed());
-                clear.execute((label.0, block, a, b, c, d))?;
-            }
-            delete.execute((label.0, blocks.start(), blocks.end()))?;
-        }
-        Ok(())
-    }
+/// Deletes the rows of blocks that the stream has left: `first` is its oldest entry now. Bits of a block that it has left in
+/// part stay, and no search looks at them.
+pub(crate) fn trim(conn: &Connection, stream: u32, first: u64) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare_cached("DELETE FROM label WHERE block >= ?1 AND block < ?2")?;
+    statement.execute((row_id(stream, 0) >> BLOCK_BITS, row_id(stream, first) >> BLOCK_BITS)).map(drop)
 }
 
 fn set(bits: &mut Bits, row: i64) {
@@ -146,26 +119,29 @@ pub(crate) fn fill(conn: &Connection, options: &OpenOptions) -> Result<(), Store
 /// Checks that every bit leads to an entry with the label, and every entry of the stream has its bits.
 pub(crate) fn verify(conn: &Connection, path: &Path, labelled: Option<Labelled>) -> Result<(), StoreError> {
     let failed = |e: rusqlite::Error| error::sql(path, "check the index of labels", &e);
-    let mut expected = Marks::default();
+    let (mut expected, mut first) = (Marks::default(), None);
     if let Some(labelled) = labelled {
         each_entry(conn, labelled, path, |row, body| {
+            first.get_or_insert(row);
             expected.add(labelled, row, body);
             Ok(())
         })?;
     }
-    let mut statement = conn.prepare("SELECT label, block, a, b, c, d FROM label").map_err(failed)?;
+    let wrong =
+        |block| error::damaged(path, format!("block {block} of the index of labels is not what the entries say"));
+    let mut statement = conn.prepare("SELECT block, label, a, b, c, d FROM label").map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
-        let take = || Ok(((Label(row.get(0)?), row.get(1)?), bits_of(row, 2)?));
-        let (place, found) = take().map_err(failed)?;
-        if expected.rows.remove(&place) != Some(found) {
-            return Err(error::damaged(path, format!("block {} of the index of labels is wrong", place.1)));
+        let take = || Ok(((row.get(0)?, Label(row.get(1)?)), bits_of(row, 2)?));
+        let (place, found): ((i64, Label), Bits) = take().map_err(failed)?;
+        // The first block may have bits of entries that were deleted.
+        let there = between(place.0, first.unwrap_or(i64::MAX), i64::MAX);
+        let bits = both(found, there);
+        if expected.rows.remove(&place).unwrap_or_default() != bits {
+            return Err(wrong(place.0));
         }
     }
-    match expected.rows.first_key_value() {
-        None => Ok(()),
-        Some(((_, block), _)) => Err(error::damaged(path, format!("block {block} of the index of labels is missing"))),
-    }
+    expected.rows.first_key_value().map_or(Ok(()), |((block, _), _)| Err(wrong(*block)))
 }
 
 fn each_entry(
@@ -209,10 +185,13 @@ pub(crate) fn search(
     let range = (row_id(head.id, first), row_id(head.id, newest));
     // One more than asked for tells whether there is a next page.
     let wanted = limit.saturating_add(1);
-    let mut walk = Walk { view, all_of: &search.all_of, low: range.0, steps: 0 };
+    let mut walk = Walk { view, all_of: &search.all_of, steps: 0 };
     let (mut rows, stopped) = match &search.uuid_prefix {
-        None => walk.leap(range.1, wanted)?,
-        Some(prefix) => walk.by_key(head.id, prefix, range.1, wanted)?,
+        None => {
+            let blocks = (range.0 >> BLOCK_BITS)..=(range.1 >> BLOCK_BITS);
+            walk.by_block(blocks.rev().map(|block| (block, between(block, range.0, range.1))), wanted)?
+        }
+        Some(prefix) => walk.by_block(keys(view, head.id, prefix, range)?.into_iter().rev(), wanted)?,
     };
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -221,102 +200,83 @@ pub(crate) fn search(
     Ok(Found { entries, next: next.map(|row| stream_and_seq(row).1), steps: walk.steps })
 }
 
+/// Where in a range the entries are whose key begins like this. The index of keys alone is read for it.
+fn keys(view: View<'_>, stream: u32, prefix: &str, range: (i64, i64)) -> Result<BTreeMap<i64, Bits>, StoreError> {
+    let failed = |e: rusqlite::Error| view.failed(&e);
+    let mut blocks = BTreeMap::new();
+    let Some((from, to)) = uuid_range(stream, prefix) else { return Ok(blocks) };
+    let sql = "SELECT id FROM entry INDEXED BY entry_key WHERE key BETWEEN ?1 AND ?2 AND id BETWEEN ?3 AND ?4";
+    let mut statement = view.conn.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query((&from[..], &to[..], range.0, range.1)).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let row: i64 = row.get(0).map_err(failed)?;
+        set(blocks.entry(row >> BLOCK_BITS).or_default(), row);
+    }
+    Ok(blocks)
+}
+
 struct Walk<'a> {
     view: View<'a>,
     all_of: &'a [Vec<Label>],
-    low: i64,
     steps: u64,
 }
 
 impl Walk<'_> {
-    /// Rows up to `high` that have a label of each set, newest first; and below which row to go on where it stopped early.
-    fn leap(&mut self, high: i64, wanted: usize) -> Result<(Vec<i64>, Option<i64>), StoreError> {
-        let (mut rows, mut candidate, mut agreed) = (Vec::new(), high, 0);
-        for set in self.all_of.iter().cycle() {
-            if self.steps >= MAX_STEPS {
-                return Ok((rows, Some(candidate + 1)));
-            }
-            let Some(found) = self.newest(set, candidate)? else { break };
-            agreed = if found == candidate { agreed + 1 } else { 1 };
-            candidate = found;
-            if agreed == self.all_of.len() {
-                rows.push(found);
-                if rows.len() == wanted || found == self.low {
-                    break;
-                }
-                (candidate, agreed) = (found - 1, 0);
-            }
-        }
-        Ok((rows, None))
-    }
-
-    /// The same among the rows whose key begins like this, which the index of keys knows.
-    fn by_key(
+    /// Those of these rows that have a label of each set, in the order of the blocks; and below which row to go on where it
+    /// stopped early.
+    fn by_block(
         &mut self,
-        stream: u32,
-        prefix: &str,
-        high: i64,
+        blocks: impl Iterator<Item = (i64, Bits)>,
         wanted: usize,
     ) -> Result<(Vec<i64>, Option<i64>), StoreError> {
-        let Some((from, to)) = uuid_range(stream, prefix) else { return Ok((Vec::new(), None)) };
-        let sql = "SELECT id FROM entry INDEXED BY entry_key WHERE key BETWEEN ?1 AND ?2 AND id BETWEEN ?3 AND ?4
-                   ORDER BY id DESC LIMIT ?5";
-        let (view, low) = (self.view, self.low);
-        let mut statement = view.conn.prepare_cached(sql).map_err(|e| view.failed(&e))?;
-        let candidates = statement
-            .query_map((&from[..], &to[..], low, high, MAX_STEPS as i64), |row| row.get::<_, i64>(0))
-            .map_err(|e| view.failed(&e))?;
         let mut rows = Vec::new();
-        for candidate in candidates {
-            let candidate = candidate.map_err(|e| view.failed(&e))?;
-            self.steps += 1;
-            let mut all = true;
-            for set in self.all_of {
-                all = all && self.newest_from(set, candidate, candidate)?.is_some();
-            }
-            if all {
-                rows.push(candidate);
-            }
-            if rows.len() == wanted {
-                return Ok((rows, None));
+        for (block, bits) in blocks {
+            let bits = self.matching(block, bits)?;
+            for word in (0..4).rev() {
+                let mut left = bits[word];
+                while left != 0 {
+                    let bit = left.ilog2();
+                    left &= !(1 << bit);
+                    rows.push((block << BLOCK_BITS) + 64 * word as i64 + i64::from(bit));
+                    if rows.len() == wanted {
+                        return Ok((rows, None));
+                    }
+                }
             }
             if self.steps >= MAX_STEPS {
-                return Ok((rows, Some(candidate)));
+                return Ok((rows, Some(block << BLOCK_BITS)));
             }
         }
         Ok((rows, None))
     }
 
-    fn newest(&mut self, any_of: &[Label], high: i64) -> Result<Option<i64>, StoreError> {
-        self.newest_from(any_of, self.low, high)
-    }
-
-    /// The newest row of `low..=high` with one of these labels.
-    fn newest_from(&mut self, any_of: &[Label], low: i64, high: i64) -> Result<Option<i64>, StoreError> {
-        let view = self.view;
-        let failed = |e: rusqlite::Error| view.failed(&e);
-        let sql =
-            "SELECT block, a, b, c, d FROM label WHERE label = ?1 AND block BETWEEN ?2 AND ?3 ORDER BY block DESC";
-        let mut statement = view.conn.prepare_cached(sql).map_err(failed)?;
-        let mut newest = None;
-        for label in any_of {
-            self.steps += 1;
-            let range = (label.0, low >> BLOCK_BITS, high >> BLOCK_BITS);
-            let mut rows = statement.query(range).map_err(failed)?;
-            // Bits outside of the range are in the first and the last block only.
-            while let Some(row) = rows.next().map_err(failed)? {
-                let block: i64 = row.get(0).map_err(failed)?;
-                let (bits, wanted) = (bits_of(row, 1).map_err(failed)?, between(block, low, high));
-                let word = (0..4).rev().find(|word| bits[*word] & wanted[*word] != 0);
-                if let Some(word) = word {
-                    let bit = (bits[word] & wanted[word]).ilog2();
-                    newest = newest.max(Some((block << BLOCK_BITS) + 64 * word as i64 + i64::from(bit)));
-                    break;
-                }
+    /// Those of these entries of a block that have a label of each set.
+    fn matching(&mut self, block: i64, mut bits: Bits) -> Result<Bits, StoreError> {
+        let failed = |e: rusqlite::Error| self.view.failed(&e);
+        let sql = "SELECT a, b, c, d FROM label WHERE block = ?1 AND label = ?2";
+        let mut statement = self.view.conn.prepare_cached(sql).map_err(failed)?;
+        for any_of in self.all_of {
+            let mut any = Bits::default();
+            for label in any_of {
+                self.steps += 1;
+                let found = statement.query_row((block, label.0), |row| bits_of(row, 0)).optional().map_err(failed)?;
+                any = either(any, found.unwrap_or_default());
+            }
+            bits = both(bits, any);
+            if bits == Bits::default() {
+                break;
             }
         }
-        Ok(newest)
+        Ok(bits)
     }
+}
+
+fn both(a: Bits, b: Bits) -> Bits {
+    std::array::from_fn(|word| a[word] & b[word])
+}
+
+fn either(a: Bits, b: Bits) -> Bits {
+    std::array::from_fn(|word| a[word] | b[word])
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ const FIRST: Step = Step {
 
 const LABELS: Step = Step {
     what: "an index of calls by tool, principal and outcome",
-    sql: "CREATE TABLE label(label INTEGER NOT NULL, block INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
-            c INTEGER NOT NULL, d INTEGER NOT NULL, PRIMARY KEY(label, block)) WITHOUT ROWID;",
+    sql: "CREATE TABLE label(block INTEGER NOT NULL, label INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
+            c INTEGER NOT NULL, d INTEGER NOT NULL, PRIMARY KEY(block, label)) WITHOUT ROWID;",
     fill: Some(labels::fill),
 };
 

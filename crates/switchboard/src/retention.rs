@@ -54,7 +54,7 @@ pub(crate) async fn save(trimmer: &Trimmer, records: &dyn Records) -> Result<(),
     records.put(BUCKET, KEY, value.into(), Expect::Anything).await.map(drop)
 }
 
-/// Whether so much has changed that the next start has to know.
+/// Whether the next start has to know of the change.
 fn is_news(saved: Option<ClockMemory>, now: Option<ClockMemory>) -> bool {
     let (Some(saved), Some(now)) = (saved, now) else { return saved != now };
     let progress = |memory: ClockMemory| memory.doubted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);

@@ -96,11 +96,11 @@ mod tests {
 
     impl Records for Disk {
         fn get(&self, _: &str, _: &str) -> StoreFuture<'_, Option<Record>> {
-            unimplemented!("the probe reads nothing")
+            panic!("the probe reads nothing")
         }
 
         fn list(&self, _: &str) -> StoreFuture<'_, Vec<(String, Record)>> {
-            unimplemented!("the probe reads nothing")
+            panic!("the probe reads nothing")
         }
 
         fn put(&self, _: &str, _: &str, _: Bytes, expect: Expect) -> StoreFuture<'_, u64> {
@@ -115,7 +115,7 @@ mod tests {
         }
 
         fn delete(&self, _: &str, _: &str) -> StoreFuture<'_, bool> {
-            unimplemented!("the probe deletes nothing")
+            panic!("the probe deletes nothing")
         }
     }
 

@@ -70,7 +70,8 @@ async fn a_rare_call_among_many_thousands_is_found_without_a_scan() {
         (&ann, format!("id={}", &rare.0[..8])),
     ] {
         let found = store.search(CALLS, search(who, &query(&text)).unwrap(), u64::MAX, 51).await.unwrap();
-        assert!(found.steps < 20 || text.contains("id="), "{text}: {} steps", found.steps);
+        // A block of 256 calls is one step for each label, and none of the calls is read.
+        assert!(found.steps <= 2 * 99, "{text}: {} steps", found.steps);
         let (calls, next) = ended_page(&store, who, &query(&text), 50).await.unwrap();
         assert_eq!((calls.len(), next), (1, None), "{text}");
     }
