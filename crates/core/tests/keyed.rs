@@ -379,9 +379,9 @@ async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_of_retries_are_in_memory_once() {
-    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     // Three quarters are twelve parts, in which the first one and a retry fit.
     const PART: usize = sa_core::aside::LARGE;
+    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let gateway = ceilings(100, 16 * PART);
     let (connection, _registration) = gateway.connect();
     let (first, one) = gateway.start(with_args("k", &text(6 * PART)));

@@ -43,9 +43,9 @@ fn a_change_reaches_those_who_are_shown_it() {
     let all = || Principal::new("a", "all", Role::Agent);
     let shown = [
         view(all(), &[]),
-        view(all(), &[room.clone()]),
+        view(all(), std::slice::from_ref(&room)),
         view(limited("notes*"), &[]),
-        view(limited("mail*"), &[room.clone()]),
+        view(limited("mail*"), std::slice::from_ref(&room)),
         view(Principal::new("c", "page", Role::Participant), &[]),
     ]
     .map(|view| Shown::new(&router, view));

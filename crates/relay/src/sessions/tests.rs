@@ -80,7 +80,7 @@ async fn an_agent_cannot_take_every_session() {
     for _ in 0..3 {
         open(&sessions, &other).await.unwrap();
     }
-    open(&sessions, &principal("third", Role::Agent)).await.err().expect("the last one is for operators");
+    open(&sessions, &principal("third", Role::Agent)).await.expect_err("the last one is for operators");
     open(&sessions, &principal("operator", Role::Operator)).await.unwrap();
 
     // A session that has ended is free for others at once.
