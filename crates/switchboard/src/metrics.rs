@@ -139,8 +139,17 @@ impl Metrics {
         &self.connections
     }
 
+    /// Takes over what was deleted, and whether deleting by age is paused.
+    pub fn retention(&self, trimmer: &Trimmer) {
+        for ((kind, reason), count) in trimmer.deleted() {
+            self.deleted.get_or_create(&DeletedLabels { kind, reason }).inner().store(count, Ordering::Relaxed);
+        }
+        self.retention_paused.set(trimmer.doubt().is_some().into());
+        self.retention_rounds.inner().store(trimmer.rounds(), Ordering::Relaxed);
+    }
+
     /// The text, with what is counted elsewhere brought up to date. Within a runtime, whose tasks it counts.
-    pub fn render(&self, running: usize, nodes: usize, lost_records: u64, trimmer: &Trimmer) -> String {
+    pub fn render(&self, running: usize, nodes: usize, lost_records: u64) -> String {
         self.running.set(running as i64);
         self.providers.set(nodes as i64);
         self.lost_records.set(lost_records as i64);
@@ -148,11 +157,6 @@ impl Metrics {
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         self.schemas.set(sa_core::schema::compiled_bytes() as i64);
         self.large_work.inner().store(sa_core::aside::bytes_done(), Ordering::Relaxed);
-        for ((kind, reason), count) in trimmer.deleted() {
-            self.deleted.get_or_create(&DeletedLabels { kind, reason }).inner().store(count, Ordering::Relaxed);
-        }
-        self.retention_paused.set(trimmer.doubt().is_some().into());
-        self.retention_rounds.inner().store(trimmer.rounds(), Ordering::Relaxed);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

@@ -268,8 +268,6 @@ impl<S: AsyncWrite + Peer + Unpin> Drop for Placed<S> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    use sa_core::retention::{Reading, Trimmer, TrustedClock};
-
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -281,8 +279,7 @@ mod tests {
     }
 
     fn refused(here: &Placed<DuplexStream>) -> bool {
-        let trimmer = Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 });
-        here.place.metrics.render(0, 0, 0, &trimmer).contains("reads_nothing")
+        here.place.metrics.render(0, 0, 0).contains("reads_nothing")
     }
 
     #[tokio::test(start_paused = true)]

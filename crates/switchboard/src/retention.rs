@@ -211,8 +211,10 @@ mod tests {
             trimmer.trim(&store, "calls", None, days(30)).await.unwrap();
             assert_eq!(left(&store).await, expected, "1 % a round");
         }
-        trimmer.trim(&store, "calls", Some(15), days(30)).await.unwrap();
-        assert_eq!(left(&store).await, 5, "a limit by count holds at once, and a small stream shrinks");
+        trimmer.trim(&store, "calls", Some(30), days(30)).await.unwrap();
+        assert_eq!(left(&store).await, 11, "a limit by count holds at once");
+        trimmer.trim(&store, "calls", None, days(30)).await.unwrap();
+        assert_eq!(left(&store).await, 1, "a small stream shrinks, too");
     }
 
     #[tokio::test]

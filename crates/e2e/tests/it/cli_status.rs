@@ -38,7 +38,7 @@ async fn servers_and_sessions_are_counted_and_trouble_is_named() {
     assert_eq!(gateway.operator().get("/v1/status").await.body["sessions"]["open"], 1);
 
     for role in ["agent", "caller", "user", "participant", "monitor", "node"] {
-        let (_, token) = gateway.token(json!({ "name": format!("a {role}"), "role": role })).await;
+        let (_, token) = gateway.token(json!({ "name": format!("a-{role}"), "role": role })).await;
         let refused = gateway.cli(&["status"]).env("SWITCHBOARD_TOKEN", &token).run().await;
         refused.assert_code(4);
         let said = format!("{}{}", refused.stdout, refused.stderr);

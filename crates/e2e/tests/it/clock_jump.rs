@@ -31,6 +31,7 @@ async fn history_survives_a_clock_that_is_set_forward_and_back() {
     assert_eq!(paused(&gateway).await["cause"], "jumped");
     // What is written now has a wrong time. That must not make the next process believe the clock.
     assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
+    assert_eq!(calls(&gateway).await, CALLS + 1, "it is on disk");
     gateway.kill().await;
     drop(node);
     let gateway = with_clock(Setup::new().on(&gateway), &clock).await;

@@ -149,6 +149,7 @@ pub(crate) async fn metrics(
     }
     let nodes = app.router.directory().online(sa_nodes::KIND);
     app.metrics.set_budgets(app.all_budgets());
-    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost, &app.trimmer);
+    app.metrics.retention(&app.trimmer);
+    let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())
 }
