@@ -12,7 +12,7 @@ use crate::plugin_calls::add;
 
 /// Part of every name that must not be learnt, and a word of the same length that is nobody's.
 const CANARY: &str = "canary";
-const NOBODY: &str = "nobody";
+const NOBODY: &str = "unheld";
 
 /// Answers that never end are looked at elsewhere.
 const STREAMS: [&str; 4] = ["/v1/events", "/v1/channels/{name}/events", "/v1/sessions/{id}/events", "/mcp"];

@@ -213,7 +213,8 @@ async fn a_node_that_is_asked_to_go_leaves_nothing() {
     laptop.node.signal(Signal::TERM);
     let Laptop { node, workspace, .. } = laptop;
     node.end().await.assert_code(0);
-    assert_eq!(commands_in(&workspace), 0, "they are gone before the node is");
+    // The kernel ends them with their supervisor, which may be a moment behind the node.
+    eventually("their end", || async { (commands_in(&workspace) == 0).then_some(()) }).await;
     assert!(!std::path::Path::new(&home).exists());
 }
 
