@@ -83,7 +83,7 @@ fn provider(id: &str, tools: Vec<Tool>, work: Box<Work>) -> Attach {
     Attach {
         id: ProviderId::new("test", id),
         scope: Scope::Everyone,
-        grant: Grant::token(id),
+        grant: Grant::installed(id),
         provider: Arc::new(Inside(work)),
         catalog: Catalog { tools, ..Catalog::default() },
         max_running: 100,
