@@ -25,7 +25,7 @@ async fn a_monitors_token_reads_the_metrics_alone() {
     let path = format!("/v1/channels/ws?token={token}&channel=room");
     assert_eq!(Participant::connect(&gateway, &path).await.closed().await.0, 4001);
     for role in ["agent", "participant", "node", "user", "caller"] {
-        let (_, token) = gateway.token(json!({ "name": format!("a {role}"), "role": role })).await;
+        let (_, token) = gateway.token(json!({ "name": format!("a-{role}"), "role": role })).await;
         assert_eq!(gateway.agent(&token).get("/metrics").await.status, 403, "{role}");
     }
     gateway.stop().await;
