@@ -28,7 +28,7 @@ const SEES: [(&str, &[&str]); 31] = [
     ("sa-messaging", &["sa-protocol"]),
     ("sa-node-sdk", &["sa-protocol"]),
     ("sa-hello-node", &["sa-protocol"]),
-    ("sa-node", &["sa-node-sdk", "sa-sandbox"]),
+    ("sa-node", &["sa-node-sdk", "sa-sandbox", "sa-vault"]),
     ("sa-sim", &["sa-core", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket"]),
     ("sa-store-faults", &["sa-core", "sa-store"]),
     (
